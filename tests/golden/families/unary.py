@@ -22,6 +22,9 @@ OPS |= {name: of_x(getattr(torch, name), "" if name in STEPS else "x") for name 
 OPS |= {name: of_x(getattr(torch, name), "") for name in KINDS}
 OPS |= {
     "acosh": of_x(torch.acosh),
+    "erfinv": of_x(torch.special.erfinv),
+    "lgamma": of_x(torch.lgamma),
+    "digamma": of_x(torch.digamma),
     "logit": ("x", lambda x, *, eps=None: torch.logit(x, eps)),
     "nan_to_num": ("x", nan_to_num),
     "bitwise_not": of_x(torch.bitwise_not, ""),
@@ -74,3 +77,14 @@ def cases(out):
         out.case(f"{op}/i32", {"x": i32([-(2**31), -3, 0, 7])})
     for op in "exp log sqrt rsqrt sin cos floor reciprocal".split():
         out.error(f"{op}/integers", "Dtype", {"x": i64([1, 2])})
+    sweep(out, "erfinv", make=fraction)
+    out.case("erfinv/special", {"x": special}, grads=[])
+    out.case("erfinv/edges", {"x": f64([-0.999999999999, -0.5, -1e-9, 1e-300, 0.5, 0.97, 1 - 2**-50])})
+    beside_poles = f64([-0.3, -1.7, -20.4, -3.001, 0.01, 0.499, 0.5, 7.99, 8.0, 30.0, 1e6])
+    sweep(out, "lgamma", make=positive)
+    out.case("lgamma/negative", {"x": beside_poles})
+    # PyTorch's gradient has an error of 1e-9.
+    out.case("digamma/positive", {"x": positive(7)}, grads=[])
+    out.case("digamma/negative", {"x": beside_poles}, grads=[])
+    out.case("lgamma/special", {"x": f64([-INF, -2.0, -1.0, -0.0, 0.0, 1.0, 2.0, 1e-300, 1e300, INF, NAN])}, grads=[])
+    out.case("digamma/special", {"x": f64([-2.0, -1.0, 0.0, 1.0, 1e300, INF, NAN])}, grads=[])

@@ -151,6 +151,12 @@ unary! {
     erf Erf Input ErfBackward;
     /// `1 - erf(x)`, exact for large x. Float dtypes.
     erfc Erfc Input ErfcBackward;
+    /// The number whose error function is x; infinite at 1 and -1, NaN outside of them. Float dtypes.
+    erfinv Erfinv Output ErfinvBackward;
+    /// The logarithm of the absolute value of the gamma function; infinity at 0 and negative integers. Float dtypes.
+    lgamma Lgamma Input LgammaBackward;
+    /// The derivative of [`lgamma`](Tensor::lgamma); NaN at negative integers. Float dtypes.
+    digamma Digamma Input DigammaBackward;
     /// `1 / x`. Float dtypes.
     reciprocal Reciprocal Output ReciprocalBackward;
     /// `|x|`; the gradient at 0 is 0. Float and integer dtypes; the smallest integer stays as it is.

@@ -182,6 +182,47 @@ const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const GELU_CUBE: f64 = 0.044715;
 
+/// A number of at least 8, which is t or t + 8, and whether it is t + 8. Stirling's series are accurate from 8 on.
+fn shifted<V: Real>(t: V) -> (V, V::Mask) {
+    let is_near = t.lt(V::c(8.0));
+    (V::select(is_near, t + V::c(8.0), t), is_near)
+}
+
+/// `sum of c[k] / z^(2k)`.
+fn series<V: Real, const N: usize>(z: V, c: [f64; N]) -> V {
+    let square = V::c(1.0) / (z * z);
+    c.iter().rev().fold(V::c(0.0), |sum, c| sum * square + V::c(*c))
+}
+
+/// The derivative of `ln gamma(x)`. NaN at negative integers.
+fn digamma<V: Real>(x: V) -> V {
+    // Where x < 1/2: digamma(x) = digamma(1 - x) - pi / tan(pi x).
+    let is_low = x.lt(V::c(0.5));
+    let t = V::select(is_low, V::c(1.0) - x, x);
+    let (z, is_near) = shifted(t);
+    let near = V::select(is_near, t, V::c(1.0));
+    let first = (0..8).fold(V::c(0.0), |sum, k| sum + V::c(1.0) / (near + V::c(k as f64)));
+    let sum = series(
+        z,
+        [
+            1.0 / 12.0,
+            -1.0 / 120.0,
+            1.0 / 252.0,
+            -1.0 / 240.0,
+            1.0 / 132.0,
+            -691.0 / 32_760.0,
+            1.0 / 12.0,
+            -3617.0 / 8160.0,
+            43867.0 / 14_364.0,
+        ],
+    );
+    let of_t = z.log() - (V::c(0.5) + sum / z) / z - V::select(is_near, first, V::c(0.0));
+    let fraction = V::select(is_low, x - x.round(), V::c(0.25));
+    let y = V::select(is_low, of_t - V::c(PI) / (V::c(PI) * fraction).tan(), of_t);
+    let is_pole = x.lt(V::c(0.0)) & fraction.eq(V::c(0.0));
+    V::select(is_pole, y - y, y)
+}
+
 /// `sqrt(2 / pi) (x + 0.044715 x^3)`, the argument of gelu's tanh.
 fn gelu_inner<V: Real>(x: V) -> V {
     V::c((2.0 / PI).sqrt()) * (x + V::c(GELU_CUBE) * x * x * x)
@@ -480,6 +521,96 @@ rows! {
     Real AcoshBackward "acosh_backward" (g, x) [] -> 1 { [g / (x * x - V::c(1.0)).sqrt()] }
     Real Atanh "atanh" (x) [] -> 1 { [x.atanh()] }
     Real AtanhBackward "atanh_backward" (g, x) [] -> 1 { [g / (V::c(1.0) - x * x)] }
+    Real Lgamma "lgamma" (x) [] -> 1 {
+        // Where x < 1/2: ln |gamma(x)| = ln(pi / |sin(pi x)|) - ln gamma(1 - x).
+        let half = V::c(0.5);
+        let is_low = x.lt(half);
+        let t = V::select(is_low, V::c(1.0) - x, x);
+        let (z, is_near) = shifted(t);
+        let near = V::select(is_near, t, V::c(1.0));
+        let product = (1..8).fold(near, |product, k| product * (near + V::c(k as f64)));
+        let sum = series(z, [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0, 1.0 / 156.0]);
+        let large = (z - half) * (z.log() - V::c(1.0)) + V::c((2.0 * PI).ln() / 2.0 - 0.5) + sum / z;
+        let of_t = large - V::select(is_near, product.log(), V::c(0.0));
+        let sine = (V::c(PI) * V::select(is_low, x - x.round(), half)).sin().abs();
+        let y = V::select(is_low, (V::c(PI) / sine).log() - of_t, of_t);
+        [V::select(is_lowest(x), -x, y)]
+    }
+    Real LgammaBackward "lgamma_backward" (g, x) [] -> 1 { [g * digamma(x)] }
+    Real Digamma "digamma" (x) [] -> 1 { [digamma(x)] }
+    Real DigammaBackward "digamma_backward" (g, x) [] -> 1 {
+        // Where x < 1/2: the sum of trigamma at x and 1 - x is (pi / sin(pi x))^2.
+        let is_low = x.lt(V::c(0.5));
+        let t = V::select(is_low, V::c(1.0) - x, x);
+        let (z, is_near) = shifted(t);
+        let near = V::select(is_near, t, V::c(1.0));
+        let square = |k: usize| (near + V::c(k as f64)) * (near + V::c(k as f64));
+        let first = (0..8).fold(V::c(0.0), |sum, k| sum + V::c(1.0) / square(k));
+        let sum = series(
+            z,
+            [
+                1.0 / 6.0,
+                -1.0 / 30.0,
+                1.0 / 42.0,
+                -1.0 / 30.0,
+                5.0 / 66.0,
+                -691.0 / 2730.0,
+                7.0 / 6.0,
+                -3617.0 / 510.0,
+                43867.0 / 798.0,
+            ],
+        );
+        let of_t = (V::c(1.0) + V::c(0.5) / z + sum / (z * z)) / z + V::select(is_near, first, V::c(0.0));
+        let sine = (V::c(PI) * V::select(is_low, x - x.round(), V::c(0.5))).sin();
+        [g * V::select(is_low, V::c(PI * PI) / (sine * sine) - of_t, of_t)]
+    }
+    Real Erfinv "erfinv" (x) [] -> 1 {
+        // The approximation of Giles 2010, "Approximating the erfinv function", and three steps of Halley's method.
+        let (one, half) = (V::c(1.0), V::c(0.5));
+        let size = V::select(x.abs().lt(one), x.abs(), V::c(0.0));
+        let w = -((one - size) * (one + size)).log();
+        let polynomial = |w: V, c: [f64; 9]| c[1..].iter().fold(V::c(c[0]), |p, c| p * w + V::c(*c));
+        let center = polynomial(
+            w - V::c(2.5),
+            [
+                2.810_226_36e-8,
+                3.432_739_39e-7,
+                -3.523_387_7e-6,
+                -4.391_506_54e-6,
+                2.185_808_7e-4,
+                -1.253_725_03e-3,
+                -4.177_681_64e-3,
+                0.246_640_727,
+                1.501_409_41,
+            ],
+        );
+        let tail = polynomial(
+            w.sqrt() - V::c(3.0),
+            [
+                -2.002_142_57e-4,
+                1.009_505_58e-4,
+                1.349_343_22e-3,
+                -3.673_428_44e-3,
+                5.739_507_73e-3,
+                -7.622_461_3e-3,
+                9.438_870_47e-3,
+                1.001_674_06,
+                2.832_976_82,
+            ],
+        );
+        let first = size * V::select(w.lt(V::c(5.0)), center, tail);
+        let step = |y: V| {
+            // Near 1 the difference of complements has more digits.
+            let missing = V::select(size.lt(half), size - y.erf(), y.erfc() - (one - size));
+            let newton = missing * V::c(PI.sqrt() / 2.0) * (y * y).exp();
+            y + newton / (one - y * newton)
+        };
+        let y = step(step(step(first)));
+        let infinite = -(x - x).log();
+        let y = V::select(x.abs().eq(one), infinite, V::select(x.abs().gt(one), infinite - infinite, y));
+        [V::select(x.lt(V::c(0.0)), -y, y) + zero_if(x.eq(x), x)]
+    }
+    Real ErfinvBackward "erfinv_backward" (g, y) [] -> 1 { [g * V::c(PI.sqrt() / 2.0) * (y * y).exp()] }
     Real Erfc "erfc" (x) [] -> 1 { [x.erfc()] }
     Real ErfcBackward "erfc_backward" (g, x) [] -> 1 { [-g * V::c(2.0 / PI.sqrt()) * (-x * x).exp()] }
     // ln(x / (1 - x)) of x limited to lo .. hi, where hi = 1 - lo. The difference is limited as well: 1 - hi has few digits.

@@ -13,6 +13,11 @@ fn beyond_one(g: &mut Gen) -> Tensor {
     g.x(Domain::Positive).add_scalar(1.0).expect("floats add")
 }
 
+/// Results are differences of numbers of this size.
+fn of_size_ten(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.full_like(10.0))
+}
+
 /// 1, for results that are differences of numbers of this size.
 fn of_size_one(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(c.input("x")?.ones_like())
@@ -43,6 +48,9 @@ pub(super) fn ops() -> Vec<Op> {
         t(map("cos", Tensor::cos, Domain::Real)),
         t(map("erf", Tensor::erf, Domain::Real)),
         t(map("erfc", Tensor::erfc, Domain::Real)),
+        t(map("erfinv", Tensor::erfinv, Domain::Unit)),
+        t(map("lgamma", Tensor::lgamma, Domain::Positive)).companion(of_size_ten),
+        t(map("digamma", Tensor::digamma, Domain::Positive)).companion(of_size_ten),
         t(map("exp2", Tensor::exp2, Domain::Real)),
         t(map("log2", Tensor::log2, Domain::Positive)),
         t(map("log10", Tensor::log10, Domain::Positive)),
