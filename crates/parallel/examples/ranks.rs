@@ -14,7 +14,7 @@ fn exchange(group: &Group, device: &Device) -> Result<()> {
     let (rank, n) = (group.rank(), group.size());
     for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool) {
         for length in [1, 1000, 100_000] {
-            let x = Tensor::full(length, (rank + 1) as f64, dtype, device)?;
+            let x = Tensor::full(length, (rank + 1) as f64, DType::F32, device)?.cast(dtype)?;
             let is_all = |y: &Tensor, value: usize| -> Result<bool> {
                 Ok(y.numel() == length && y.to_f64_vec()?.iter().all(|v| *v == value as f64))
             };

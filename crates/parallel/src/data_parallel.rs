@@ -58,7 +58,7 @@ impl Default for ParallelOptions {
 ///     let parallel = DataParallel::new(&model, group, ParallelOptions::default())?;
 ///     let mut optimizer = Sgd::new(&model);
 ///     for _ in 0..10 {
-///         model.forward(x)?.mse_loss(y)?.backward()?;
+///         model.forward(x)?.sub(y)?.square()?.mean(..)?.backward()?;
 ///         parallel.synchronize()?;
 ///         optimizer.step()?;
 ///     }
