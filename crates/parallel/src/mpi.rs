@@ -28,7 +28,7 @@ const SUCCESS: Code = 0;
 /// `MPI_MAX_ERROR_STRING` of Open MPI is 256, that of MPICH 512; `MPI_MAX_LIBRARY_VERSION_STRING` 256 and 8192.
 const TEXT: usize = 8192;
 /// Looks for a message between which other threads run, before the thread sleeps.
-const SPINS: u32 = 2000;
+const SPINS: u32 = 200;
 /// The time for which a thread sleeps between looks.
 const NAP: Duration = Duration::from_micros(50);
 /// The time that a rank that leaves waits for the others to take its messages.

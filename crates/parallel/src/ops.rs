@@ -78,3 +78,9 @@ impl Group {
 fn one(dx: Tensor) -> Result<Gradients> {
     Ok([dx].into_iter().collect())
 }
+
+impl isograd_nn::Across for Group {
+    fn sum(&self, x: &Tensor) -> Result<Tensor> {
+        self.all_reduce(x, Reduction::Sum)
+    }
+}
