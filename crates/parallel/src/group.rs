@@ -4,7 +4,7 @@ use crate::reduce::reduce;
 use crate::transport::{Bytes, Head, Message, Received, Transport};
 use crate::watchdog::Watchdog;
 use isograd_core::collective::{Collective, Link, Reduction, Started};
-use isograd_core::{DType, Device, Error, Result, Shape, Tensor};
+use isograd_core::{DType, Device, Error, Result, Shape, Tensor, is_in_step};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -296,8 +296,11 @@ impl Group {
         self.guarded(collective.name(), || {
             let (x, y) = (x.contiguous()?, Tensor::empty(&shape, x.dtype(), x.device())?);
             let started = link.start(collective, &x, &y)?;
-            let step = self.0.shared.step.load(Ordering::Relaxed);
-            self.0.watchdog.watch(&link, &started.mark, format!("{what} in step {step}"));
+            // A recording has not been enqueued.
+            if !is_in_step() {
+                let step = self.0.shared.step.load(Ordering::Relaxed);
+                self.0.watchdog.watch(&link, &started.mark, format!("{what} in step {step}"));
+            }
             Ok(Pending::Device(link, started))
         })
     }
@@ -425,8 +428,9 @@ impl Group {
         }
     }
 
-    /// True if collectives on this device are enqueued, and do not make the host wait.
-    pub(crate) fn is_enqueued(&self, device: &Device) -> Result<bool> {
+    /// True if tensors of this device are exchanged by NCCL or RCCL: their collectives are enqueued, and do not make the host wait. Every
+    /// rank asks at once, with its own device of the same kind.
+    pub fn is_enqueued(&self, device: &Device) -> Result<bool> {
         Ok(self.size() > 1 && self.link(device)?.is_some())
     }
 
