@@ -5,8 +5,8 @@ mod equality;
 use equality::{JOBS, distance, losses};
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_cpu as _;
-use isograd_nn::{Forward, Init, Linear, Module, Optimizer, Sgd};
-use isograd_parallel::{DataParallel, Group, ParallelOptions, Unused, threads};
+use isograd_nn::{Adam, Forward, Init, Linear, Module, Optimizer, Sgd, StateDict};
+use isograd_parallel::{DataParallel, Group, ParallelOptions, ShardedOptimizer, Unused, threads};
 
 fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
@@ -151,4 +151,64 @@ fn gradients_of_leaves_come_during_the_pass() {
     x.sum(..).unwrap().backward().unwrap();
     let expected = ["output 2", "weight 2", "output 1", "weight 1", "output 0", "weight 0"];
     assert_eq!(*order.lock().unwrap(), expected);
+}
+
+/// One step of three with gradients by a rule, from weights by a seed. Returns weights and states.
+fn steps(optimizer: &mut dyn Optimizer, model: &Two, from: usize) -> Result<()> {
+    for step in from..from + 3 {
+        for (i, t) in model.parameters().iter().enumerate() {
+            let values: Vec<f32> = (0..t.numel()).map(|k| ((3 * k + 5 * i + 7 * step) % 13) as f32 - 6.0).collect();
+            t.set_grad(Some(Tensor::from_vec(values, t.shape(), &cpu())?))?;
+        }
+        optimizer.step()?;
+    }
+    Ok(())
+}
+
+fn bits(state: &StateDict) -> Result<Vec<(String, Vec<u8>)>> {
+    state.iter().map(|(name, t)| Ok((name.clone(), t.to_bytes()?))).collect()
+}
+
+/// States and weights are those of one rank, and go from one number of ranks to another, bit for bit.
+#[test]
+fn states_are_distributed() {
+    let adam = |part: &dyn Module| Adam::new(part).lr(0.1).weight_decay(0.01).clip_norm(5.0);
+    let (model, after) = (two().unwrap(), two().unwrap());
+    let mut alone = adam(&model);
+    steps(&mut alone, &model, 0).unwrap();
+    let (weights, states) = (bits(&model.state_dict()).unwrap(), bits(&alone.state_dict().unwrap()).unwrap());
+    let saved: Vec<(String, Tensor)> =
+        alone.state_dict().unwrap().into_iter().map(|(k, t)| (k, t.copy().unwrap())).collect();
+    let saved: StateDict = saved.into_iter().collect();
+    after.load_state_dict(&model.state_dict()).unwrap();
+    steps(&mut alone, &model, 3).unwrap();
+    let (weights_after, states_after) =
+        (bits(&model.state_dict()).unwrap(), bits(&alone.state_dict().unwrap()).unwrap());
+    for n in [1, 2, 3, 6] {
+        threads(n, |group| {
+            let own = two()?;
+            let mut optimizer = ShardedOptimizer::new(&own, &group, adam)?;
+            steps(&mut optimizer, &own, 0)?;
+            assert_eq!(bits(&own.state_dict())?, weights);
+            assert_eq!(bits(&optimizer.state_dict()?)?, states);
+            // From one rank to n.
+            let other = two()?;
+            other.load_state_dict(&after.state_dict())?;
+            let mut optimizer = ShardedOptimizer::new(&other, &group, adam)?;
+            optimizer.load_state_dict(&saved)?;
+            steps(&mut optimizer, &other, 3)?;
+            assert_eq!(bits(&other.state_dict())?, weights_after);
+            assert_eq!(bits(&optimizer.state_dict()?)?, states_after);
+            Ok(())
+        })
+        .unwrap();
+    }
+    let error = threads(7, |group| ShardedOptimizer::new(&two()?, &group, adam).map(drop)).unwrap_err();
+    assert_eq!(error.to_string(), "sharded_optimizer: Value: 6 parameters for 7 ranks, expected one for each");
+    let error = threads(2, |group| {
+        let own = two()?;
+        let make = |part: &dyn Module| Adam::new(part).group_where(|name, _| name.ends_with("bias"), |g| g.lr(0.5));
+        ShardedOptimizer::new(&own, &group, make)?.state_dict().map(drop)
+    });
+    assert!(error.unwrap_err().message().contains("several groups of parameters"));
 }
