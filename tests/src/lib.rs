@@ -28,6 +28,8 @@ mod pages {
     mod data {}
     #[doc = include_str!("../../docs/src/training.md")]
     mod training {}
+    #[doc = include_str!("../../docs/src/parallel.md")]
+    mod parallel {}
     #[doc = include_str!("../../docs/src/text.md")]
     mod text {}
     #[doc = include_str!("../../docs/src/models.md")]

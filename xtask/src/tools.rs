@@ -97,7 +97,9 @@ pub fn ensure_chromium() {
 /// skipped without it; `ISOGRAD_REQUIRE=mpi` makes them fail instead.
 pub fn ensure_mpi() {
     if !works("mpirun", &["--version"]) && !apt_install("Open MPI", &["openmpi-bin", "libopenmpi3"]) {
-        say!("xtask: there is no mpirun, and Open MPI could not be installed: training by several processes is not tested");
+        say!(
+            "xtask: there is no mpirun, and Open MPI could not be installed: training by several processes is not tested"
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod equality;
 
-use equality::{JOBS, distance, losses};
+use equality::{JOBS, STEPS, distance, losses};
 use isograd_core::{DType, Device, Error, Result, Tensor};
 use isograd_cpu as _;
 use isograd_parallel::{Group, Reduction, World};
@@ -142,13 +142,13 @@ fn collectives(group: &Group, device: &Device) -> Result<()> {
 fn train(name: &str, group: &Group, device: &Device) -> Result<()> {
     let job = JOBS.iter().find(|job| job.name == name);
     let job = job.ok_or_else(|| Error::value("rank", format!("there is no job {name}")))?;
-    let found = losses(job, group, device)?;
+    let found = losses(job, group, device, STEPS)?;
     check(
         group.gather_bytes("losses", format!("{found:?}").as_bytes())?.windows(2).all(|pair| pair[0] == pair[1]),
         "a rank",
     )?;
     if group.is_first() {
-        let distance = distance(&found, &losses(job, &Group::alone(), device)?);
+        let distance = distance(&found, &losses(job, &Group::alone(), device, STEPS)?);
         check(distance < 1e-6, &format!("a loss, by {distance:e},"))?;
     }
     group.barrier()

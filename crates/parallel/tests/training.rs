@@ -2,7 +2,7 @@
 
 mod equality;
 
-use equality::{JOBS, distance, losses};
+use equality::{JOBS, STEPS, distance, losses};
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_cpu as _;
 use isograd_nn::{Adam, Forward, Init, Linear, Module, Optimizer, Sgd, StateDict};
@@ -15,10 +15,10 @@ fn cpu() -> Device {
 #[test]
 fn losses_are_those_of_one_rank() {
     for job in &JOBS {
-        let alone = losses(job, &Group::alone(), &cpu()).unwrap();
-        assert!(alone[equality::STEPS - 1] < 0.9 * alone[0], "{} does not learn: {alone:?}", job.name);
+        let alone = losses(job, &Group::alone(), &cpu(), STEPS).unwrap();
+        assert!(alone[STEPS - 1] < 0.9 * alone[0], "{} does not learn: {alone:?}", job.name);
         for n in [2, 4] {
-            let found = threads(n, |group| losses(job, &group, &cpu())).unwrap();
+            let found = threads(n, |group| losses(job, &group, &cpu(), STEPS)).unwrap();
             assert!(found.iter().all(|losses| *losses == found[0]), "the ranks of {} differ", job.name);
             let distance = distance(&found[0], &alone);
             assert!(distance < 1e-6, "{} on {n} ranks: the losses differ by {distance:e}", job.name);

@@ -5,6 +5,8 @@ use isograd_models::{Gpt2, Gpt2Options};
 use isograd_nn::{AdamW, BatchNorm2d, Conv2d, Forward, Init, Linear, Module, Optimizer, Sequential, Sgd};
 use isograd_parallel::{DataParallel, Group, ParallelOptions, Reduction};
 
+/// Steps of a run, unless they take too long.
+#[allow(dead_code)]
 pub const STEPS: usize = 100;
 /// Samples of a batch of all ranks; the last batch of the runs has fewer, and not equally many on each rank.
 const BATCH: usize = 8;
@@ -98,7 +100,7 @@ struct Cnn {
 }
 
 /// The mean loss of each step over all samples, and at the end the sum of all weights' squares.
-pub fn losses(job: &Job, group: &Group, device: &Device) -> Result<Vec<f64>> {
+pub fn losses(job: &Job, group: &Group, device: &Device, steps: usize) -> Result<Vec<f64>> {
     // Other weights on each rank, of which those of rank 0 count.
     let init = Init::new(device).seed(3 + group.rank() as u64).across(group.clone());
     let (model, loss) = (job.make)(&init)?;
@@ -112,7 +114,7 @@ pub fn losses(job: &Job, group: &Group, device: &Device) -> Result<Vec<f64>> {
     };
     let rng = Rng::new(11);
     let mut found = Vec::new();
-    for step in 0..STEPS {
+    for step in 0..steps {
         group.set_step(step as u64);
         let (x, y) = (job.samples)(&rng, device)?;
         let all = if step % 10 == 9 { LAST } else { BATCH };
