@@ -203,8 +203,13 @@ impl Processes {
         unsafe { (self.mpi.abort)(self.mpi.world, 1) };
     }
 
-    /// Ends MPI. All processes do so.
+    /// Ends MPI. All processes do so, after they have left.
     pub fn finish(&self) {
+        // Some libraries warn of messages that nobody has received.
+        let end = Instant::now() + FAREWELL;
+        for from in (0..self.size).filter(|from| *from != self.rank) {
+            let _ = self.part(from, LEAVING, end);
+        }
         let _one = self.outgoing.lock();
         // SAFETY: MPI is started, and no call comes after this one.
         unsafe { (self.mpi.finalize)() };
@@ -387,6 +392,7 @@ impl Transport for Processes {
         // SAFETY: the text has room for the longest that MPI writes.
         let version = text(|at, length| unsafe { (self.mpi.version)(at, length) });
         let name = version.split([',', '\n']).next().unwrap_or_default();
-        format!("{} processes, {name}", self.size)
+        let name: Vec<&str> = name.split_whitespace().collect();
+        format!("{} processes, {}", self.size, name.join(" "))
     }
 }
