@@ -177,7 +177,7 @@ impl Group {
     /// all samples. Errors: `Value` if no rank has a sample.
     pub fn share(&self, samples: usize) -> Result<f64> {
         let all = self.gather_bytes("share", &(samples as u64).to_le_bytes())?;
-        let counts = all.iter().map(|count| count.as_array().map_or(0, |word| u64::from_le_bytes(*word)));
+        let counts = all.iter().map(|count| count.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
         match counts.sum::<u64>() {
             0 => Err(Error::value("share", "no rank has a sample")),
             all => Ok(samples as f64 * self.size() as f64 / all as f64),

@@ -222,7 +222,7 @@ fn decode(mut bytes: &[u8], device: &isograd_core::Device, state: &mut StateDict
     let damaged = || Error::backend(OP, "another rank's states are damaged");
     while let Some((lengths, rest)) = bytes.split_first_chunk::<16>() {
         let (head, body) = lengths.split_at(8);
-        let length = |word: &[u8]| word.as_array().map_or(0, |word| u64::from_le_bytes(*word) as usize);
+        let length = |word: &[u8]| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word) as usize);
         let (head, rest) = rest.split_at_checked(length(head)).ok_or_else(damaged)?;
         let (body, rest) = rest.split_at_checked(length(body)).ok_or_else(damaged)?;
         let head = std::str::from_utf8(head).map_err(|_| damaged())?;

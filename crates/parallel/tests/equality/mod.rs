@@ -14,10 +14,13 @@ const LAST: usize = 5;
 
 type Loss = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor>>;
 
+/// A model, and its loss.
+type Model = (Box<dyn Module>, Loss);
+
 /// A model, its loss for inputs and targets, and the samples of a step.
 pub struct Job {
     pub name: &'static str,
-    make: fn(&Init) -> Result<(Box<dyn Module>, Loss)>,
+    make: fn(&Init) -> Result<Model>,
     samples: fn(&Rng, &Device) -> Result<(Tensor, Tensor)>,
 }
 
