@@ -709,7 +709,8 @@ fn between_devices(device: &Device) -> Result<std::result::Result<(), String>> {
     assert_eq!(found[0].to_vec::<f32>()?, [3.0 * 3.0 * 0.25, 3.0, 3.0 * -2.0 * 4.0]);
     assert_eq!(found[1].to_vec::<f32>()?, [0.125, -1.0, 8.0]);
     found[0].sum(..)?.backward()?;
+    // 6 w x.
     let second = x.grad().map(|g| g.to_vec::<f32>()).transpose()?;
-    assert_eq!(second, Some(vec![6.0 * 3.0 * 0.5, 6.0 * -1.0, 6.0 * -2.0 * 2.0]));
+    assert_eq!(second, Some(vec![9.0, -6.0, -24.0]));
     Ok(Ok(()))
 }

@@ -310,10 +310,11 @@ fn run_rank(group: &Group, device: &Device, arguments: &Arguments) -> Result<()>
             }
         }
     }
-    match failures.is_empty() {
-        true => Ok(say(group, "all parts are right")),
-        false => Err(Error::value("several_devices", format!("failed: {}", failures.join(", ")))),
+    if !failures.is_empty() {
+        return Err(Error::value("several_devices", format!("failed: {}", failures.join(", "))));
     }
+    say(group, "all parts are right");
+    Ok(())
 }
 
 fn main() -> Result<()> {
