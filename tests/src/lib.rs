@@ -36,6 +36,8 @@ mod pages {
     mod capture {}
     #[doc = include_str!("../../docs/src/custom-ops.md")]
     mod custom_ops {}
+    #[doc = include_str!("../../docs/src/parallel.md")]
+    mod parallel {}
     #[doc = include_str!("../../docs/src/text.md")]
     mod text {}
     #[doc = include_str!("../../docs/src/models.md")]

@@ -30,6 +30,7 @@ fn main() {
             check("init", "the_bits_of_the_cpu", initial_values),
             check("dropout", "the_bits_of_the_cpu", dropout),
             check("sample_logits", "the_tokens_of_the_cpu", tokens),
+            check("to_device", "gradients_come_back", |d| between_devices(d).map_err(text)?),
             check("memory", "a_thousand_steps_hold_no_more_than_ten", |d| steps(d).map_err(text)?),
             check("memory", "too_much_is_refused_and_the_next_call_works", too_much),
             check("upload", "many_copies_in_a_row_arrive_before_their_uses", |d| uploads(d).map_err(text)?),
@@ -693,4 +694,23 @@ fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
     let found = (first.to_vec::<f32>()?, second[0].to_vec::<f32>()?, slope(&ONCE, false)?.to_vec::<f32>()?);
     let is_right = found == (vec![8.0; 3], vec![8.0; 3], vec![8.0; 3]) && !CONSTANT.call(&[&x])?.requires_grad();
     Ok(if is_right { Ok(()) } else { Err(format!("{found:?}")) })
+}
+
+/// A function of two devices: its gradients are those of one device, on the devices of their tensors. The second derivative too.
+fn between_devices(device: &Device) -> Result<std::result::Result<(), String>> {
+    let other = private(&cpu());
+    let x = Tensor::from_slice(&[0.5f32, -1.0, 2.0], 3, device)?.leaf()?;
+    let w = Tensor::from_slice(&[3.0f32, 1.0, -2.0], 3, &other)?.leaf()?;
+    // y = sum(w x^3), half of it on each device.
+    let there = x.mul(&x)?.to_device(&other)?.mul(&w)?;
+    let y = there.to_device(device)?.mul(&x)?.sum(..)?;
+    let found = grad_with(&y, &[&x, &w], BackwardOptions { create_graph: true, ..Default::default() })?;
+    assert_eq!((found[0].device(), found[1].device()), (device, &other));
+    assert_eq!(found[0].to_vec::<f32>()?, [3.0 * 3.0 * 0.25, 3.0, 3.0 * -2.0 * 4.0]);
+    assert_eq!(found[1].to_vec::<f32>()?, [0.125, -1.0, 8.0]);
+    found[0].sum(..)?.backward()?;
+    // 6 w x.
+    let second = x.grad().map(|g| g.to_vec::<f32>()).transpose()?;
+    assert_eq!(second, Some(vec![9.0, -6.0, -24.0]));
+    Ok(Ok(()))
 }

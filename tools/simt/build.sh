@@ -22,7 +22,7 @@ if [ "$(cat "$out/digest" 2>/dev/null)" != "$digest" ]; then
     "$cxx" $options -DSIMT_BUILD="\"$digest\"" -DSIMT_COMPILER="\"$cxx\"" -shared "$here"/runtime/*.cpp -o "$out/libsimt.so" \
         -Wl,-soname,libsimt.so -Wl,--no-as-needed -lm -ldl -lpthread &
     wait_for=$!
-    for part in cuda cublaslt hip rocblas driver recording; do
+    for part in cuda cublaslt hip rocblas collectives driver recording; do
         "$cxx" $options -fvisibility=hidden -c "$here/drivers/$part.cpp" -o "$out/$part.o"
     done
     wait $wait_for
@@ -32,14 +32,16 @@ if [ "$(cat "$out/digest" 2>/dev/null)" != "$digest" ]; then
         for part; do set -- "$@" "$out/$part.o"; shift; done
         "$cxx" -shared "$@" "$out/driver.o" "$out/recording.o" -o "$out/$name" -L"$out" -lsimt -Wl,-soname,"$name" -Wl,-rpath,'$ORIGIN'
     }
-    link libcuda.so.1 cuda cublaslt
-    link libamdhip64.so.6 hip rocblas
+    link libcuda.so.1 cuda cublaslt collectives
+    link libamdhip64.so.6 hip rocblas collectives
     ln -sf libcuda.so.1 "$out/libcuda.so"
     ln -sf libcuda.so.1 "$out/libnvrtc.so"
     ln -sf libcuda.so.1 "$out/libcublasLt.so"
+    ln -sf libcuda.so.1 "$out/libnccl.so.2"
     ln -sf libamdhip64.so.6 "$out/libamdhip64.so"
     ln -sf libamdhip64.so.6 "$out/libhiprtc.so"
     ln -sf libamdhip64.so.6 "$out/librocblas.so"
+    ln -sf libamdhip64.so.6 "$out/librccl.so.1"
     rm -f "$out"/*.o "$out/test"
     echo "$digest" > "$out/digest"
 fi

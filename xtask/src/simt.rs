@@ -51,6 +51,8 @@ struct Run {
 }
 
 const CHECKED: Environment = &[("SIMT_CHECK", "1")];
+/// Two devices.
+const SEVERAL: Environment = &[("SIMT_CHECK", "1"), ("SIMT_DEVICES", "2")];
 /// Every tensor is an allocation of its own, whose bounds are checked exactly.
 const UNPOOLED: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0")];
 
@@ -84,6 +86,7 @@ const RUNS: &[Run] = &[
     run_of("limits", "checked", ON_CUDA, CHECKED),
     run_of("cases", "checked", ON_CUDA, CHECKED),
     run_of("extremes", "checked", ON_CUDA, CHECKED),
+    run_of("gpus", "checked, two devices", ON_CUDA, SEVERAL),
     Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("rocblas", "checked", ON_HIP_64, CHECKED) },

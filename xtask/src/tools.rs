@@ -93,6 +93,16 @@ pub fn ensure_chromium() {
     }
 }
 
+/// Installs Open MPI, by which processes train together, unless there is an `mpirun` or it cannot be installed here. Those tests are
+/// skipped without it; `ISOGRAD_REQUIRE=mpi` makes them fail instead.
+pub fn ensure_mpi() {
+    if !works("mpirun", &["--version"]) && !apt_install("Open MPI", &["openmpi-bin", "libopenmpi3"]) {
+        say!(
+            "xtask: there is no mpirun, and Open MPI could not be installed: training by several processes is not tested"
+        );
+    }
+}
+
 /// Installs clang, which compiles kernels for the emulator, unless it is there or cannot be installed here. True if it is
 /// there now.
 pub fn ensure_clang() -> bool {

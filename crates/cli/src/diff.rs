@@ -30,7 +30,7 @@ pub fn run(options: Diff) -> Result<ExitCode> {
     let config = Config::new(&options.model, task, None)?;
     let split = task.load(options.model.data(), &config)?;
     let found = tape::diff(a, b, |device| {
-        let start = Start::new(&config, &split, device)?;
+        let start = Start::new(&config, &split, device, None)?;
         let trainer = start.trainer(&config, &split, &split.test)?;
         let first = trainer.train_loader().epoch(0).next();
         let batch = first.ok_or_else(|| Error::value("diff", "there is no sample to train on"))??;

@@ -5,6 +5,7 @@ mod devices;
 mod diff;
 mod kernels;
 mod parity;
+mod ranks;
 mod runs;
 mod text;
 mod train;

@@ -1,5 +1,6 @@
 //! The interface of a device: it owns memory and runs each [`Call`].
 
+use crate::collective::Collectives;
 use crate::custom::CustomOp;
 use crate::fused::Fused;
 use crate::pointwise::Pointwise;
@@ -112,6 +113,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Enqueues a recording made by [`capture`](Backend::capture) of this backend.
     fn replay(&self, _recording: &(dyn Any + Send + Sync)) -> Result<()> {
         Err(Error::unsupported("capture", "this backend records nothing"))
+    }
+
+    /// The library by which devices exchange tensors without the host, where it is installed.
+    fn collectives(&self) -> Option<&dyn Collectives> {
+        None
     }
 
     /// The number of kernels launched, including calls of the vendor's library; `None` on a backend without launches.

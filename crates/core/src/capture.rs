@@ -84,6 +84,11 @@ thread_local! {
     static BASES: RefCell<Option<Vec<Base>>> = const { RefCell::new(None) };
 }
 
+/// True inside a captured step, on this thread.
+pub fn is_in_step() -> bool {
+    IS_INSIDE.get()
+}
+
 /// Returns an error inside a captured step, because a recording cannot wait for the device.
 pub(crate) fn check_wait(op: &'static str) -> Result<()> {
     match IS_INSIDE.get() {

@@ -5,6 +5,7 @@
 mod autocast;
 pub mod backend;
 mod capture;
+pub mod collective;
 pub mod custom;
 mod device;
 mod dtype;
@@ -24,7 +25,7 @@ mod tensor;
 
 pub use autocast::{autocast, no_autocast};
 pub use backend::{Backend, Blas, Call, Kernel, Memory, MemoryStats, Operand, Precision};
-pub use capture::{Step, Tensors};
+pub use capture::{Step, Tensors, is_in_step};
 pub use device::{Device, DeviceInfo, Provider};
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Kind, Result};

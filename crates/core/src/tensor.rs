@@ -260,15 +260,17 @@ impl Tensor {
         Ok(self.to_f64_vec()?[0])
     }
 
-    /// The same values on another device, outside of the tape.
+    /// The same values on another device. The gradient comes back to this one. Waits for the device.
     pub fn to_device(&self, device: &Device) -> Result<Tensor> {
         if self.device() == device {
             return Ok(self.clone());
         }
-        Tensor::from_bytes(&self.to_bytes()?, self.shape(), self.dtype(), device)
+        let y = Tensor::from_bytes(&self.to_bytes()?, self.shape(), self.dtype(), device)?;
+        let source = self.device().clone();
+        tape::record_stateless("to_device", &[self], y, move |t| Ok([t.dy().to_device(&source)?].into_iter().collect()))
     }
 
-    fn operand(&self) -> Operand<'_> {
+    pub(crate) fn operand(&self) -> Operand<'_> {
         Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
     }
 

@@ -5,12 +5,15 @@
 
 use crate::blaslt::{CublasLt, Products};
 use crate::cudnn::Convolutions;
+use crate::nccl;
 use crate::staging::Staging;
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{DType, Error, Kind, Result};
+use isograd_gpu::driver::ccl::{self, Beside};
 use isograd_gpu::driver::{blas, dnn};
+use isograd_gpu::vendor::ccl::Collectives;
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
@@ -36,6 +39,7 @@ pub struct Cuda {
     uploads: Mutex<Option<Vec<Vec<u8>>>>,
     products: Option<Products>,
     convolutions: OnceLock<Option<Convolutions>>,
+    collectives: OnceLock<Option<Collectives>>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
     /// `sm_90a`.
@@ -216,6 +220,7 @@ impl Cuda {
         Ok(Cuda {
             products: Products::new(&stream),
             convolutions: OnceLock::new(),
+            collectives: OnceLock::new(),
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
             // With what this one has alone, where it has such.
@@ -274,6 +279,64 @@ impl Drop for Event {
         let _ = self.stream.enter("record");
         // SAFETY: the event was made by `record`, and is used no more.
         let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
+
+/// A stream beside the device's own, for collectives.
+struct Second {
+    main: Arc<Stream>,
+    own: Arc<Stream>,
+}
+
+impl Second {
+    fn new(main: &Arc<Stream>) -> Result<Second> {
+        Ok(Second { main: main.clone(), own: Arc::new(Stream::new(main.device)?) })
+    }
+
+    /// An event without a time behind what is in a stream now.
+    fn event(stream: &Arc<Stream>) -> Result<Event> {
+        let op = "collective";
+        stream.enter(op)?;
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(failed(op))?;
+        let event = Event { event, stream: stream.clone() };
+        // SAFETY: the event was made above, in the stream's context.
+        stream.call(op, |stream| unsafe { result::event::record(event.event, stream) })?;
+        Ok(event)
+    }
+
+    /// Makes later work of a stream run after an event.
+    fn after(stream: &Stream, event: &Event) -> Result<()> {
+        // SAFETY: both are of one context, and live; CUDA keeps what it needs of an event that is destroyed.
+        let wait = |stream| unsafe { sys::cuStreamWaitEvent(stream, event.event, 0) }.result();
+        stream.call("collective", wait)
+    }
+}
+
+impl Beside for Second {
+    fn enter(&self) -> Result<*mut c_void> {
+        self.own.enter("collective")?;
+        Ok(self.own.stream.cast())
+    }
+
+    fn follow(&self) -> Result<()> {
+        Second::after(&self.own, &Second::event(&self.main)?)
+    }
+
+    fn mark(&self) -> Result<Handle> {
+        Ok(Handle::new(Second::event(&self.own)?))
+    }
+
+    fn lead(&self, mark: &Handle) -> Result<()> {
+        Second::after(&self.main, mark.get())
+    }
+
+    fn is_past(&self, mark: &Handle) -> Result<bool> {
+        self.own.enter("collective")?;
+        // SAFETY: the event lives.
+        match unsafe { sys::cuEventQuery(mark.get::<Event>().event) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => code.result().map(|()| true).map_err(failed("collective")),
+        }
     }
 }
 
@@ -475,6 +538,16 @@ impl Driver for Cuda {
     /// The library is large, and opened when something is convolved.
     fn dnn(&self) -> Option<&dyn dnn::Library> {
         self.convolutions.get_or_init(|| Convolutions::new(&self.stream)).as_ref().map(|library| library as _)
+    }
+
+    /// Opened when tensors are exchanged.
+    fn ccl(&self) -> Option<&dyn ccl::Library> {
+        let open = || {
+            let library = nccl::open().inspect_err(|error| tracing::debug!(%error, "collectives use the host")).ok()?;
+            let main = self.stream.clone();
+            Some(Collectives::new(library, move || Ok(Box::new(Second::new(&main)?))))
+        };
+        self.collectives.get_or_init(open).as_ref().map(|library| library as _)
     }
 
     fn record(&self) -> Result<Handle> {

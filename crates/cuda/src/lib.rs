@@ -8,6 +8,7 @@ mod blaslt;
 mod cudnn;
 mod driver;
 mod library;
+mod nccl;
 mod nvrtc;
 mod staging;
 

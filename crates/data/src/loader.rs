@@ -6,6 +6,7 @@ use crate::{Collate, Context, Dataset, Staged};
 use isograd_core::{Device, Error, Result};
 use std::fmt;
 use std::iter::FusedIterator;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -25,6 +26,8 @@ pub struct Loader<B> {
     workers: usize,
     keep_last: bool,
     device: Option<Device>,
+    /// The rank whose parts of batches are loaded, and the number of ranks.
+    part: (usize, usize),
 }
 
 impl<B: Send + 'static> Loader<B> {
@@ -38,7 +41,7 @@ impl<B: Send + 'static> Loader<B> {
             return Err(Error::attr("loader", "the batch size is 0, expected at least 1"));
         }
         let (source, sampler) = (Arc::new(Collated(dataset)), Arc::new(Sequential));
-        Ok(Loader { source, sampler, batch_size, seed: 0, workers: 1, keep_last: true, device: None })
+        Ok(Loader { source, sampler, batch_size, seed: 0, workers: 1, keep_last: true, device: None, part: (0, 1) })
     }
 
     /// Shuffles every epoch anew: the sampler [`Shuffled`], and the seed.
@@ -74,6 +77,17 @@ impl<B: Send + 'static> Loader<B> {
         Loader { device: Some(device.clone()), ..self }
     }
 
+    /// Loads part `rank` of `size` equal parts of each batch, which together are the batch: for training on several devices. The order
+    /// of samples does not depend on the parts. If a batch has fewer samples than there are parts, some parts have none: such a batch
+    /// has one sample, which [`samples_in`](Loader::samples_in) does not count and whose loss must be multiplied by 0. Errors: `Attr`
+    /// unless `rank < size`.
+    pub fn part(self, rank: usize, size: usize) -> Result<Loader<B>> {
+        match rank < size {
+            true => Ok(Loader { part: (rank, size), ..self }),
+            false => Err(Error::attr("loader", format!("part {rank} of {size} was asked for"))),
+        }
+    }
+
     /// The number of batches in an epoch.
     pub fn len(&self) -> usize {
         let samples = self.count();
@@ -90,9 +104,20 @@ impl<B: Send + 'static> Loader<B> {
         self.batch_size
     }
 
-    /// The number of samples in batch `batch < len()` of an epoch.
+    /// The number of samples in batch `batch < len()` of an epoch: of this loader's [`part`](Loader::part) of the batch.
     pub fn samples_in(&self, batch: usize) -> usize {
+        self.places(batch).len()
+    }
+
+    /// The number of samples in batch `batch < len()` of an epoch, in all parts.
+    pub fn samples_in_all(&self, batch: usize) -> usize {
         self.count().saturating_sub(batch.saturating_mul(self.batch_size)).min(self.batch_size)
+    }
+
+    /// The places in an epoch of the samples of a part of a batch.
+    fn places(&self, batch: usize) -> Range<usize> {
+        let (start, all, (rank, size)) = (batch.saturating_mul(self.batch_size), self.samples_in_all(batch), self.part);
+        start + all * rank / size..start + all * (rank + 1) / size
     }
 
     /// All batches of epoch `epoch`.
@@ -201,12 +226,13 @@ struct Drawn {
     repeat: u32,
 }
 
-impl<B> Order<B> {
+impl<B: Send + 'static> Order<B> {
     /// A batch on the device.
     fn load(&self, batch: usize) -> Result<B> {
         let Loader { source, batch_size, seed, .. } = &self.loader;
-        let end = self.samples.len().min(batch.saturating_add(1).saturating_mul(*batch_size));
-        let drawn = &self.samples[batch * batch_size..end];
+        let places = self.loader.places(batch);
+        let places = if places.is_empty() { batch * batch_size..batch * batch_size + 1 } else { places };
+        let drawn = &self.samples[places];
         let context = |d: &Drawn| (d.index, Context::repeated(*seed, self.epoch, d.index, d.repeat));
         source.assemble(&mut drawn.iter().map(context))?.to(&self.device)
     }
@@ -234,7 +260,7 @@ impl<B: Send + 'static> Worker<B> {
     }
 }
 
-fn produce<B>(order: &Order<B>, batches: impl Iterator<Item = usize>, sender: &SyncSender<Result<B>>) {
+fn produce<B: Send + 'static>(order: &Order<B>, batches: impl Iterator<Item = usize>, sender: &SyncSender<Result<B>>) {
     for batch in batches {
         let loaded = order.load(batch);
         let has_failed = loaded.is_err();

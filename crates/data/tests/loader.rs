@@ -48,6 +48,32 @@ proptest! {
     }
 
     #[test]
+    fn the_parts_of_a_batch_are_the_batch(
+        n in 0usize..60, size in 1usize..20, parts in 1usize..6, first in 0usize..4, seed: u64, epoch: u64,
+    ) {
+        let loader = on_cpu(Loader::new(counted(n), size).unwrap().shuffle(seed));
+        let first = first.min(loader.len());
+        let mut together = vec![Vec::new(); loader.len() - first];
+        for rank in 0..parts {
+            let part = loader.clone().part(rank, parts).unwrap();
+            prop_assert_eq!(part.len(), loader.len());
+            for (i, batch) in labels(&part, epoch, first).into_iter().enumerate() {
+                prop_assert_eq!(part.samples_in_all(first + i), loader.samples_in(first + i));
+                match part.samples_in(first + i) {
+                    // One that does not count.
+                    0 => prop_assert_eq!(batch.len(), 1),
+                    samples => {
+                        prop_assert_eq!(batch.len(), samples);
+                        together[i].extend(batch);
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(together, labels(&loader, epoch, first));
+        prop_assert!(loader.part(parts, parts).is_err());
+    }
+
+    #[test]
     fn an_epoch_goes_on_where_it_was_left(
         n in 0usize..60, size in 1usize..20, first in 0usize..60, workers in 1usize..5, seed: u64,
     ) {

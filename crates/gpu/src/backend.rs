@@ -1,10 +1,12 @@
 //! The [`Backend`] of a GPU: memory, copies, calls and recordings.
 
-use crate::driver::Handle;
+use crate::driver::{Handle, ccl};
 use crate::launch::device::Gpu;
+use crate::launch::operands::place;
 use crate::memory::{pool, status};
 use crate::{ops, vendor};
 use isograd_core::backend::Mark;
+use isograd_core::collective::{Collective, Collectives, Opaque};
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -135,6 +137,10 @@ impl Backend for Gpu {
         self.driver().replay(&recording.graph)
     }
 
+    fn collectives(&self) -> Option<&dyn Collectives> {
+        self.driver().ccl().map(|_| self as _)
+    }
+
     fn launch_count(&self) -> Option<u64> {
         Some(self.launched.load(Ordering::Relaxed))
     }
@@ -145,5 +151,56 @@ impl Backend for Gpu {
 
     fn reset_peak(&self) {
         self.pool.reset_peak();
+    }
+}
+
+impl Gpu {
+    fn ccl(&self) -> Result<&dyn ccl::Library> {
+        let missing = || Error::unsupported("collective", "the device has no library of collectives");
+        self.driver().ccl().ok_or_else(missing)
+    }
+}
+
+impl Collectives for Gpu {
+    fn identity(&self) -> Result<Vec<u8>> {
+        self.ccl()?.identity()
+    }
+
+    fn join(&self, identity: &[u8], rank: usize, size: usize) -> Result<Opaque> {
+        self.ccl()?.join(identity, rank, size)
+    }
+
+    fn start(
+        &self,
+        member: &Opaque,
+        collective: Collective,
+        input: Operand<'_>,
+        output: Operand<'_>,
+    ) -> Result<Opaque> {
+        let _turn = self.enter();
+        for operand in [&input, &output] {
+            let buffer = self.own(operand.memory)?;
+            if self.records() {
+                self.pool.touch(buffer.address);
+            }
+        }
+        let part = |operand: &Operand<'_>| Ok::<_, Error>((place(operand)?, operand.layout.shape().numel()));
+        let operands = ccl::Operands { dtype: input.dtype, input: part(&input)?, output: part(&output)? };
+        self.ccl()?.start(member, collective, &operands)
+    }
+
+    fn wait(&self, member: &Opaque, mark: &Opaque) -> Result<()> {
+        let _turn = self.enter();
+        self.ccl()?.wait(member, mark)
+    }
+
+    fn is_done(&self, member: &Opaque, mark: &Opaque) -> Result<bool> {
+        self.ccl()?.is_done(member, mark)
+    }
+
+    fn abort(&self, member: &Opaque) {
+        if let Ok(library) = self.ccl() {
+            library.abort(member);
+        }
     }
 }

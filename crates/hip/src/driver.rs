@@ -3,18 +3,21 @@
 // HIP is C: handles, host pointers, and arguments without types.
 #![allow(unsafe_code)]
 
+use crate::rccl;
 use crate::rocblas::Products;
 use crate::runtime::{Described, Runtime};
 use crate::sys::{self, Code, Functions, Pointer};
 use crate::{DIALECT, Hiprtc};
 use isograd_core::{Error, Kind, Result};
 use isograd_gpu::driver::blas;
+use isograd_gpu::driver::ccl::{self, Beside};
+use isograd_gpu::vendor::ccl::Collectives;
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What the prelude puts before the name of an entry.
 const PREFIX: &str = "isograd_";
@@ -29,6 +32,7 @@ pub struct Hip {
     uploads: Mutex<Uploads>,
     graphs: Option<Graphs>,
     products: Option<Products>,
+    collectives: OnceLock<Option<Collectives>>,
     hiprtc: &'static Hiprtc,
     limits: Limits,
     architecture: String,
@@ -129,6 +133,7 @@ impl Hip {
         let stream = Arc::new(Stream::new(runtime, device)?);
         Ok(Hip {
             products: Products::new(&stream),
+            collectives: OnceLock::new(),
             stream,
             aside: Stream::new(runtime, device)?,
             uploads: Mutex::default(),
@@ -214,6 +219,70 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: the event was made by `record`, and is used no more.
         let _ = self.stream.call("record", |_| unsafe { (self.stream.runtime.functions.hipEventDestroy)(self.event) });
+    }
+}
+
+/// A stream beside the device's own, for collectives.
+struct Second {
+    main: Arc<Stream>,
+    own: Arc<Stream>,
+    after: unsafe extern "C" fn(Pointer, Pointer, std::ffi::c_uint) -> Code,
+    query: unsafe extern "C" fn(Pointer) -> Code,
+}
+
+impl Second {
+    fn new(main: &Arc<Stream>) -> Result<Second> {
+        let functions = &main.runtime.functions;
+        let (Some(after), Some(query)) = (functions.hipStreamWaitEvent, functions.hipEventQuery) else {
+            return Err(Error::unsupported("collective", "this version of HIP has no events to wait for"));
+        };
+        let own = Arc::new(Stream::new(main.runtime, main.device)?);
+        Ok(Second { main: main.clone(), own, after, query })
+    }
+
+    /// An event without a time behind what is in a stream now.
+    fn event(stream: &Arc<Stream>) -> Result<Event> {
+        let (functions, mut event) = (&stream.runtime.functions, null_mut());
+        let create = functions.hipEventCreateWithFlags;
+        // SAFETY: the event is written where it is.
+        stream.call("collective", |_| unsafe { create(&mut event, sys::WITHOUT_TIME) })?;
+        let event = Event { event, stream: stream.clone() };
+        // SAFETY: the event was made above, on the stream's device.
+        stream.call("collective", |stream| unsafe { (functions.hipEventRecord)(event.event, stream) })?;
+        Ok(event)
+    }
+
+    /// Makes later work of a stream run after an event.
+    fn follows(&self, stream: &Stream, event: &Event) -> Result<()> {
+        // SAFETY: both are of one device, and live; HIP keeps what it needs of an event that is destroyed.
+        stream.call("collective", |stream| unsafe { (self.after)(stream, event.event, 0) })
+    }
+}
+
+impl Beside for Second {
+    fn enter(&self) -> Result<*mut std::ffi::c_void> {
+        self.own.enter("collective")
+    }
+
+    fn follow(&self) -> Result<()> {
+        self.follows(&self.own, &Second::event(&self.main)?)
+    }
+
+    fn mark(&self) -> Result<Handle> {
+        Ok(Handle::new(Second::event(&self.own)?))
+    }
+
+    fn lead(&self, mark: &Handle) -> Result<()> {
+        self.follows(&self.main, mark.get())
+    }
+
+    fn is_past(&self, mark: &Handle) -> Result<bool> {
+        self.own.enter("collective")?;
+        // SAFETY: the event lives.
+        match unsafe { (self.query)(mark.get::<Event>().event) } {
+            sys::NOT_READY => Ok(false),
+            code => self.own.runtime.check("collective", code).map(|()| true),
+        }
     }
 }
 
@@ -354,6 +423,16 @@ impl Driver for Hip {
 
     fn blas(&self) -> Option<&dyn blas::Library> {
         self.products.as_ref().map(|products| products as _)
+    }
+
+    /// Opened when tensors are exchanged.
+    fn ccl(&self) -> Option<&dyn ccl::Library> {
+        let open = || {
+            let library = rccl::open().inspect_err(|error| tracing::debug!(%error, "collectives use the host")).ok()?;
+            let main = self.stream.clone();
+            Some(Collectives::new(library, move || Ok(Box::new(Second::new(&main)?))))
+        };
+        self.collectives.get_or_init(open).as_ref().map(|library| library as _)
     }
 
     fn record(&self) -> Result<Handle> {

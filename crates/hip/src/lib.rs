@@ -7,6 +7,7 @@
 mod driver;
 mod hiprtc;
 mod library;
+mod rccl;
 mod rocblas;
 mod runtime;
 mod sys;

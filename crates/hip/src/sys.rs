@@ -19,6 +19,10 @@ pub const SUCCESS: Code = 0;
 pub const OUT_OF_MEMORY: Code = 2;
 /// `hipErrorNoDevice`.
 pub const NO_DEVICE: Code = 100;
+/// `hipErrorNotReady`.
+pub const NOT_READY: Code = 600;
+/// `hipEventDisableTiming`.
+pub const WITHOUT_TIME: c_uint = 2;
 /// `hipStreamNonBlocking`: it does not wait for the default stream.
 pub const NON_BLOCKING: c_uint = 1;
 /// `hipStreamCaptureModeRelaxed`.
@@ -136,6 +140,8 @@ functions! {
     }
     {
         hipGetDevicePropertiesR0600?(*mut c_void, c_int) -> Code;
+        hipStreamWaitEvent?(Pointer, Pointer, c_uint) -> Code;
+        hipEventQuery?(Pointer) -> Code;
         hipStreamBeginCapture?(Pointer, c_int) -> Code;
         hipStreamEndCapture?(Pointer, *mut Pointer) -> Code;
         hipGraphInstantiate?(*mut Pointer, Pointer, *mut Pointer, *mut c_char, usize) -> Code;

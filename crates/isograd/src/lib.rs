@@ -13,7 +13,8 @@
 //! # }
 //! ```
 //!
-//! [`nn`] has modules, optimizers and checkpoints, [`linalg`] decompositions of matrices, [`data`] datasets and loaders, [`models`] networks for images and text, [`train`] a training loop,
+//! [`nn`] has modules, optimizers and checkpoints, [`linalg`] decompositions of matrices, [`data`] datasets and loaders, [`parallel`] training
+//! on several devices, [`models`] networks for images and text, [`train`] a training loop,
 //! and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;
@@ -23,6 +24,7 @@ pub use isograd_linalg as linalg;
 #[cfg(feature = "models")]
 pub use isograd_models as models;
 pub use isograd_nn as nn;
+pub use isograd_parallel as parallel;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;
 #[cfg(feature = "train")]

@@ -2,6 +2,8 @@
 
 use crate::number::{Checks, Range};
 use isograd_core::{DType, Device, Error, Result, Rng, Shape, Tensor};
+use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Creates parameters: device, dtype, and the generator that a model's layers share.
 #[derive(Clone, Debug)]
@@ -10,6 +12,13 @@ pub struct Init {
     dtype: DType,
     rng: Rng,
     is_last: bool,
+    across: Option<Arc<dyn Across>>,
+}
+
+/// A sum over the processes or threads that compute parts of one batch.
+pub trait Across: Debug + Send + Sync {
+    /// The sum of their tensors x, with its gradient.
+    fn sum(&self, x: &Tensor) -> Result<Tensor>;
 }
 
 /// The gain of a nonlinearity: the factor by which initial weights compensate its shrinking of the input.
@@ -68,7 +77,7 @@ impl Fan {
 impl Init {
     /// f32 parameters on `device` from seed 0.
     pub fn new(device: &Device) -> Init {
-        Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0), is_last: false }
+        Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0), is_last: false, across: None }
     }
 
     /// Starts a new generator from `seed`.
@@ -85,6 +94,17 @@ impl Init {
     /// this order to their results. It is the fast one in 16 bits. All orders start from the same values.
     pub fn channels_last(self) -> Init {
         Init { is_last: true, ..self }
+    }
+
+    /// Batch normalisations in training take mean and variance of the parts of a batch that all processes have. A
+    /// [`BatchNorm`](crate::BatchNorm) takes those of its own part otherwise.
+    pub fn across(self, across: impl Across + 'static) -> Init {
+        Init { across: Some(Arc::new(across)), ..self }
+    }
+
+    /// The processes of [`across`](Init::across).
+    pub(crate) fn processes(&self) -> Option<Arc<dyn Across>> {
+        self.across.clone()
     }
 
     /// A parameter.

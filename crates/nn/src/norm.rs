@@ -1,8 +1,9 @@
 //! Normalisation layers.
 
-use crate::{Forward, Init, Mode, Module, Visitor};
+use crate::{Across, Forward, Init, Mode, Module, Visitor};
 use isograd_core::ops::{Activation, LocalResponse, Running, Statistics};
-use isograd_core::{DType, Error, Result, Shape, Tensor};
+use isograd_core::{DType, Error, Result, Shape, Tensor, no_grad};
+use std::sync::Arc;
 
 /// Normalises the last dimensions of x: `(x - mean) / sqrt(var + eps) * weight + bias`.
 #[derive(Debug)]
@@ -203,7 +204,7 @@ pub type InstanceNorm2d = InstanceNorm<2>;
 pub type InstanceNorm3d = InstanceNorm<3>;
 
 macro_rules! channel_norm {
-    ($(#[$doc:meta])* $name:ident, $options:ident, $names:expr) => {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty = $of_init:expr)? }, $options:ident, $names:expr) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name<const D: usize> {
@@ -220,6 +221,7 @@ macro_rules! channel_norm {
             options: NormOptions,
             channels: usize,
             mode: Mode,
+            $($field: $type,)?
         }
 
         impl<const D: usize> $name<D> {
@@ -245,6 +247,7 @@ macro_rules! channel_norm {
                     options,
                     channels,
                     mode: Mode::default(),
+                    $($field: $of_init(init),)?
                 })
             }
 
@@ -276,11 +279,11 @@ macro_rules! channel_norm {
 channel_norm!(
     /// Normalises each channel of x over the batch in training, which updates the running statistics, and by running statistics in
     /// evaluation. See [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
-    BatchNorm, BATCH, ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+    BatchNorm { across: Option<Arc<dyn Across>> = Init::processes }, BATCH, ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 );
 channel_norm!(
     /// Normalises each channel of each sample. See [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`].
-    InstanceNorm, INSTANCE, ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+    InstanceNorm {}, INSTANCE, ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 );
 
 impl<const D: usize> Forward for BatchNorm<D> {
@@ -291,8 +294,52 @@ impl<const D: usize> Forward for BatchNorm<D> {
             return Err(Error::shape(op, message));
         }
         check_channels(op, x, 1, self.channels)?;
+        if let Some(across) = self.across.as_ref().filter(|_| self.mode.is_training()) {
+            return self.normalised_across(x, &**across);
+        }
         let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
         x.batch_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+    }
+}
+
+impl<const D: usize> BatchNorm<D> {
+    /// The norm by mean and variance of the parts of a batch that several processes have: two sums over the processes.
+    fn normalised_across(&self, x: &Tensor, across: &dyn Across) -> Result<Tensor> {
+        let axes: Vec<isize> = (0..x.rank() as isize).filter(|axis| *axis != 1).collect();
+        let channels: Vec<usize> = (0..x.rank()).map(|axis| if axis == 1 { self.channels } else { 1 }).collect();
+        let wide = x.cast(x.dtype().acc())?;
+        let own = Tensor::full(1, (x.numel() / self.channels.max(1)) as f64, wide.dtype(), x.device())?;
+        let sums = across.sum(&Tensor::concat(&[&wide.sum(&axes[..])?, &own], 0)?)?;
+        let count = sums.narrow(0, self.channels, 1)?.detach();
+        let mean = sums.narrow(0, 0, self.channels)?.div(&count)?;
+        let centred = wide.sub(&mean.reshape(&channels[..])?)?;
+        let var = across.sum(&centred.square()?.sum(&axes[..])?)?.div(&count)?;
+        no_grad(|| self.update_running(&mean.detach(), &var.detach(), &count))?;
+        let mut y = centred.div(&var.add_scalar(self.options.eps)?.sqrt()?.reshape(&channels[..])?)?;
+        if let Some(weight) = &self.weight {
+            y = y.mul(&weight.cast(y.dtype())?.reshape(&channels[..])?)?;
+        }
+        if let Some(bias) = &self.bias {
+            y = y.add(&bias.cast(y.dtype())?.reshape(&channels[..])?)?;
+        }
+        y.cast(x.dtype())
+    }
+
+    /// Updates the running statistics by those of a batch with `count` values of each channel.
+    fn update_running(&self, mean: &Tensor, var: &Tensor, count: &Tensor) -> Result<()> {
+        let (Some(to_mean), Some(to_var)) = (&self.running_mean, &self.running_var) else { return Ok(()) };
+        let Some(batches) = &self.num_batches_tracked else { return Ok(()) };
+        batches.add_(&batches.ones_like()?)?;
+        let share = match self.options.momentum {
+            Some(momentum) => Tensor::full((), momentum, mean.dtype(), mean.device())?,
+            None => batches.cast(mean.dtype())?.reciprocal()?,
+        };
+        let unbiased = var.mul(&count.div(&count.sub_scalar(1.0)?)?)?;
+        for (to, new) in [(to_mean, mean), (to_var, &unbiased)] {
+            let old = to.cast(new.dtype())?;
+            to.copy_(&old.add(&new.sub(&old)?.mul(&share)?)?.cast(to.dtype())?)?;
+        }
+        Ok(())
     }
 }
 

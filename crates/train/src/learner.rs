@@ -2,6 +2,7 @@
 
 use isograd_core::{DType, Device, Error, Result, Step, Tensor, Tensors, autocast, no_grad};
 use isograd_nn::{GradScaler, Module, Optimizer};
+use isograd_parallel::DataParallel;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -19,6 +20,8 @@ pub(crate) struct Learner<'a, M: ?Sized, B, P> {
     pub loss: Score<'a, B, P>,
     /// The dtype of products in mixed precision.
     pub autocast: Option<DType>,
+    /// The reduction of gradients over several ranks.
+    pub parallel: Option<DataParallel>,
 }
 
 impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
@@ -45,17 +48,28 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
         })
     }
 
-    /// Learns from batches in one step. `shares` are their parts of all samples. Returns their losses.
+    /// The loss of a batch, whose gradients, times `share`, are added to those of the parameters.
+    fn pass(&self, batch: &B, share: f64) -> Result<Tensor> {
+        let (_, loss) = self.predicted(batch)?;
+        let part = if share == 1.0 { loss.clone() } else { loss.mul_scalar(share)? };
+        match &self.scaler {
+            Some(scaler) => scaler.scale(&part)?.backward()?,
+            None => part.backward()?,
+        }
+        Ok(loss.detach())
+    }
+
+    /// Learns from batches in one step. `shares` are their parts of all samples, times the number of ranks. Returns their losses.
     pub fn step(&mut self, batches: &[B], shares: &[f64]) -> Result<Vec<Tensor>> {
         let mut losses = Vec::with_capacity(batches.len());
-        for (batch, share) in batches.iter().zip(shares) {
-            let (_, loss) = self.predicted(batch)?;
-            let part = if *share == 1.0 { loss.clone() } else { loss.mul_scalar(*share)? };
-            match &self.scaler {
-                Some(scaler) => scaler.scale(&part)?.backward()?,
-                None => part.backward()?,
-            }
-            losses.push(loss.detach());
+        for (i, (batch, share)) in batches.iter().zip(shares).enumerate() {
+            losses.push(match &self.parallel {
+                Some(parallel) if i + 1 < batches.len() => parallel.accumulate(|| self.pass(batch, *share))?,
+                _ => self.pass(batch, *share)?,
+            });
+        }
+        if let Some(parallel) = &self.parallel {
+            parallel.synchronize()?;
         }
         match &mut self.scaler {
             Some(scaler) => {
@@ -111,17 +125,18 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
         Captured { learner, step: None, full, is_captured }
     }
 
-    /// One step. `sizes` are the numbers of samples of the batches. Returns the losses of the batches.
-    pub fn run(&mut self, batches: Vec<B>, sizes: &[usize]) -> Result<Vec<Tensor>> {
+    /// One step. `sizes` are the numbers of samples of the batches, `whole` is the mean over the ranks of their sum. Returns the losses
+    /// of the batches.
+    pub fn run(&mut self, batches: Vec<B>, sizes: &[usize], whole: f64) -> Result<Vec<Tensor>> {
         let (size, count) = self.full;
         let is_full = batches.len() == count && sizes.iter().all(|n| *n == size);
         if !self.is_captured || !is_full {
-            return self.plain(&batches, sizes);
+            return self.plain(&batches, sizes, whole);
         }
         let signature = signature(&batches)?;
         match &mut self.step {
             Some((known, step)) if *known == signature => step.run(batches),
-            Some(_) => self.plain(&batches, sizes),
+            Some(_) => self.plain(&batches, sizes, whole),
             None => {
                 let mut step = self.captured()?;
                 let losses = step.run(batches)?;
@@ -131,9 +146,8 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
         }
     }
 
-    fn plain(&mut self, batches: &[B], sizes: &[usize]) -> Result<Vec<Tensor>> {
-        let all: usize = sizes.iter().sum();
-        let shares: Vec<f64> = sizes.iter().map(|n| *n as f64 / all as f64).collect();
+    fn plain(&mut self, batches: &[B], sizes: &[usize], whole: f64) -> Result<Vec<Tensor>> {
+        let shares: Vec<f64> = sizes.iter().map(|n| *n as f64 / whole).collect();
         self.learner.borrow_mut().step(batches, &shares)
     }
 

@@ -4,9 +4,10 @@ use crate::display::Screen;
 use crate::folder::Folder;
 use crate::learner::{Captured, Learner, Score};
 use crate::{Display, Epoch, Goal, Progress, SavedRun, folder};
-use isograd_core::{DType, Error, Result, Rng, Tensor, Tensors};
+use isograd_core::{DType, Error, Result, Rng, RngState, Tensor, Tensors};
 use isograd_data::Loader;
 use isograd_nn::{Checkpoint, GradScaler, Module, Optimizer, Schedule};
+use isograd_parallel::{DataParallel, Group, ParallelOptions};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -75,6 +76,9 @@ pub struct Trainer<'a, M: ?Sized, B, P> {
     display: Display,
     stop: Option<Arc<AtomicBool>>,
     callbacks: Vec<Callback<'a>>,
+    group: Group,
+    /// The generators of the ranks draw different numbers.
+    is_spread: bool,
     progress: Progress,
     best: Option<Checkpoint>,
     /// The time of the last checkpoint of this process, and the index of the best epoch then.
@@ -107,6 +111,7 @@ where
             predict: Box::new(predict),
             loss: Box::new(loss),
             autocast: None,
+            parallel: None,
         };
         Trainer {
             learner: Rc::new(RefCell::new(learner)),
@@ -124,6 +129,8 @@ where
             display: Display::Quiet,
             stop: None,
             callbacks: Vec::new(),
+            group: Group::alone(),
+            is_spread: false,
             progress: Progress::default(),
             best: None,
             saved: None,
@@ -138,6 +145,7 @@ where
 
     /// Computes the loss and the metrics of these samples after each epoch.
     pub fn validate(self, loader: Loader<B>) -> Self {
+        let loader = loader.part(self.group.rank(), self.group.size()).expect("a rank is below the size of its group");
         Trainer { validation: Some(loader), ..self }
     }
 
@@ -176,6 +184,21 @@ where
         Ok(self)
     }
 
+    /// Trains on all ranks of a group, each of which makes the same trainer. Every rank gets the weights of rank 0, and a part of the
+    /// samples of each batch: the steps are those of one rank with the same batch size. Rank 0 prints and writes files. Steps are not
+    /// captured. Errors: `Value` if the ranks' models differ.
+    pub fn parallel(mut self, group: &Group, options: ParallelOptions) -> Result<Self> {
+        if group.size() == 1 {
+            return Ok(self);
+        }
+        let (rank, size) = (group.rank(), group.size());
+        self.train = self.train.part(rank, size)?;
+        self.validation = self.validation.map(|loader| loader.part(rank, size)).transpose()?;
+        let parallel = DataParallel::new(self.learner.borrow().model, group, options)?;
+        self.learner.borrow_mut().parallel = Some(parallel);
+        Ok(Trainer { group: group.clone(), is_captured: false, ..self })
+    }
+
     /// Scales losses, so that small gradients are kept in f16.
     pub fn scaler(self, scaler: GradScaler) -> Self {
         self.learner.borrow_mut().scaler = Some(scaler);
@@ -199,10 +222,13 @@ where
         Trainer { patience: Some(epochs), ..self }
     }
 
-    /// Keeps the run's files in a folder, which [`prepare`](crate::prepare) makes sure of. They are written after an epoch, at most once
+    /// Keeps the run's files in a folder, which [`prepare`](crate::prepare) makes sure of; of several ranks, after
+    /// [`parallel`](Trainer::parallel), rank 0 does so. They are written after an epoch, at most once
     /// a second, and at the end; the curves are drawn every ten seconds. Errors: `Io`.
     pub fn folder(self, path: impl AsRef<Path>) -> Result<Self> {
-        folder::prepare(&path)?;
+        if self.group.is_first() {
+            folder::prepare(&path)?;
+        }
         Ok(Trainer { folder: Some(Folder::new(path.as_ref())), ..self })
     }
 
@@ -275,7 +301,9 @@ where
     /// Trains until the last epoch, early stopping, or the flag. Errors: `Value` if the loss is not finite; those of the loader, the model
     /// and the files.
     pub fn run(&mut self) -> Result<End> {
-        let mut screen = Screen::new(self.display, self.train.len() as u64, self.epochs);
+        self.spread();
+        let display = if self.group.is_first() { self.display } else { Display::Quiet };
+        let mut screen = Screen::new(display, self.train.len() as u64, self.epochs);
         screen.begin(&self.progress);
         let end = self.train(&mut screen);
         screen.end();
@@ -285,6 +313,26 @@ where
             self.restore_best()?;
         }
         Ok(end)
+    }
+
+    /// Lets the ranks' generators draw different numbers, as for dropout. A checkpoint has that of rank 0, which stays as it is.
+    fn spread(&mut self) {
+        if !std::mem::replace(&mut self.is_spread, true) {
+            for (_, rng) in &self.rngs {
+                let state = rng.state();
+                let stream = state.stream.wrapping_add((self.group.rank() as u64) << 32);
+                rng.set_state(RngState { stream, ..state });
+            }
+        }
+    }
+
+    /// The sums over the ranks of these numbers, in the order of the ranks.
+    fn sums(&self, what: &'static str, own: &[f64]) -> Result<Vec<f64>> {
+        let bytes: Vec<u8> = own.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let all = self.group.gather_bytes(what, &bytes)?;
+        let number =
+            |rank: &[u8], i: usize| rank.as_chunks().0.get(i).map_or(f64::NAN, |word| f64::from_le_bytes(*word));
+        Ok((0..own.len()).map(|i| all.iter().map(|rank| number(rank, i)).sum()).collect())
     }
 
     /// The loss and the metrics of the validation samples now. Errors: `Value` without a validation loader; those of the loader and the
@@ -298,6 +346,10 @@ where
         learner.evaluating(|| {
             for (batch, index) in loader.epoch(0).zip(0..) {
                 let batch = batch?;
+                // Fewer samples than ranks.
+                if loader.samples_in(index) == 0 {
+                    continue;
+                }
                 let (prediction, value) = learner.predicted(&batch)?;
                 loss.push(value, loader.samples_in(index));
                 for (metric, mean) in self.metrics.iter().zip(&mut means) {
@@ -308,9 +360,12 @@ where
             }
             Ok(())
         })?;
+        let own = [loss].into_iter().chain(means).map(Mean::parts).collect::<Result<Vec<_>>>()?;
+        let sums = self.sums("evaluation", own.as_flattened())?;
+        let mut values = sums.as_chunks::<2>().0.iter().map(|[sum, count]| sum / count.max(1.0));
+        let loss = values.next().unwrap_or(f64::NAN);
         let names = self.metrics.iter().map(|metric| metric.name.clone());
-        let metrics = names.zip(means).map(|(name, mean)| Ok((name, mean.value()?)));
-        Ok(Evaluation { loss: loss.value()?, metrics: metrics.collect::<Result<_>>()? })
+        Ok(Evaluation { loss, metrics: names.zip(values).collect() })
     }
 
     /// Learns from one batch, plainly, and returns its loss: a step that the run does not count.
@@ -327,7 +382,7 @@ where
     /// Writes the files of the folder, if there is one.
     pub fn save(&mut self) -> Result<()> {
         self.save_checkpoint()?;
-        if let Some(folder) = &self.folder {
+        if let Some(folder) = self.folder.as_ref().filter(|_| self.group.is_first()) {
             folder.draw(&self.progress)?;
             self.drawn = Instant::now();
         }
@@ -339,7 +394,11 @@ where
             let best = self.progress.best;
             let is_saved = self.saved.is_some_and(|(_, saved)| saved == best);
             let model = if is_saved { None } else { self.best.as_ref() };
-            folder.save(self.checkpoint()?, model, &self.progress)?;
+            // Every rank may have a part of it.
+            let checkpoint = self.checkpoint()?;
+            if self.group.is_first() {
+                folder.save(checkpoint, model, &self.progress)?;
+            }
             self.saved = Some((Instant::now(), best));
         }
         Ok(())
@@ -347,13 +406,13 @@ where
 
     /// Writes the files that are due after an epoch.
     fn save_epoch(&mut self) -> Result<()> {
-        if self.drawn.elapsed() >= DRAWN_EVERY {
+        // The clocks of the ranks differ, and all save at the same time.
+        let is_drawn = self.group.any(self.group.is_first() && self.drawn.elapsed() >= DRAWN_EVERY)?;
+        if is_drawn {
             return self.save();
         }
-        match self.saved {
-            Some((at, _)) if at.elapsed() < SAVED_EVERY => Ok(()),
-            _ => self.save_checkpoint(),
-        }
+        let is_new = self.saved.is_some_and(|(at, _)| at.elapsed() < SAVED_EVERY);
+        if self.group.any(self.group.is_first() && !is_new)? { self.save_checkpoint() } else { Ok(()) }
     }
 
     fn train(&mut self, screen: &mut Screen) -> Result<End> {
@@ -370,6 +429,9 @@ where
             self.progress.seconds = before + started.elapsed().as_secs_f64();
             if !is_whole {
                 return Ok(End::Interrupted);
+            }
+            if let Some(parallel) = &self.learner.borrow().parallel {
+                parallel.broadcast_buffers()?;
             }
             let found = if self.validation.is_some() { Some(self.evaluate()?) } else { None };
             self.progress.seconds = before + started.elapsed().as_secs_f64();
@@ -391,13 +453,16 @@ where
             }
             self.set_learning_rate()?;
             let sizes: Vec<usize> = (done..=index).map(|i| self.train.samples_in(i)).collect();
-            let losses = step.run(std::mem::take(&mut batches), &sizes)?;
-            screen.step(sizes.iter().sum::<usize>() as u64);
+            let all: usize = (done..=index).map(|i| self.train.samples_in_all(i)).sum();
+            self.group.set_step(self.progress.steps);
+            let losses = step.run(std::mem::take(&mut batches), &sizes, all as f64 / self.group.size() as f64)?;
+            screen.step(all as u64);
             pending.extend(losses.into_iter().zip(sizes));
             done = index + 1;
             (self.progress.batch, self.progress.steps) = (done, self.progress.steps + 1);
             let is_stopped = self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-            if is_stopped || done == end || pending.len() >= AHEAD || screen.is_due() {
+            let [is_stopped, is_due] = self.any([is_stopped, screen.is_due()])?;
+            if is_stopped || done == end || pending.len() >= AHEAD || is_due {
                 self.read(&mut pending)?;
                 screen.update(&self.progress, self.learner.borrow().optimizer.learning_rate());
             }
@@ -406,6 +471,15 @@ where
             }
         }
         Ok(true)
+    }
+
+    /// Which of two flags are set on any rank.
+    fn any(&self, flags: [bool; 2]) -> Result<[bool; 2]> {
+        if self.group.size() == 1 {
+            return Ok(flags);
+        }
+        let all = self.group.gather_bytes("end of a step", &flags.map(u8::from))?;
+        Ok([0, 1].map(|i| all.iter().any(|rank| rank[i] == 1)))
     }
 
     fn set_learning_rate(&self) -> Result<()> {
@@ -420,16 +494,23 @@ where
     /// Reads losses that were computed, each with the number of its samples.
     fn read(&mut self, pending: &mut Vec<(Tensor, usize)>) -> Result<()> {
         let losses: Vec<&Tensor> = pending.iter().map(|(loss, _)| loss).collect();
-        let losses = values(&losses)?;
-        for (loss, (_, samples)) in losses.into_iter().zip(pending.drain(..)) {
+        // A rank without samples has the loss of another's.
+        let own = values(&losses)?.into_iter().zip(pending.drain(..)).map(|(loss, (_, samples))| match samples {
+            0 => [0.0, 0.0],
+            _ => [loss * samples as f64, samples as f64],
+        });
+        let own: Vec<[f64; 2]> = own.collect();
+        let sums = if self.group.size() == 1 { own.into_flattened() } else { self.sums("losses", own.as_flattened())? };
+        for [sum, samples] in sums.as_chunks::<2>().0 {
+            let loss = sum / samples;
             // Nothing is learnt from here on, and the last checkpoint is better than the next would be.
             if !loss.is_finite() {
                 let steps = self.progress.steps;
                 let message = format!("the loss is {loss} within {steps} steps; a smaller learning rate may help");
                 return Err(Error::value("trainer", message));
             }
-            self.progress.loss_sum += loss * samples as f64;
-            self.progress.samples += samples as u64;
+            self.progress.loss_sum += sum;
+            self.progress.samples += *samples as u64;
         }
         Ok(())
     }
@@ -524,9 +605,10 @@ impl Mean {
         self.count += count;
     }
 
-    fn value(self) -> Result<f64> {
+    /// The sum, and the number of elements.
+    fn parts(self) -> Result<[f64; 2]> {
         let tensors: Vec<&Tensor> = self.values.iter().map(|(value, _)| value).collect();
         let terms = values(&tensors)?.into_iter().zip(&self.values).map(|(value, (_, factor))| value * factor);
-        Ok(terms.sum::<f64>() / self.count.max(1) as f64)
+        Ok([terms.sum::<f64>(), self.count as f64])
     }
 }

@@ -21,8 +21,10 @@ static thread_local Handle current;
 
 API Result cuInit(unsigned) { return Success; }
 API Result cuDriverGetVersion(int *version) { return *version = 12090, Success; }
-API Result cuDeviceGetCount(int *n) { return *n = 1, Success; }
-API Result cuDeviceGet(int *device, int ordinal) { return *device = ordinal, ordinal ? InvalidDevice : Success; }
+API Result cuDeviceGetCount(int *n) { return *n = device_count(), Success; }
+API Result cuDeviceGet(int *device, int ordinal) {
+    return *device = ordinal, ordinal < device_count() ? Success : InvalidDevice;
+}
 API Result cuDeviceGetName(char *name, int n, int) { return snprintf(name, (size_t)n, "%s", device_name(WAVE).c_str()), Success; }
 API Result cuDeviceGetUuid(char *uuid, int) { return memset(uuid, 1, 16), Success; }
 API Result cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 1, 16), Success; }

@@ -161,6 +161,11 @@ Code enqueue(void *handle, Operation operation) {
     return Success;
 }
 
+int device_count() {
+    static const char *set = getenv("SIMT_DEVICES");
+    return set && *set ? atoi(set) : 1;
+}
+
 // ---- memory
 
 size_t memory() {
@@ -365,10 +370,8 @@ Code query_event(void *event) {
 Code destroy_event(void *event) {
     Guard guard(lock);
     auto *e = (Event *)event;
-    // What still waits for it refers to it.
-    Code code = run_to(*e, e->serial);
-    delete e;
-    return code;
+    // What still waits for it in a stream refers to it, so that its memory stays.
+    return run_to(*e, e->serial);
 }
 
 Code elapsed(float *milliseconds, void *from, void *to) {

@@ -47,6 +47,8 @@ struct Vendor {
 };
 extern const Vendor vendor;
 
+// The number of devices: SIMT_DEVICES, or 1. They share memory and streams.
+int device_count();
 // Bytes of the device: those of SIMT_MEMORY, or 8 GiB.
 size_t memory();
 // `SIMT emulator, checked, wave 32 (1a2b3c4d)`: no cache takes it for hardware, or one build for another.

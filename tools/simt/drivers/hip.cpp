@@ -27,10 +27,12 @@ static Result note(Result code) { return code ? last = code : code; }
 // ---- devices
 
 API Result hipInit(unsigned) { return Success; }
-API Result hipGetDeviceCount(int *n) { return *n = 1, Success; }
-API Result hipSetDevice(int device) { return device ? InvalidDevice : Success; }
+API Result hipGetDeviceCount(int *n) { return *n = device_count(), Success; }
+API Result hipSetDevice(int device) { return device < device_count() ? Success : InvalidDevice; }
 API Result hipGetDevice(int *device) { return *device = 0, Success; }
-API Result hipDeviceGet(int *device, int ordinal) { return *device = ordinal, ordinal ? InvalidDevice : Success; }
+API Result hipDeviceGet(int *device, int ordinal) {
+    return *device = ordinal, ordinal < device_count() ? Success : InvalidDevice;
+}
 API Result hipDeviceGetName(char *name, int n, int) { return snprintf(name, (size_t)n, "%s", device_name(wave()).c_str()), Success; }
 API Result hipDeviceTotalMem(size_t *bytes, int) { return *bytes = memory(), Success; }
 API Result hipDriverGetVersion(int *version) { return *version = VERSION, Success; }

@@ -7,14 +7,15 @@ mod options;
 pub use generate::{Generate, run as generate};
 pub use options::{NAME, Train, parse_share};
 
-use crate::train::{Eval, device};
-use crate::{print, tell};
+use crate::train::Eval;
+use crate::{print, ranks, tell};
 use anyhow::{Context, Result, bail};
 use generate::{Drawn, restore};
 use isograd::data::Loader;
 use isograd::nn::schedule::{Cosine, WarmUp};
 use isograd::nn::{AdamW, Init, Module};
 use isograd::ops::Sampling;
+use isograd::parallel::{Group, ParallelOptions};
 use isograd::train::{Display, End, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
 use isograd::{DType, Device, Rng, Tensor};
 use models::TextModel;
@@ -23,6 +24,8 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Steps in which the learning rate rises, at most a tenth of all.
 const WARM_UP: u64 = 100;
@@ -61,28 +64,35 @@ struct Start {
 pub fn train(train: Train) -> Result<ExitCode> {
     match train {
         Train::Text(options) => run(&options),
-        Train::Other(options) => crate::train::run(*options),
+        Train::Other(options) => crate::train::run(&options),
     }
 }
 
 /// Trains, or goes on training, until the last step, early stopping or Ctrl-C. Then prints a text that the model continues.
 fn run(options: &Text) -> Result<ExitCode> {
     let stop = interrupts()?;
-    let device = device(options.device.as_deref())?;
-    let saved = options.resume.as_deref().map(|folder| read_saved(folder, options, &device)).transpose()?;
+    let devices = (options.device.as_deref(), &options.devices[..]);
+    ranks::run(devices.0, devices.1, |group, device| run_rank(options, stop.clone(), group, device))
+}
+
+/// [`run`] as one rank, of which the first prints and writes files.
+fn run_rank(options: &Text, stop: Arc<AtomicBool>, group: &Group, device: &Device) -> Result<ExitCode> {
+    let saved = options.resume.as_deref().map(|folder| read_saved(folder, options, device)).transpose()?;
     let resumed = saved.as_ref().map(|(saved, _)| (saved.path.clone(), saved.progress.steps));
     let (saved, config) = match saved {
         Some((saved, config)) => (Some(saved), config),
         None => (None, Config::new(options)?),
     };
     let out = options.out.clone().or(options.resume.clone()).unwrap_or_else(|| Path::new("out").join(NAME));
-    prepare(&out)?;
+    if group.is_first() {
+        prepare(&out)?;
+    }
     let corpus = Corpus::read(&options.file, options.known_tokenizer()?, &config)?;
-    let start = Start::new(&config, &corpus, &device)?;
-    let title = format!("{}, {} on {device}", corpus.name, config.model);
+    let start = Start::new(&config, &corpus, device)?;
+    let title = format!("{}, {} on {}", corpus.name, config.model, ranks::words(group, device));
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
-    let mut trainer = start.trainer(&config, &corpus)?.folder(&out)?.config(&config, &title)?;
-    trainer = trainer.display(shown).stop_when(stop);
+    let mut trainer = start.trainer(&config, &corpus)?.parallel(group, ParallelOptions::default())?;
+    trainer = trainer.folder(&out)?.config(&config, &title)?.display(shown).stop_when(stop);
     if let Some(patience) = options.patience {
         trainer = trainer.early_stopping(patience);
     }
@@ -91,17 +101,24 @@ fn run(options: &Text) -> Result<ExitCode> {
         trainer =
             trainer.resume(saved).with_context(|| format!("{} does not fit its own configuration", path.display()))?;
     }
-    corpus.tokenizer.save(&out.join(TOKENIZER))?;
+    if group.is_first() {
+        corpus.tokenizer.save(&out.join(TOKENIZER))?;
+    }
     // In another folder, the checkpoint is there from the start.
     if options.resume.as_ref().is_some_and(|folder| *folder != out) {
         trainer.save()?;
     }
-    if !options.json {
-        announce(&config, &corpus, &start, resumed)?;
+    if group.is_first() && !options.json {
+        announce(&config, &corpus, &start, group, resumed)?;
     }
     if trainer.run()? == End::Interrupted {
-        tell(&continuation(options, trainer.progress().steps, &out));
+        if group.is_first() {
+            tell(&continuation(options, trainer.progress().steps, &out));
+        }
         return Ok(ExitCode::from(INTERRUPTED));
+    }
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
     }
     let sample = start.sample(&corpus, &config, options.sample)?;
     report(&config, &corpus, &start, &trainer, &sample, &out, options.json)?;
@@ -177,13 +194,20 @@ fn loss(logits: &Tensor, (_, y): &Batch) -> isograd::Result<Tensor> {
     logits.cast(logits.dtype().acc())?.flatten(0, 1)?.cross_entropy(&y.flatten(0, 1)?)
 }
 
-fn announce(config: &Config, corpus: &Corpus, start: &Start, resumed: Option<(PathBuf, u64)>) -> Result<()> {
+fn announce(
+    config: &Config,
+    corpus: &Corpus,
+    start: &Start,
+    group: &Group,
+    resumed: Option<(PathBuf, u64)>,
+) -> Result<()> {
     if let Some((path, steps)) = resumed {
         print(&format!("resuming from {} at step {steps}", path.display()))?;
     }
     let Corpus { name, tokenizer, train, validation } = corpus;
     let (train, validation, kinds) = (train.len(), validation.len(), tokenizer.vocabulary());
-    let (model, parameters, device) = (&config.model, start.model.num_parameters(), start.init.device());
+    let (model, parameters, device) =
+        (&config.model, start.model.num_parameters(), ranks::words(group, start.init.device()));
     print(&format!(
         "{name}: {train} tokens to train on and {validation} to validate with, of {kinds} kinds; {model} with {parameters} parameters on {device}"
     ))
@@ -191,7 +215,7 @@ fn announce(config: &Config, corpus: &Corpus, start: &Start, resumed: Option<(Pa
 
 /// How an interrupted run goes on.
 fn continuation(options: &Text, steps: u64, out: &Path) -> String {
-    let device = options.device.as_ref().map(|d| format!(" --device {d}")).unwrap_or_default();
+    let device = ranks::options(options.device.as_deref(), &options.devices);
     let (file, out) = (options.file.display(), out.display());
     format!("stopped after {steps} steps; go on with: isograd train {NAME} {file}{device} --resume {out}")
 }

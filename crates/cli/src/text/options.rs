@@ -108,6 +108,9 @@ pub struct Text {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
+    /// Several devices, separated by commas: each has a part of every batch, such as cuda:0,cuda:1 or cpu,cpu
+    #[arg(long, value_name = "DEVICE,..", value_delimiter = ',', conflicts_with = "device")]
+    pub devices: Vec<String>,
     /// End when the validation loss has not become lower for so many epochs
     #[arg(long, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(1..))]
     pub patience: Option<u64>,

@@ -178,6 +178,12 @@ pub struct Train {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
+    /// Several devices, separated by commas: each has a part of every batch, such as cuda:0,cuda:1 or cpu,cpu
+    #[arg(long, value_name = "DEVICE,..", value_delimiter = ',', conflicts_with = "device")]
+    pub devices: Vec<String>,
+    /// Batch norms take mean and variance of a batch's parts on all devices, as on one device
+    #[arg(long)]
+    pub sync_batch_norm: bool,
     /// Passes over the training data [default: 10 for mnist, 30 for images in colour, 200 for graphs, 60 for others]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,

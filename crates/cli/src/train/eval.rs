@@ -46,7 +46,7 @@ pub fn run(options: Eval) -> Result<ExitCode> {
     }
     let config: Config = saved.config()?;
     let split = task(&config.dataset)?.load(options.data.as_deref(), &config)?;
-    let start = Start::new(&config, &split, &device)?;
+    let start = Start::new(&config, &split, &device, None)?;
     let epoch = match (options.last, saved.progress.best) {
         (false, Some(best)) => {
             Checkpoint::load(options.run.join(BEST), &device)?.restore_model(&*start.model)?;

@@ -14,11 +14,12 @@ pub use config::{Config, Model, Train, parse_count, parse_rate};
 pub use eval::{Eval, run as evaluate};
 pub use tasks::{Set, Split, Task};
 
-use crate::{print, tell};
+use crate::{print, ranks, tell};
 use anyhow::{Context, Result, bail};
 use batch::Batch;
 use config::OptimizerName;
 use isograd::nn::{Adagrad, Adam, AdamW, GradScaler, Init, Lamb, Lars, Module, Optimizer, RmsProp, Sgd};
+use isograd::parallel::{Group, ParallelOptions};
 use isograd::train::{Display, End, Evaluation, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
 use isograd::{DType, Device, Tensor};
 use mixed::Mixed;
@@ -26,6 +27,8 @@ use models::Predict;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Samples of a batch when nothing is learnt.
 const TEST_BATCH: usize = 512;
@@ -63,10 +66,15 @@ pub struct Start {
 type Classifier<'a> = Trainer<'a, dyn Predict, Batch, Tensor>;
 
 /// Trains, or goes on training, until the last epoch, early stopping or Ctrl-C.
-pub fn run(options: Train) -> Result<ExitCode> {
+pub fn run(options: &Train) -> Result<ExitCode> {
     let stop = interrupts()?;
-    let device = device(options.device.as_deref())?;
-    let saved = options.resume.as_deref().map(|folder| read_saved(folder, &options, &device)).transpose()?;
+    let devices = (options.device.as_deref(), &options.devices[..]);
+    ranks::run(devices.0, devices.1, |group, device| run_rank(options, stop.clone(), group, device))
+}
+
+/// [`run`] as one rank, of which the first prints and writes files.
+fn run_rank(options: &Train, stop: Arc<AtomicBool>, group: &Group, device: &Device) -> Result<ExitCode> {
+    let saved = options.resume.as_deref().map(|folder| read_saved(folder, options, device)).transpose()?;
     let resumed = saved.as_ref().map(|(saved, _)| (saved.path.clone(), saved.progress.steps));
     let task = task(&options.model.dataset)?;
     let (saved, config) = match saved {
@@ -74,13 +82,16 @@ pub fn run(options: Train) -> Result<ExitCode> {
         None => (None, Config::new(&options.model, task, options.epochs)?),
     };
     let out = options.out.clone().or(options.resume.clone()).unwrap_or_else(|| Path::new("out").join(task.name));
-    prepare(&out)?;
+    if group.is_first() {
+        prepare(&out)?;
+    }
     let split = task.load(options.model.data(), &config)?;
-    let start = Start::new(&config, &split, &device)?;
-    let title = format!("{}, {} on {device}", config.dataset, config.dtype);
+    let across = (group.size() > 1 && options.sync_batch_norm).then_some(group);
+    let start = Start::new(&config, &split, device, across)?;
+    let title = format!("{}, {} on {}", config.dataset, config.dtype, ranks::words(group, device));
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
-    let mut trainer = start.trainer(&config, &split, split.validated())?.folder(&out)?.config(&config, &title)?;
-    trainer = trainer.display(shown).stop_when(stop);
+    let mut trainer = start.trainer(&config, &split, split.validated())?.parallel(group, ParallelOptions::default())?;
+    trainer = trainer.folder(&out)?.config(&config, &title)?.display(shown).stop_when(stop);
     if let Some(patience) = options.patience {
         trainer = trainer.early_stopping(patience);
     }
@@ -93,18 +104,23 @@ pub fn run(options: Train) -> Result<ExitCode> {
             trainer.save()?;
         }
     }
-    if !options.json {
-        announce(&config, &split, &start, resumed)?;
+    if group.is_first() && !options.json {
+        announce(&config, &split, &start, group, resumed)?;
     }
     if trainer.run()? == End::Interrupted {
-        tell(&continuation(&options, trainer.progress().steps, &out));
+        if group.is_first() {
+            tell(&continuation(options, trainer.progress().steps, &out));
+        }
         return Ok(ExitCode::from(INTERRUPTED));
+    }
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
     }
     let tested = match split.validation {
         Some(_) => Some(start.trainer(&config, &split, &split.test)?.evaluate()?),
         None => None,
     };
-    report(&config, &device, &trainer, tested.as_ref(), &out, options.json)?;
+    report(&config, &ranks::words(group, device), &trainer, tested.as_ref(), &out, options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,11 +152,15 @@ fn read_saved(folder: &Path, options: &Train, device: &Device) -> Result<(SavedR
 }
 
 impl Start {
-    /// A model for these samples.
-    pub fn new(config: &Config, split: &Split, device: &Device) -> isograd::Result<Start> {
+    /// A model for these samples, whose batch norms take the statistics of all ranks of a group, if there is one.
+    pub fn new(config: &Config, split: &Split, device: &Device, across: Option<&Group>) -> isograd::Result<Start> {
         let dtype: DType = config.dtype.parse()?;
         let init = Init::new(device).seed(config.seed).dtype(dtype);
         let init = if config.images.channels_last { init.channels_last() } else { init };
+        let init = match across {
+            Some(group) => init.across(group.clone()),
+            None => init,
+        };
         Ok(Start { model: models::model(config, split, &init)?, init, dtype })
     }
 
@@ -170,19 +190,25 @@ impl Start {
     }
 }
 
-fn announce(config: &Config, split: &Split, start: &Start, resumed: Option<(PathBuf, u64)>) -> Result<()> {
+fn announce(
+    config: &Config,
+    split: &Split,
+    start: &Start,
+    group: &Group,
+    resumed: Option<(PathBuf, u64)>,
+) -> Result<()> {
     if let Some((path, steps)) = resumed {
         print(&format!("resuming from {} at step {steps}", path.display()))?;
     }
     let (samples, parameters) = (split.train.len(), start.model.num_parameters());
-    let (name, dtype, device) = (&split.name, &config.dtype, start.init.device());
+    let (name, dtype, device) = (&split.name, &config.dtype, ranks::words(group, start.init.device()));
     print(&format!("{name}: {samples} samples to train on; {parameters} parameters in {dtype} on {device}"))
 }
 
 /// How an interrupted run goes on.
 fn continuation(options: &Train, steps: u64, out: &Path) -> String {
     let data = options.model.data().map(|d| format!(" --data {}", d.display())).unwrap_or_default();
-    let device = options.device.as_ref().map(|d| format!(" --device {d}")).unwrap_or_default();
+    let device = ranks::options(options.device.as_deref(), &options.devices);
     let (dataset, out) = (&options.model.dataset, out.display());
     format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")
 }
@@ -190,7 +216,7 @@ fn continuation(options: &Train, steps: u64, out: &Path) -> String {
 /// `tested` is the evaluation of the samples to test with, if others served for the validation.
 fn report(
     config: &Config,
-    device: &Device,
+    device: &str,
     trainer: &Classifier<'_>,
     tested: Option<&Evaluation>,
     out: &Path,
@@ -202,7 +228,7 @@ fn report(
     let metrics = tested.map_or(&last.metrics, |tested| &tested.metrics);
     let report = Report {
         dataset: &config.dataset,
-        device: device.name(),
+        device,
         dtype: &config.dtype,
         epochs: progress.epoch,
         steps: progress.steps,

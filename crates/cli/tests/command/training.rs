@@ -243,3 +243,25 @@ fn a_run_on_a_part_of_the_test_images_says_so() {
     let expected = "mnist (85 % of the test images: there are no training images): 85 samples to train on; ";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
 }
+
+/// Several devices compute what one computes, but for rounding, and each other's runs go on.
+#[test]
+fn several_devices_train_together() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let run =
+        |options: &str, i: usize| isograd(&format!("train digits --epochs 2 --json {options}"), folders[i].path());
+    let [alone, together] = [run("--device cpu", 0).json(), run("--devices cpu,cpu,cpu", 1).json()];
+    let number = |report: &serde_json::Value, key: &str| report[key].as_f64().unwrap();
+    for key in ["train_loss", "test_loss"] {
+        let (here, there) = (number(&alone, key), number(&together, key));
+        assert!((here - there).abs() < 1e-6, "{key} is {there} on three devices, {here} on one");
+    }
+    assert_eq!(together["steps"], alone["steps"]);
+    assert_eq!(together["device"], "cpu and others, 3 ranks");
+    assert_eq!(names(folders[1].path()), FILES);
+    let resumed = format!("train digits --devices cpu,cpu --json --epochs 3 --resume {}", folders[1].path().display());
+    assert_eq!(isograd(&resumed, folders[2].path()).json()["epochs"], 3);
+    let refused = isograd("train digits --devices cpu,nowhere", folders[2].path());
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("there is no device \"nowhere\""), "{}", refused.stderr);
+}

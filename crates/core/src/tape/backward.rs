@@ -3,16 +3,17 @@
 use super::observe::Visit;
 use super::rule::Rule;
 use super::{
-    ANOMALY, Action, Backward, Edge, Gradient, Gradients, MODE, Meta, Mode, Node, OutputHook, Replay, check_finite,
-    with_flag,
+    ANOMALY, Action, Backward, Edge, Gradient, Gradients, HOOKED_LEAVES, MODE, Meta, Mode, Node, OutputHook, Replay,
+    check_finite, with_flag,
 };
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
 use crate::{Error, Result, Tensor, no_autocast};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The options of a backward pass.
 #[derive(Clone, Debug, Default)]
@@ -140,17 +141,51 @@ fn engine<'r>(
         targets,
         found: vec![None; targets.map_or(0, <[_]>::len)],
         pending: BTreeMap::new(),
+        due: HashMap::new(),
     };
     let mode = if options.create_graph { Mode::On } else { Mode::Off };
     with_flag(&MODE, mode, || {
+        let mut nodes = Vec::new();
         for (root, dy) in roots {
             let edge = edge_of(op, root)?;
             check_gradient(op, edge.meta(), &dy)?;
             pass.deposit(edge, dy.into())?;
+            nodes.push(&edge.node);
+        }
+        if targets.is_none() && HOOKED_LEAVES.load(Ordering::Relaxed) > 0 {
+            pass.due = last_uses(&nodes);
         }
         pass.run()
     })?;
     Ok(pass.found)
+}
+
+/// For each node after which gradients of hooked leaves are complete: the sequence numbers of these leaves. Leaves are the oldest
+/// nodes, and without this their hooks would run at the end of the pass. A closure that is computed again may use any leaf, so with
+/// one in the tape nothing is known in advance.
+fn last_uses(roots: &[&Arc<Node>]) -> HashMap<u64, SmallVec<[u64; 2]>> {
+    let mut first: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut seen: HashSet<u64> = roots.iter().map(|node| node.sequence).collect();
+    let mut stack: Vec<&Node> = roots.iter().map(|node| &***node).collect();
+    while let Some(node) = stack.pop() {
+        if matches!(node.state.lock().action, Action::Replay(_)) {
+            return HashMap::new();
+        }
+        for Edge { node: input, .. } in node.inputs.iter().flatten() {
+            let state = input.state.lock();
+            if !matches!(state.action, Action::Leaf(_)) {
+                if seen.insert(input.sequence) {
+                    stack.push(input);
+                }
+            } else if !state.hooks.is_empty() {
+                let user = first.entry(input.sequence).or_insert(node.sequence);
+                *user = node.sequence.min(*user);
+            }
+        }
+    }
+    let mut due: HashMap<u64, SmallVec<[u64; 2]>> = HashMap::new();
+    first.into_iter().for_each(|(leaf, user)| due.entry(user).or_default().push(leaf));
+    due
 }
 
 struct Pass<'a> {
@@ -160,6 +195,8 @@ struct Pass<'a> {
     targets: Option<&'a [&'a Edge]>,
     found: Vec<Option<Tensor>>,
     pending: BTreeMap<u64, Pending>,
+    /// Leaves whose gradients are complete after a node's visit.
+    due: HashMap<u64, SmallVec<[u64; 2]>>,
 }
 
 /// The contents of a spent node. They are dropped outside of the node's lock, before its gradients are distributed.
@@ -181,6 +218,11 @@ impl Pass<'_> {
                 break;
             }
             self.visit(pending)?;
+            for leaf in self.due.remove(&sequence).into_iter().flatten().rev() {
+                if let Some(pending) = self.pending.remove(&leaf) {
+                    self.visit(pending)?;
+                }
+            }
         }
         Ok(())
     }

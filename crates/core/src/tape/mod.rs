@@ -29,7 +29,7 @@ use rule::Rule;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 type Replay = Arc<dyn Fn() -> Result<SmallVec<[Tensor; 1]>> + Send + Sync>;
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
@@ -109,6 +109,9 @@ impl Meta {
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
+/// The number of hooks of living leaves.
+static HOOKED_LEAVES: AtomicUsize = AtomicUsize::new(0);
+
 impl Node {
     fn new(
         op: &'static str,
@@ -133,7 +136,11 @@ type Remains = (SmallVec<[Option<Edge>; 2]>, Action);
 impl Drop for Node {
     fn drop(&mut self) {
         let inputs = std::mem::take(&mut self.inputs);
-        let action = std::mem::replace(&mut self.state.get_mut().action, Action::Spent);
+        let state = self.state.get_mut();
+        let action = std::mem::replace(&mut state.action, Action::Spent);
+        if matches!(action, Action::Leaf(_)) {
+            HOOKED_LEAVES.fetch_sub(state.hooks.len(), Ordering::Relaxed);
+        }
         if inputs.iter().all(Option::is_none) && !matches!(action, Action::Rule(_) | Action::Replay(_)) {
             return;
         }
@@ -357,7 +364,12 @@ pub struct Hook {
 impl Hook {
     /// Removes the hook.
     pub fn remove(self) {
-        self.edge.node.state.lock().hooks.retain(|hook| hook.id != self.id);
+        let mut state = self.edge.node.state.lock();
+        let before = state.hooks.len();
+        state.hooks.retain(|hook| hook.id != self.id);
+        if matches!(state.action, Action::Leaf(_)) {
+            HOOKED_LEAVES.fetch_sub(before - state.hooks.len(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -402,7 +414,7 @@ impl Tensor {
     }
 
     /// Calls `f` with this tensor's gradient during every backward pass. A returned tensor replaces the gradient. Hooks run in the
-    /// order of registration, after all contributions are summed. Their ops are recorded with `create_graph` only.
+    /// order of registration, as soon as all contributions are summed. Their ops are recorded with `create_graph` only.
     ///
     /// A pass that spends the tape drops the hooks of its nodes. Hooks of a leaf stay until they are removed, so a hook that holds
     /// its own leaf keeps the leaf alive. Errors: `Value` if the tensor is not on the tape.
@@ -410,7 +422,12 @@ impl Tensor {
         let edge = self.0.edge.clone();
         let edge = edge.ok_or_else(|| Error::value("register_hook", "this tensor does not require a gradient"))?;
         let id = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-        edge.node.state.lock().hooks.push(OutputHook { id, output: edge.output, f: Arc::new(f) });
+        let mut state = edge.node.state.lock();
+        state.hooks.push(OutputHook { id, output: edge.output, f: Arc::new(f) });
+        if matches!(state.action, Action::Leaf(_)) {
+            HOOKED_LEAVES.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
         Ok(Hook { edge, id })
     }
 }

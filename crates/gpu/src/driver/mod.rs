@@ -1,6 +1,7 @@
 //! The interface of a vendor's driver. All other host code is shared.
 
 pub mod blas;
+pub mod ccl;
 pub mod dnn;
 pub mod null;
 
@@ -218,6 +219,11 @@ pub trait Driver: Send + Sync + 'static {
 
     /// The vendor's library of convolutions, where it is installed.
     fn dnn(&self) -> Option<&dyn dnn::Library> {
+        None
+    }
+
+    /// The vendor's library of collectives, where it is installed.
+    fn ccl(&self) -> Option<&dyn ccl::Library> {
         None
     }
 

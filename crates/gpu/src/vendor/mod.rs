@@ -1,6 +1,7 @@
 //! The libraries of GPUs' vendors: how they are found, and the calls that each runs in place of our kernels.
 
 mod blas;
+pub mod ccl;
 mod dnn;
 pub mod dynlib;
 

@@ -1,0 +1,170 @@
+//! The start of a rank: what a launcher says in the environment.
+
+use crate::alone::Alone;
+use crate::mpi::Processes;
+use crate::store::Store;
+use crate::transport::Transport;
+use crate::{Group, Options};
+use isograd_core::{Device, Error, Result};
+use std::env;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The program that has started this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// `torchrun`: ranks exchange messages through its store.
+    Torchrun,
+    /// `mpirun`, `mpiexec` or `srun`: ranks exchange messages by MPI.
+    Mpi,
+    /// None: the process is alone.
+    None,
+}
+
+/// All processes of a run, of which this is one. It lives until the end of the program: when it is dropped, the other ranks are told
+/// that this one is gone, and MPI ends.
+pub struct World {
+    group: Group,
+    launcher: Launcher,
+    local_rank: usize,
+    transport: Arc<dyn Transport>,
+    processes: Option<Arc<Processes>>,
+}
+
+/// The first of these variables that is a number.
+fn number(names: &[&str]) -> Option<usize> {
+    names.iter().find_map(|name| env::var(name).ok()?.trim().parse().ok())
+}
+
+/// The launcher of this process, by the environment.
+fn launcher() -> Launcher {
+    let has = |name| env::var_os(name).is_some();
+    if number(&["WORLD_SIZE"]).is_some() && has("RANK") && has("MASTER_ADDR") && has("MASTER_PORT") {
+        return Launcher::Torchrun;
+    }
+    // SLURM sets the number of tasks for a script too, but that of a step only for `srun`.
+    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"];
+    match number(&sizes) {
+        Some(_) => Launcher::Mpi,
+        None => Launcher::None,
+    }
+}
+
+impl Options {
+    /// The default, with `ISOGRAD_TIMEOUT` seconds if this is set. Errors: `Value` if it is no number above 0.
+    pub fn from_environment() -> Result<Options> {
+        let Ok(value) = env::var("ISOGRAD_TIMEOUT") else { return Ok(Options::default()) };
+        match value.parse::<f64>() {
+            Ok(seconds) if seconds > 0.0 && seconds < 1e9 => Ok(Options { timeout: Duration::from_secs_f64(seconds) }),
+            _ => Err(Error::value("start", format!("ISOGRAD_TIMEOUT is {value:?}, expected seconds above 0"))),
+        }
+    }
+}
+
+impl World {
+    /// Joins the processes that a launcher has started, with the options of the environment. A process without a launcher is alone.
+    ///
+    /// `torchrun` says by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` where its store is. `mpirun` and `srun` are known by
+    /// `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE` or `SLURM_STEP_NUM_TASKS`; MPI is then opened at run time. Errors: `Device` if there is no
+    /// MPI; `Value` if it knows another number of ranks than the launcher; `Io`.
+    pub fn start() -> Result<World> {
+        World::start_with(Options::from_environment()?)
+    }
+
+    /// [`start`](World::start) with options.
+    pub fn start_with(options: Options) -> Result<World> {
+        let launcher = launcher();
+        let (transport, processes): (Arc<dyn Transport>, _) = match launcher {
+            Launcher::None => (Arc::new(Alone), None),
+            Launcher::Torchrun => (Arc::new(store()?), None),
+            Launcher::Mpi => {
+                let processes = Arc::new(processes()?);
+                (processes.clone(), Some(processes))
+            }
+        };
+        let group = Group::world(transport.clone(), options);
+        let locals = ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"];
+        let local_rank = match number(&locals) {
+            Some(rank) => rank,
+            None if group.size() == 1 => 0,
+            None => group.node()?.rank(),
+        };
+        Ok(World { group, launcher, local_rank, transport, processes })
+    }
+
+    /// The group of all processes.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The launcher.
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    /// The number of this process among those of its host, from 0.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    /// The device of this process: the one of the name, such as `cuda:1`; for a kind of device, such as `cuda`, the one with the number
+    /// of this process on its host; without a name, that of the best kind. Processes share devices if there are fewer. Errors:
+    /// `Device`.
+    pub fn device(&self, name: Option<&str>) -> Result<Device> {
+        let best =
+            name.map_or_else(|| Device::best().map(|best| best.name().to_string()), |name| Ok(name.to_string()))?;
+        let kind = match (name, best.split_once(':')) {
+            (Some(_), Some(_)) => return best.parse(),
+            (_, Some((kind, _))) => kind,
+            (_, None) => &best,
+        };
+        let found = Device::list().into_iter().find(|(listed, _)| *listed == kind);
+        let devices = found.map_or(Ok(Vec::new()), |(_, devices)| devices)?;
+        match devices.get(self.local_rank % devices.len().max(1)) {
+            Some(device) => device.name.parse(),
+            None => best.parse(),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.transport.leave();
+        if let Some(processes) = &self.processes {
+            match std::thread::panicking() {
+                true => processes.abort(),
+                false => processes.finish(),
+            }
+        }
+    }
+}
+
+fn store() -> Result<Store> {
+    let variable = |name: &str| {
+        env::var(name).map_err(|_| Error::value("start", format!("{name} is not set, which torchrun does")))
+    };
+    let (rank, size) = (number(&["RANK"]), number(&["WORLD_SIZE"]));
+    let (Some(rank), Some(size)) = (rank, size) else {
+        return Err(Error::value("start", "RANK or WORLD_SIZE is no number"));
+    };
+    if env::var("TORCHELASTIC_USE_AGENT_STORE").is_ok_and(|value| value != "True") {
+        let message = "torchrun has no store for its workers; unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE, or use mpirun";
+        return Err(Error::unsupported("start", message));
+    }
+    let run = env::var("TORCHELASTIC_RUN_ID").unwrap_or_default();
+    let restarts = env::var("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
+    let address = format!("{}:{}", variable("MASTER_ADDR")?, variable("MASTER_PORT")?);
+    Store::connect(&address, rank, size, format!("isograd/{run}/{restarts}"))
+}
+
+fn processes() -> Result<Processes> {
+    let processes = Processes::start()?;
+    let expected = number(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]);
+    match expected {
+        Some(expected) if expected != processes.size() => {
+            let message = format!("the launcher has started {expected} ranks, but MPI knows {}", processes.size());
+            Err(Error::value("start", format!("{message}; is it another MPI's launcher? srun needs --mpi=pmix")))
+        }
+        _ => Ok(processes),
+    }
+}

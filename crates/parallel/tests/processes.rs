@@ -1,0 +1,155 @@
+//! Processes that `mpirun` starts: this program starts itself. Without `mpirun` its tests are ignored; `ISOGRAD_REQUIRE=mpi` makes that
+//! a failure.
+
+mod equality;
+
+use equality::{JOBS, STEPS, distance, losses};
+use isograd_core::{DType, Device, Error, Result, Tensor};
+use isograd_cpu as _;
+use isograd_parallel::{Group, Reduction, World};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::Command;
+use std::time::Duration;
+
+/// The variable that says what a process does as a rank.
+const ROLE: &str = "ISOGRAD_TEST_ROLE";
+/// Words before the error that a rank expects.
+const FOUND: &str = "found: ";
+
+fn main() {
+    if let Ok(role) = std::env::var(ROLE) {
+        rank(&role).unwrap_or_else(|error| panic!("{role}: {error}"));
+        return;
+    }
+    let mut trials = Vec::new();
+    for n in [2, 4] {
+        trials.push(trial(format!("collectives::{n}"), n, "collectives", &[]));
+        for job in JOBS.iter().filter(|job| n == 2 || job.name == "mlp") {
+            trials.push(trial(format!("training::{}::{n}", job.name), n, job.name, &[]));
+        }
+    }
+    const SHAPES: [&str; 2] =
+        ["rank 2 is at all_reduce (sum) of f32 [4] on cpu in step 3", "but rank 0 is at all_reduce (sum) of f32 [3]"];
+    trials.push(trial("errors::shape".into(), 3, "shape", &SHAPES));
+    trials.push(trial(
+        "errors::leave".into(),
+        3,
+        "leave",
+        &["barrier: Backend: rank 2 has left; rank 0 is at barrier in step 3"],
+    ));
+    trials.push(trial(
+        "errors::hang".into(),
+        3,
+        "hang",
+        &["rank 2 did not come within 3s; rank 0 is at barrier in step 3"],
+    ));
+    // Each has as many processes as there are cores, or more.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Runs a role on `n` processes, which must succeed and print `expected`.
+fn trial(name: String, n: usize, role: &'static str, expected: &'static [&'static str]) -> Trial {
+    let has = Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success());
+    let is_required = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "mpi"));
+    let run = move || {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new("mpirun");
+        // A container often runs everything as root, and has fewer cores than ranks.
+        command.args(["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string()]).arg(program).env(ROLE, role);
+        let output = command.output().map_err(|e| format!("mpirun does not start: {e}"))?;
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        match expected.iter().find(|text| !out.contains(**text)) {
+            _ if !output.status.success() => Err(Failed::from(format!("{}: {out}{err}", output.status))),
+            Some(text) => Err(Failed::from(format!("{text:?} is not in {out}{err}"))),
+            None => Ok(()),
+        }
+    };
+    Trial::test(name, run).with_ignored_flag(!has && !is_required)
+}
+
+fn rank(role: &str) -> Result<()> {
+    let mut options = isograd_parallel::Options::default();
+    if role == "hang" {
+        options.timeout = Duration::from_secs(3);
+    }
+    let world = World::start_with(options)?;
+    let (group, device) = (world.group(), world.device(Some("cpu"))?);
+    group.set_step(3);
+    let is_last = group.rank() + 1 == group.size();
+    match role {
+        "collectives" => collectives(group, &device),
+        "shape" => {
+            let x = Tensor::zeros(if is_last { 4 } else { 3 }, DType::F32, &device)?;
+            report(group.all_reduce(&x, Reduction::Sum))
+        }
+        "leave" if is_last => Ok(()),
+        "hang" if is_last => {
+            std::thread::sleep(Duration::from_secs(9));
+            Ok(())
+        }
+        "leave" | "hang" => report(group.barrier()),
+        _ => train(role, group, &device),
+    }
+}
+
+fn report<T>(result: Result<T>) -> Result<()> {
+    match result {
+        Ok(_) => Err(Error::value("rank", "an error was expected")),
+        Err(error) => {
+            println!("{FOUND}{error}");
+            Ok(())
+        }
+    }
+}
+
+fn check(is_right: bool, what: &str) -> Result<()> {
+    if is_right { Ok(()) } else { Err(Error::value("rank", format!("{what} is wrong"))) }
+}
+
+fn collectives(group: &Group, device: &Device) -> Result<()> {
+    let (rank, n) = (group.rank(), group.size());
+    for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool) {
+        // The last takes the way of large tensors.
+        for length in [0, 1, 5000] {
+            let x = Tensor::full(length, (rank + 1) as f64, DType::F32, device)?.cast(dtype)?;
+            let is_all = |y: &Tensor, value: usize| -> Result<bool> {
+                Ok(y.numel() == length && y.to_f64_vec()?.iter().all(|v| *v == value as f64))
+            };
+            check(is_all(&group.all_reduce(&x, Reduction::Sum)?, n * (n + 1) / 2)?, "all_reduce")?;
+            check(is_all(&group.all_reduce(&x, Reduction::Max)?, n)?, "the maximum")?;
+            check(is_all(&group.broadcast(&x, n - 1)?, n)?, "broadcast")?;
+            let gathered = group.all_gather(&x)?;
+            for i in 0..n {
+                check(is_all(&gathered.select(0, i as isize)?, i + 1)?, "all_gather")?;
+            }
+            check(is_all(&group.reduce_scatter(&gathered, Reduction::Sum)?, n * (rank + 1))?, "reduce_scatter")?;
+            let turned = group.all_to_all(&x.unsqueeze(0)?.expand((n, length))?)?;
+            check(turned.to_f64_vec()? == gathered.to_f64_vec()?, "all_to_all")?;
+        }
+    }
+    // From each rank to the next, around a ring.
+    group.send(&Tensor::full(3, rank as f64, DType::F32, device)?, (rank + 1) % n)?;
+    let from = (rank + n - 1) % n;
+    check(group.receive(from, 3, DType::F32, device)?.to_f64_vec()? == [from as f64; 3], "receive")?;
+    let half = group.split(Some(rank % 2), rank)?.ok_or_else(|| Error::value("rank", "no half"))?;
+    let sum = half.all_reduce(&Tensor::scalar(rank as f32, device)?, Reduction::Sum)?.item()?;
+    check(sum == (0..n).filter(|i| i % 2 == rank % 2).sum::<usize>() as f64, "the sum of a half")?;
+    check(group.node()?.size() == n, "the node")?;
+    group.barrier()
+}
+
+fn train(name: &str, group: &Group, device: &Device) -> Result<()> {
+    let job = JOBS.iter().find(|job| job.name == name);
+    let job = job.ok_or_else(|| Error::value("rank", format!("there is no job {name}")))?;
+    let found = losses(job, group, device, STEPS)?;
+    check(
+        group.gather_bytes("losses", format!("{found:?}").as_bytes())?.windows(2).all(|pair| pair[0] == pair[1]),
+        "a rank",
+    )?;
+    if group.is_first() {
+        let distance = distance(&found, &losses(job, &Group::alone(), device, STEPS)?);
+        check(distance < 1e-6, &format!("a loss, by {distance:e},"))?;
+    }
+    group.barrier()
+}
