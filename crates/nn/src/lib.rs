@@ -20,12 +20,14 @@ mod norm;
 mod number;
 pub mod optim;
 mod pad;
+mod pickle;
 mod pool;
 mod recurrent;
 mod resample;
 mod scaler;
 pub mod schedule;
 mod shards;
+mod torch;
 
 pub use activation::*;
 pub use attention::*;
