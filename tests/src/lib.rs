@@ -26,6 +26,8 @@ mod pages {
     mod first_model {}
     #[doc = include_str!("../../docs/src/data.md")]
     mod data {}
+    #[doc = include_str!("../../docs/src/files.md")]
+    mod files {}
     #[doc = include_str!("../../docs/src/training.md")]
     mod training {}
     #[doc = include_str!("../../docs/src/text.md")]
