@@ -28,6 +28,8 @@ mod pages {
     mod data {}
     #[doc = include_str!("../../docs/src/modules.md")]
     mod modules {}
+    #[doc = include_str!("../../docs/src/files.md")]
+    mod files {}
     #[doc = include_str!("../../docs/src/training.md")]
     mod training {}
     #[doc = include_str!("../../docs/src/tape.md")]

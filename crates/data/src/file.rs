@@ -40,6 +40,7 @@ pub(crate) fn invalid(path: &Path, message: impl Into<String>) -> Error {
     Error::format(path.display().to_string(), message)
 }
 
-fn is_gzip(bytes: &[u8]) -> bool {
+/// True if the bytes begin as a gzip stream does.
+pub(crate) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(&GZIP_MAGIC)
 }

@@ -30,6 +30,11 @@ impl HostTensor {
         HostTensor { shape: vec![values.len()], dtype: T::DTYPE, bytes }
     }
 
+    /// The elements of a tensor, read from its device. Errors: those of the device.
+    pub fn from_tensor(t: &Tensor) -> Result<HostTensor> {
+        Ok(HostTensor { shape: t.dims().to_vec(), dtype: t.dtype(), bytes: t.to_bytes()? })
+    }
+
     /// Elements by their bytes, which fill the shape.
     pub(crate) fn from_bytes(bytes: Vec<u8>, shape: impl Into<Vec<usize>>, dtype: DType) -> HostTensor {
         let shape = shape.into();

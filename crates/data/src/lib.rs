@@ -26,6 +26,8 @@
 #![deny(unsafe_code)]
 
 mod collate;
+#[cfg(feature = "parquet")]
+mod columns;
 mod context;
 pub mod csv;
 mod dataset;

@@ -1,21 +1,32 @@
-//! Arrays as NumPy saves them, in files `.npy`.
+//! Arrays as NumPy saves them, in files `.npy`, and several of them by name in files `.npz`.
 //!
-//! Source of the format: `numpy.lib.format`, versions 1 to 3.
+//! Source of the formats: `numpy.lib.format`, versions 1 to 3, and `numpy.savez`.
 
 use crate::HostTensor;
 use crate::file::{self, invalid};
 use crate::host::element_count;
-use isograd_core::{DType, Result};
+use isograd_core::{DType, Error, Result, replace_file};
+use isograd_files::{Archive, Checked, Mapped, Order, Stored, is_archive, little_endian, looks_like, pack};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+/// The end of a name of a file in an archive.
+const SUFFIX: &str = ".npy";
+/// The data of an array begins at a multiple of this.
+const ALIGNMENT: usize = 64;
 
-/// Reads an array, gzipped or not, of floats of 16, 32 or 64 bits, of integers of 32 or 64, of u8 or of bool, in the order of little-endian
-/// bytes. Errors: `Io`; `Format` for a file that is no such array, or is truncated.
+/// Reads an array, gzipped or not, of floats of 16, 32 or 64 bits, of integers, or of bool, in either order of bytes and of axes. Integers of
+/// 8 and 16 bits are read as i32 (u8 as u8), unsigned ones of 32 and 64 bits as i64. Errors: `Io`; `Format` for a file that is no such array, or is truncated,
+/// and for an unsigned number that an i64 does not have.
 pub fn read(path: impl AsRef<Path>) -> Result<HostTensor> {
     let path = path.as_ref();
-    let bytes = file::read(path)?;
+    let bytes = Mapped::open(path)?;
+    if !file::is_gzip(&bytes) {
+        return parse(path, &bytes);
+    }
     let mut content = Vec::new();
     let unpacked = file::content(&bytes[..]).and_then(|mut reader| reader.read_to_end(&mut content));
     unpacked.map_err(|e| file::failed(path, e))?;
@@ -27,23 +38,111 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<HostTensor> {
     array(bytes).map_err(|message| invalid(path, message))
 }
 
-fn array(bytes: &[u8]) -> std::result::Result<HostTensor, String> {
-    let (header, data) = parts(bytes).ok_or("the file is no array of NumPy")?;
-    let descr = value(header, "descr")?;
-    let (dtype, order) = (dtype(descr)?, value(header, "fortran_order")?);
+/// Reads all arrays of a file `.npz`, as `numpy.savez` and `numpy.savez_compressed` write it, by name. Errors: as [`read`], and `Format` for a
+/// wrong checksum.
+pub fn read_all(path: impl AsRef<Path>) -> Result<BTreeMap<String, HostTensor>> {
+    let path = path.as_ref();
+    parse_all(path, &Mapped::open(path)?)
+}
+
+/// Reads the bytes of a file `.npz`; errors name `path`.
+pub fn parse_all(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, HostTensor>> {
+    arrays(bytes).map_err(|message| invalid(path, message))
+}
+
+/// Writes an array as [`replace_file`] does. Errors: `Io`; `DType` for bf16, which NumPy does not have.
+pub fn write(path: impl AsRef<Path>, array: &HostTensor) -> Result<()> {
+    let header = header(array)?;
+    replace_file(path, &[&header, &little_endian(array.bytes(), array.dtype().size())])
+}
+
+/// Writes arrays by name to a file `.npz`, as `numpy.savez` does. Equal arrays give equal bytes. Errors: as [`write`], and `Value` for names that
+/// cannot be in an archive.
+pub fn write_all(path: impl AsRef<Path>, arrays: &BTreeMap<String, HostTensor>) -> Result<()> {
+    let mut files = Vec::new();
+    for (name, array) in arrays {
+        let mut content = header(array)?;
+        content.extend_from_slice(&little_endian(array.bytes(), array.dtype().size()));
+        files.push((format!("{name}{SUFFIX}"), content));
+    }
+    let packed = pack(files.iter_mut().map(|(name, content)| (name.as_str(), std::mem::take(content))));
+    replace_file(path, &[&packed.map_err(|why| Error::value("npz", why))?])
+}
+
+/// Magic, version and description of an array.
+fn header(array: &HostTensor) -> Result<Vec<u8>> {
+    let descr = match array.dtype() {
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::U8 => "|u1",
+        DType::Bool => "|b1",
+        other => return Err(Error::dtype("npy", format!("NumPy has no {other}, expected another dtype"))),
+    };
+    let shape: String = array.dims().iter().map(|extent| format!("{extent}, ")).collect();
+    // A tuple of one element ends in a comma; others may.
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
+    let start = MAGIC.len() + 2 + 4;
+    let length = (start + text.len() + 1).next_multiple_of(ALIGNMENT) - start;
+    text.extend(std::iter::repeat_n(' ', length - text.len() - 1));
+    text.push('\n');
+    Ok([MAGIC, &[2, 0], &(length as u32).to_le_bytes(), text.as_bytes()].concat())
+}
+
+fn arrays(bytes: &[u8]) -> Checked<BTreeMap<String, HostTensor>> {
+    if !is_archive(bytes) {
+        return Err(unlike("no .npz file", bytes));
+    }
+    let mut archive = Archive::open(bytes)?;
+    let mut arrays = BTreeMap::new();
+    for file in archive.names()? {
+        let Some(name) = file.strip_suffix(SUFFIX) else {
+            return Err(format!("the archive has {file:?}, expected arrays, whose names end in {SUFFIX}"));
+        };
+        let found = array(&archive.read(&file)?).map_err(|why| format!("{name}: {why}"))?;
+        arrays.insert(name.to_string(), found);
+    }
+    Ok(arrays)
+}
+
+/// The message of a file that is not what was expected, and what it looks like.
+fn unlike(message: &str, bytes: &[u8]) -> String {
+    looks_like(bytes).map_or_else(|| message.to_string(), |looks| format!("{message}: {looks}"))
+}
+
+fn array(bytes: &[u8]) -> Checked<HostTensor> {
+    let (header, data) = parts(bytes).ok_or_else(|| match bytes.starts_with(MAGIC) || is_archive(bytes) {
+        true if is_archive(bytes) => "it looks like an .npz file of several arrays, which read_all reads".to_string(),
+        true => "the file is no whole array of NumPy".into(),
+        false => unlike("the file is no array of NumPy", bytes),
+    })?;
+    let (stored, bytes_in) = elements(value(header, "descr")?)?;
+    let is_fortran = match value(header, "fortran_order")? {
+        "False" => false,
+        "True" => true,
+        other => return Err(format!("fortran_order is {other}, expected True or False")),
+    };
     let shape = extents(value(header, "shape")?)?;
-    let expected = element_count(&shape).and_then(|n| n.checked_mul(dtype.size()));
+    let expected = element_count(&shape).and_then(|n| n.checked_mul(stored.size()));
     if expected != Some(data.len()) {
-        return Err(format!("the array has {} bytes, expected {shape:?} of {dtype}", data.len()));
+        let dtype = stored.dtype();
+        return Err(format!(
+            "the array has {} bytes, expected {shape:?} of {} bytes for {dtype}",
+            data.len(),
+            stored.size()
+        ));
     }
-    if dtype == DType::Bool && data.iter().any(|&b| b > 1) {
-        return Err("a bool is neither 0 nor 1".into());
-    }
-    match order {
-        "False" => Ok(HostTensor::from_bytes(data.to_vec(), shape, dtype)),
-        "True" => Ok(HostTensor::from_bytes(rows_of(data, &shape, dtype.size()), shape, dtype)),
-        _ => Err(format!("fortran_order is {order}, expected True or False")),
-    }
+    let data = match is_fortran {
+        true => Cow::Owned(rows_of(data, &shape, stored.size())),
+        false => Cow::Borrowed(data),
+    };
+    let native = match stored.read(&data, bytes_in).map_err(|why| format!("the array {why}"))? {
+        Cow::Owned(native) => native,
+        Cow::Borrowed(_) => data.into_owned(),
+    };
+    Ok(HostTensor::from_bytes(native, shape, stored.dtype()))
 }
 
 /// The header and the elements.
@@ -59,7 +158,7 @@ fn parts(bytes: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// The text of a value in the header, a Python dictionary: what is in quotes or parentheses, or the text up to the comma.
-fn value<'a>(header: &'a str, key: &str) -> std::result::Result<&'a str, String> {
+fn value<'a>(header: &'a str, key: &str) -> Checked<&'a str> {
     let missing = || format!("the header {:?} has no {key}", header.trim());
     let found = ["'", "\""].iter().find_map(|quote| header.split_once(&format!("{quote}{key}{quote}:")));
     let rest = found.ok_or_else(missing)?.1.trim_start();
@@ -72,20 +171,34 @@ fn value<'a>(header: &'a str, key: &str) -> std::result::Result<&'a str, String>
     Ok(rest[start..end].trim())
 }
 
-fn dtype(descr: &str) -> std::result::Result<DType, String> {
-    match descr {
-        "<f2" => Ok(DType::F16),
-        "<f4" => Ok(DType::F32),
-        "<f8" => Ok(DType::F64),
-        "<i4" => Ok(DType::I32),
-        "<i8" => Ok(DType::I64),
-        "|u1" => Ok(DType::U8),
-        "|b1" => Ok(DType::Bool),
-        _ => Err(format!("the dtype is {descr:?}, expected one of <f2, <f4, <f8, <i4, <i8, |u1, |b1")),
+/// The type of elements and the order of their bytes.
+fn elements(descr: &str) -> Checked<(Stored, Order)> {
+    let stored = match descr.trim_start_matches(['<', '>', '|', '=']) {
+        "f2" => Stored::Same(DType::F16),
+        "f4" => Stored::Same(DType::F32),
+        "f8" => Stored::Same(DType::F64),
+        "i1" => Stored::I8,
+        "i2" => Stored::I16,
+        "i4" => Stored::Same(DType::I32),
+        "i8" => Stored::Same(DType::I64),
+        "u1" => Stored::Same(DType::U8),
+        "u2" => Stored::U16,
+        "u4" => Stored::U32,
+        "u8" => Stored::U64,
+        "b1" => Stored::Same(DType::Bool),
+        "O" => return Err("its elements are objects of Python; save numbers: array.astype(\"float32\")".into()),
+        _ => return Err(format!("the dtype is {descr:?}, expected f2, f4, f8, i1 to i8, u1 to u8, or b1")),
+    };
+    match descr.as_bytes()[0] {
+        b'<' => Ok((stored, Order::Little)),
+        b'>' => Ok((stored, Order::Big)),
+        // Bytes have no order.
+        _ if stored.size() == 1 => Ok((stored, Order::Little)),
+        _ => Err(format!("the dtype is {descr:?}, expected < or > before it")),
     }
 }
 
-fn extents(shape: &str) -> std::result::Result<Vec<usize>, String> {
+fn extents(shape: &str) -> Checked<Vec<usize>> {
     let each = shape.split(',').map(str::trim).filter(|extent| !extent.is_empty());
     each.map(|extent| extent.parse().map_err(|_| format!("the shape is ({shape}), expected numbers"))).collect()
 }
@@ -149,16 +262,77 @@ mod tests {
     fn files_that_are_no_arrays_are_refused() {
         let whole = npy("<f4", false, "(2,)", &[0; 8]);
         for (bytes, expected) in [
-            (whole[..whole.len() - 1].to_vec(), "x.npy: Format: the array has 7 bytes, expected [2] of f32"),
-            (whole[..40].to_vec(), "the file is no array of NumPy"),
+            (
+                whole[..whole.len() - 1].to_vec(),
+                "x.npy: Format: the array has 7 bytes, expected [2] of 4 bytes for f32",
+            ),
+            (whole[..40].to_vec(), "the file is no whole array of NumPy"),
             (b"\x93NUM".to_vec(), "the file is no array of NumPy"),
-            (npy(">f4", false, "(2,)", &[0; 8]), "the dtype is \">f4\", expected one of <f2"),
+            (b"PAR1".to_vec(), "the file is no array of NumPy: it looks like a Parquet file; "),
+            (b"PK\x03\x04".to_vec(), "an .npz file of several arrays"),
+            (npy("<c8", false, "(1,)", &[0; 8]), "the dtype is \"<c8\", expected f2, "),
+            (npy("=f4", false, "(2,)", &[0; 8]), "the dtype is \"=f4\", expected < or > before it"),
+            (npy("|O", false, "(1,)", &[0; 8]), "its elements are objects of Python"),
+            (npy("<u8", false, "(1,)", &[255; 8]), "the array is unsigned, of 64 bits, and has 18446744073709551615"),
             (npy("<f4", false, "(2, x)", &[0; 8]), "the shape is (2, x), expected numbers"),
             (npy("<f4", false, &format!("({0}, {0})", usize::MAX), &[0; 8]), "the array has 8 bytes"),
-            (npy("|b1", false, "(2,)", &[0, 2]), "a bool is neither 0 nor 1"),
+            (npy("|b1", false, "(2,)", &[0, 2]), "the array is bool, but has bytes other than 0 and 1"),
         ] {
             let error = parse(Path::new("x.npy"), &bytes).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn elements_of_every_type_and_order_are_read() {
+        let path = Path::new("x.npy");
+        let read = |descr, data: &[u8]| parse(path, &npy(descr, false, "(2,)", data)).unwrap();
+        assert_eq!(read(">f4", &bytes([1.5f32, -2.0].map(f32::to_be_bytes))).to_vec::<f32>().unwrap(), [1.5, -2.0]);
+        assert_eq!(read("|i1", &[255, 3]).to_vec::<i32>().unwrap(), [-1, 3]);
+        assert_eq!(read("<i2", &[0, 128, 1, 0]).to_vec::<i32>().unwrap(), [-32768, 1]);
+        assert_eq!(read(">u2", &[128, 0, 0, 1]).to_vec::<i32>().unwrap(), [32768, 1]);
+        assert_eq!(read("<u4", &[255; 8]).to_vec::<i64>().unwrap(), [0xffff_ffff; 2]);
+        assert_eq!(read("<u8", &[1; 16]).to_vec::<i64>().unwrap(), [0x0101_0101_0101_0101; 2]);
+        let columns = npy(">i2", true, "(2, 2)", &[0, 1, 0, 3, 0, 2, 0, 4]);
+        assert_eq!(parse(path, &columns).unwrap().to_vec::<i32>().unwrap(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn written_arrays_come_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let arrays = BTreeMap::from([
+            ("a".to_string(), HostTensor::new(&[1.5f32, -0.0, f32::NAN, 3.0], [2, 2]).unwrap()),
+            ("scalar".into(), HostTensor::new(&[7i64], []).unwrap()),
+            ("empty".into(), HostTensor::new::<bool>(&[], [3, 0]).unwrap()),
+            ("vector".into(), HostTensor::vector(&[1u8, 2, 3])),
+        ]);
+        for array in arrays.values() {
+            write(&path, array).unwrap();
+            assert_eq!(&read(&path).unwrap(), array);
+            assert_eq!(std::fs::read(&path).unwrap().len() - array.bytes().len(), 128);
+        }
+        write_all(&path, &arrays).unwrap();
+        assert_eq!(read_all(&path).unwrap(), arrays);
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("an .npz file of several arrays, which read_all reads"), "{error}");
+        let bf16 = HostTensor::vector(&[isograd_core::bf16::ONE]);
+        assert_eq!(write(&path, &bf16).unwrap_err().kind(), isograd_core::Kind::Dtype);
+        write(&path, &arrays["a"]).unwrap();
+        let error = read_all(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("no .npz file: it looks like an array of NumPy; isograd::data::npy reads it"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn archives_of_numpy_are_read() {
+        let all = parse_all(Path::new("x.npz"), include_bytes!("../tests/arrays.npz")).unwrap();
+        let names: Vec<&str> = all.keys().map(String::as_str).collect();
+        assert_eq!(names, ["columns", "x", "y"]);
+        assert_eq!((all["x"].dims(), all["x"].to_vec::<f64>().unwrap()), (&[2, 2][..], vec![0.0, 0.25, 0.5, 0.75]));
+        assert_eq!(all["y"].to_vec::<i32>().unwrap(), [-3; 50]);
+        assert_eq!(all["columns"].to_vec::<i64>().unwrap(), [0, 3, 1, 4, 2, 5]);
     }
 }

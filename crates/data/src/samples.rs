@@ -15,6 +15,8 @@ pub struct Samples<T> {
     targets: Vec<T>,
     /// For class indices.
     classes: usize,
+    /// The names of classes, if they have some.
+    class_names: Vec<String>,
 }
 
 /// Samples with a class index each.
@@ -39,12 +41,28 @@ impl Labelled {
         if let Some((i, label)) = labels.iter().enumerate().find(|&(_, &l)| l < 0 || l as u64 >= classes as u64) {
             return Err(Error::index(name, format!("sample {i} has label {label}, expected one in 0..{classes}")));
         }
-        Ok(Samples { name, features, sample_shape, targets: labels, classes })
+        Ok(Samples { name, features, sample_shape, targets: labels, classes, class_names: Vec::new() })
     }
 
     /// The number of classes; labels are in `0..classes`.
     pub fn classes(&self) -> usize {
         self.classes
+    }
+
+    /// The names of the classes in the order of their indices; none if they have only indices.
+    pub fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    /// The same samples with names of the classes. Errors: `Attr` unless each class has one.
+    pub fn with_class_names(self, names: Vec<String>) -> Result<Labelled> {
+        match names.len() == self.classes {
+            true => Ok(Samples { class_names: names, ..self }),
+            false => {
+                let message = format!("{} names of classes, expected {}", names.len(), self.classes);
+                Err(Error::attr(self.name, message))
+            }
+        }
     }
 
     /// The class of each sample.
@@ -73,7 +91,7 @@ impl Regression {
         }
         let targets: Vec<HostTensor> = targets.chunks(targets_each).map(HostTensor::vector).collect();
         check_features(&name, features.len(), &sample_shape, targets.len())?;
-        Ok(Samples { name, features, sample_shape, targets, classes: 0 })
+        Ok(Samples { name, features, sample_shape, targets, classes: 0, class_names: Vec::new() })
     }
 }
 
@@ -173,6 +191,7 @@ impl<T: Clone> Samples<T> {
             sample_shape: self.sample_shape.clone(),
             targets: samples().map(|(_, target)| target.clone()).collect(),
             classes: self.classes,
+            class_names: self.class_names.clone(),
         }
     }
 }

@@ -4,8 +4,7 @@ use crate::dataset::no_sample;
 use crate::file::invalid;
 use crate::{Context, Dataset, HostTensor};
 use isograd_core::{Error, Result};
-use memmap2::Mmap;
-use std::fs::File;
+use isograd_files::Mapped;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ impl TokenType {
 
 /// The memory that tokens are read from.
 enum Memory {
-    Mapped(Mmap),
+    Mapped(Mapped),
     Owned(Vec<u8>),
 }
 
@@ -62,14 +61,12 @@ impl Tokens {
     /// Errors: `Io` if it cannot be opened; `Format` if its size is no multiple of a token's.
     pub fn open(path: impl AsRef<Path>, kind: TokenType) -> Result<Tokens> {
         let path = path.as_ref();
-        let failed = |e| Error::io(path, "reading", e);
-        let file = File::open(path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        if size % kind.size() as u64 != 0 {
-            let message = format!("{size} bytes are not a number of tokens of {} bytes each", kind.size());
+        let file = Mapped::open(path)?;
+        if !file.len().is_multiple_of(kind.size()) {
+            let message = format!("{} bytes are not a number of tokens of {} bytes each", file.len(), kind.size());
             return Err(invalid(path, message));
         }
-        Ok(Tokens::whole(map(&file).map_err(failed)?, kind))
+        Ok(Tokens::whole(Memory::Mapped(file), kind))
     }
 
     /// Bytes as tokens: the characters of a text in ASCII, say.
@@ -163,13 +160,6 @@ impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokens").field("len", &self.len()).field("kind", &self.kind).finish()
     }
-}
-
-#[allow(unsafe_code)]
-fn map(file: &File) -> std::io::Result<Memory> {
-    // SAFETY: the mapping is read only, and any byte is a valid token. A file that another program changes or cuts meanwhile breaks
-    // this, which `Tokens::open` forbids.
-    unsafe { Mmap::map(file) }.map(Memory::Mapped)
 }
 
 /// Windows of a sequence of tokens: the samples of a language model. Sample `i` is the window from token `i * stride` on, i64

@@ -222,6 +222,62 @@ fn csv_targets_are_numbers_in_the_order_of_the_options() {
 }
 
 #[test]
+fn csv_labels_may_be_names() {
+    let options = csv::Options { labels: csv::Labels::Names, ..csv::Options::default() };
+    let table = parse_csv("1,rose\n2, iris\n3,\"7, or so\"\n4,rose\n", &options).unwrap();
+    assert_eq!((table.labels(), table.classes()), (&[2, 1, 0, 2][..], 3));
+    assert_eq!(table.class_names(), ["7, or so", "iris", "rose"]);
+    let (train, test) = table.split_every(2).unwrap();
+    assert_eq!((train.class_names(), test.classes()), (table.class_names(), 3));
+    let path = Path::new("some.csv");
+    assert_format(
+        &parse_csv("1,a\n2, \n", &options).unwrap_err(),
+        path,
+        "line 2, column 2: expected the name of a class, got \" \"",
+    );
+    let two = csv::Options { classes: Some(2), ..options };
+    assert_format(&parse_csv("1,a\n2,b\n3,c\n", &two).unwrap_err(), path, "the labels have 3 names, expected 2");
+    assert!(table.with_class_names(vec!["a".into()]).is_err());
+}
+
+#[test]
+fn csv_content_is_that_of_the_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = |text: &str, targets: &[csv::Column]| {
+        let path = written(dir.path(), "some.csv", text.as_bytes());
+        csv::content(path, &csv::Options { targets: targets.to_vec(), ..csv::Options::default() }).unwrap()
+    };
+    let last = [csv::Column::Last];
+    assert_eq!(content("x,0\n,999\n", &last), csv::Content::Indices);
+    assert_eq!(content("x,0\n,3.0\n", &last), csv::Content::Indices);
+    for numbers in ["1,0\n2,1000\n", "1,0\n2,0.5\n", "1,0\n2,-1\n", "1,0\n2,a\n", "1,a\n2,0\n"] {
+        assert_eq!(content(numbers, &last), csv::Content::Numbers, "{numbers}");
+    }
+    assert_eq!(content("1,a\n2,b\n", &last), csv::Content::Names);
+    assert_eq!(content("1,1\n2,2\n", &[csv::Column::First, csv::Column::Last]), csv::Content::Numbers);
+}
+
+#[test]
+fn files_that_are_no_tables_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (bytes, expected) in [
+        (&b"<!DOCTYPE html>\n<p>\n"[..], "; it looks like a web page; download the file itself"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "; it looks like a pointer of git LFS"),
+        (b"PK\x03\x04\n", "; it looks like a zip archive; unpack it first"),
+    ] {
+        let path = written(dir.path(), "some.csv", bytes);
+        assert_format(&csv::read(&path, &csv::Options::default()).unwrap_err(), &path, expected);
+    }
+    #[cfg(not(feature = "parquet"))]
+    for bytes in [&b"PAR1"[..], b"ARROW1\0\0"] {
+        let path = written(dir.path(), "some.csv", bytes);
+        let error = csv::read(&path, &csv::Options::default()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert!(error.message().contains("it needs the feature `parquet`"), "{error}");
+    }
+}
+
+#[test]
 fn csv_errors_name_line_and_column() {
     let path = Path::new("some.csv");
     assert_format(&csv_error("1,0\n2,1\nx y,0\n"), path, "line 3, column 1: expected a finite number, got \"x y\"");

@@ -1,11 +1,13 @@
 //! Tensors in files: safetensors, with a checksum.
 
-use crate::StateDict;
+use crate::shards::read_weights;
+use crate::{StateDict, torch};
 use crc32fast::Hasher;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor, replace_file};
-use safetensors::tensor::{Dtype, SafeTensors};
+use isograd_files::{Checked, Mapped, Order, Stored, is_archive, little_endian, looks_like};
+use safetensors::tensor::{Dtype, TensorInfo};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -26,6 +28,8 @@ pub struct Contents {
     pub tensors: StateDict,
     /// The texts saved with the tensors, by this library or another.
     pub metadata: Metadata,
+    /// The tensors of dtypes that cannot be read, such as complex numbers, and their dtypes.
+    pub skipped: BTreeMap<String, String>,
 }
 
 /// Writes tensors and texts to a safetensors file as [`replace_file`] does, with a checksum of both as a further text
@@ -64,15 +68,27 @@ fn check_names(tensors: &StateDict, metadata: &Metadata) -> Result<()> {
     }
 }
 
-/// Reads a safetensors file of this library or another. A checksum, if present, must be correct. Errors: `Io` if it cannot be read;
-/// `Format` if it is truncated, damaged or no safetensors file. Both name the path.
+/// Reads weights: a safetensors file of this library or another, a file of PyTorch's `torch.save`, or several of either by their index. The
+/// content decides, not the name. `path` is a file, an index (its name ends in `.json`), or a folder as for
+/// [`load_part`](crate::load_part). Files are mapped, so that nothing but the tensors is in memory; nobody may change a file meanwhile.
+///
+/// Elements of a type that this library does not have are converted where that is exact: integers of 8 and 16 bits to i32, unsigned ones of
+/// 32 and 64 bits to i64, and floats of 8 bits to f16 (powers of two to f32). Other tensors are [`skipped`](Contents::skipped).
+///
+/// A file of `torch.save` is one since PyTorch 1.6. No code in it is run: it may have tensors, numbers and texts in dictionaries, lists and
+/// tuples. Their keys are joined by points, as in `optimizer.state.0.exp_avg`. Of a checkpoint that has the weights as `state_dict`,
+/// `model_state_dict` or `model`, only these are read. Numbers and texts of the outermost dictionary are metadata. Views have the shape that
+/// they had; names of one tensor share memory.
+///
+/// Errors: `Io` if it cannot be read; `Format` if it is truncated, damaged, has a wrong checksum, or is no such file. All name the path.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
-    read(path.as_ref(), device, Demand::IfPresent)
+    read_weights(path.as_ref(), device, &Wanted { names: &|_| true, foreign: Foreign::Skipped })
 }
 
 /// Reads a file written by [`save`], and requires its checksum. Errors: as [`load`], and `Format` if there is no checksum.
 pub fn load_checked(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
-    read(path.as_ref(), device, Demand::Always)
+    let path = path.as_ref();
+    read(path, device, Demand::Always, &Wanted { names: &|_| true, foreign: Foreign::Refused })
 }
 
 /// The requirement of a checksum.
@@ -82,62 +98,162 @@ enum Demand {
     Always,
 }
 
-fn read(path: &Path, device: &Device, demand: Demand) -> Result<Contents> {
-    read_part(path, device, demand, &|_| true)
+/// The tensors that a caller wants.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub names: &'a dyn Fn(&str) -> bool,
+    pub foreign: Foreign,
 }
 
-/// Reads the tensors for which `wanted` is true. Others may have a dtype that this library does not have.
-pub(crate) fn read_wanted(path: &Path, device: &Device, wanted: &dyn Fn(&str) -> bool) -> Result<StateDict> {
-    Ok(read_part(path, device, Demand::IfPresent, wanted)?.tensors)
+/// What becomes of wanted tensors of a dtype that cannot be read.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Foreign {
+    Skipped,
+    Refused,
 }
 
-fn read_part(path: &Path, device: &Device, demand: Demand, wanted: &dyn Fn(&str) -> bool) -> Result<Contents> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io(path, "reading", e))?;
-    parse(&bytes, device, demand, wanted).map_err(|e| match e.kind() {
+impl Wanted<'_> {
+    pub fn has(&self, name: &str) -> bool {
+        (self.names)(name)
+    }
+
+    /// Errors: a wanted tensor of a dtype that cannot be read, if these are refused.
+    pub fn skip(&self, name: &str, dtype: &str) -> Result<()> {
+        match self.foreign {
+            Foreign::Skipped => Ok(()),
+            Foreign::Refused => Err(invalid(format!("{name} is {dtype}, which cannot be read"))),
+        }
+    }
+}
+
+/// Reads the wanted tensors of a file.
+pub(crate) fn read_wanted(path: &Path, device: &Device, wanted: &Wanted<'_>) -> Result<Contents> {
+    read(path, device, Demand::IfPresent, wanted)
+}
+
+fn read(path: &Path, device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {
+    let bytes = Mapped::open(path)?;
+    let contents = match is_archive(&bytes) {
+        true if demand == Demand::Always => Err(no_checksum(&Metadata::new())),
+        true => torch::parse(&bytes, device, wanted),
+        false => parse(&bytes, device, demand, wanted),
+    };
+    contents.map_err(|e| match e.kind() {
         Kind::Format => Error::format(path.display().to_string(), e.message()),
         _ => e,
     })
 }
 
-fn parse(bytes: &[u8], device: &Device, demand: Demand, wanted: &dyn Fn(&str) -> bool) -> Result<Contents> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| invalid(e.to_string()))?;
-    let file = SafeTensors::deserialize(bytes).map_err(|e| invalid(e.to_string()))?;
-    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
-    let expected = metadata.remove(CHECKSUM);
+fn parse(bytes: &[u8], device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {
+    let File { metadata: mut texts, tensors: places } = File::parse(bytes).map_err(|why| match looks_like(bytes) {
+        // The length of a header stands before it.
+        Some(looks) if !bytes.is_empty() && bytes.get(8) != Some(&b'{') => {
+            invalid(format!("neither a safetensors file nor one of torch.save: {looks}"))
+        }
+        _ => invalid(format!("not a whole safetensors file: {why}")),
+    })?;
+    let expected = texts.remove(CHECKSUM);
     if demand == Demand::Always && expected.is_none() {
-        return Err(no_checksum(&metadata));
+        return Err(no_checksum(&texts));
     }
-    let mut views: Vec<_> = file.iter().collect();
-    views.sort_by_key(|(name, _)| *name);
-    let mut sum = Checksum::of(&metadata);
-    let mut tensors = StateDict::new();
-    for (name, view) in views {
-        let dtype = match from_file(view.dtype()) {
-            Some(dtype) => dtype,
-            None if wanted(name) => return Err(invalid(format!("{name} is {:?}", view.dtype()))),
-            // No file with a checksum has such a dtype, so that the checksum does not count it.
-            None => continue,
-        };
-        sum.tensor(name, dtype, view.shape(), view.data());
-        if !wanted(name) {
+    if expected.is_some_and(|expected| expected != sum(&texts, &places)) {
+        return Err(invalid("not a whole safetensors file: its checksum is not that of its content"));
+    }
+    let (mut tensors, mut skipped) = (StateDict::new(), BTreeMap::new());
+    for (name, Place { dtype, shape, data }) in places {
+        if !wanted.has(&name) {
             continue;
         }
-        if dtype == DType::Bool && view.data().iter().any(|&b| b > 1) {
-            return Err(invalid(format!("{name} is bool, but has bytes other than 0 and 1")));
-        }
-        let t = Tensor::from_bytes(&little_endian(view.data(), dtype.size()), view.shape(), dtype, device);
+        let Some(stored) = Stored::named(&dtype) else {
+            wanted.skip(&name, &dtype)?;
+            skipped.insert(name, dtype);
+            continue;
+        };
+        let native = stored.read(data, Order::Little).map_err(|why| invalid(format!("{name} {why}")))?;
+        let t = Tensor::from_bytes(&native, shape, stored.dtype(), device);
         let t = t.map_err(|e| if e.kind() == Kind::Shape { invalid(format!("{name}: {e}")) } else { e })?;
-        tensors.insert(name.to_string(), t);
+        tensors.insert(name, t);
     }
-    if expected.is_some_and(|expected| expected != sum.text()) {
-        return Err(invalid("its checksum is not that of its content"));
+    texts.remove(EARLIER_CHECKSUM);
+    Ok(Contents { tensors, metadata: texts, skipped })
+}
+
+/// The checksum of a file's texts and tensors. No file with a checksum has tensors of dtypes of others, so that it does not count them.
+fn sum(texts: &Metadata, places: &BTreeMap<String, Place<'_>>) -> String {
+    let mut sum = Checksum::of(texts);
+    for (name, Place { dtype, shape, data }) in places {
+        if let Some(Stored::Same(dtype)) = Stored::named(dtype) {
+            sum.tensor(name, dtype, shape, data);
+        }
     }
-    metadata.remove(EARLIER_CHECKSUM);
-    Ok(Contents { tensors, metadata })
+    sum.text()
+}
+
+/// A safetensors file in memory.
+struct File<'a> {
+    metadata: Metadata,
+    tensors: BTreeMap<String, Place<'a>>,
+}
+
+/// A tensor in a file.
+struct Place<'a> {
+    /// By the name in the file, which may be unknown.
+    dtype: String,
+    shape: Vec<usize>,
+    data: &'a [u8],
+}
+
+/// The header of a file.
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    metadata: Option<Metadata>,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+impl<'a> File<'a> {
+    fn parse(bytes: &'a [u8]) -> Checked<File<'a>> {
+        let (length, rest) = bytes.split_first_chunk().ok_or("it ends before its header")?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| "its header is too long")?;
+        let (header, data) = rest.split_at_checked(length).ok_or("it ends within its header")?;
+        let header: Header = serde_json::from_slice(header).map_err(|e| format!("its header cannot be read: {e}"))?;
+        let infos = header.tensors.iter().map(|(name, entry)| (name.clone(), entry.info()));
+        let mut infos: Vec<(String, TensorInfo)> = infos.collect();
+        infos.sort_by_key(|(_, info)| info.data_offsets);
+        let checked = safetensors::tensor::Metadata::new(None, infos).map_err(|e| e.to_string())?;
+        if checked.data_len() != data.len() {
+            return Err(format!("its tensors have {} bytes, expected {}", data.len(), checked.data_len()));
+        }
+        let place =
+            |Entry { dtype, shape, data_offsets: (start, end) }| Place { dtype, shape, data: &data[start..end] };
+        let tensors = header.tensors.into_iter().map(|(name, entry)| (name, place(entry))).collect();
+        Ok(File { metadata: header.metadata.unwrap_or_default(), tensors })
+    }
+}
+
+impl Entry {
+    /// The extent of an unknown dtype's tensor is that of its bytes.
+    fn info(&self) -> TensorInfo {
+        let (start, end) = self.data_offsets;
+        match serde_json::from_value::<Dtype>(json!(self.dtype)) {
+            Ok(dtype) => TensorInfo { dtype, shape: self.shape.clone(), data_offsets: (start, end) },
+            Err(_) => {
+                TensorInfo { dtype: Dtype::U8, shape: vec![end.saturating_sub(start)], data_offsets: (start, end) }
+            }
+        }
+    }
 }
 
 fn invalid(why: impl std::fmt::Display) -> Error {
-    Error::format("load", format!("not a whole safetensors file: {why}"))
+    Error::format("load", why.to_string())
 }
 
 fn no_checksum(metadata: &Metadata) -> Error {
@@ -150,14 +266,6 @@ fn no_checksum(metadata: &Metadata) -> Error {
             false => format!("not a whole file of this library: it has no checksum ({CHECKSUM})"),
         },
     )
-}
-
-/// Converts between the machine's byte order and little endian.
-fn little_endian(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
-    if cfg!(target_endian = "little") {
-        return Cow::Borrowed(bytes);
-    }
-    Cow::Owned(bytes.chunks(size).flat_map(|element| element.iter().rev()).copied().collect())
 }
 
 /// The CRC-32 of metadata and tensors in the order of their names: length and bytes of each part.
@@ -198,8 +306,4 @@ fn to_file(dtype: DType) -> Dtype {
         DType::U8 => Dtype::U8,
         DType::Bool => Dtype::BOOL,
     }
-}
-
-fn from_file(dtype: Dtype) -> Option<DType> {
-    DType::ALL.into_iter().find(|d| to_file(*d) == dtype)
 }

@@ -21,12 +21,14 @@ mod norm;
 mod number;
 pub mod optim;
 mod pad;
+mod pickle;
 mod pool;
 mod recurrent;
 mod resample;
 mod scaler;
 pub mod schedule;
 mod shards;
+mod torch;
 mod weight;
 
 pub use activation::*;

@@ -1,16 +1,15 @@
 //! Weights in several files, as Hugging Face's `transformers` writes them.
 
 use crate::StateDict;
-use crate::file::read_wanted;
+use crate::file::{Contents, Foreign, Metadata, Wanted, read_wanted};
 use isograd_core::{Device, Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// The file of a folder's weights.
-const SINGLE: &str = "model.safetensors";
-/// The list of a folder's files of weights.
-const INDEX: &str = "model.safetensors.index.json";
+/// The files of a folder's weights, and the lists of several files, in the order in which they are looked for.
+const WEIGHTS: [&str; 4] =
+    ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// The part of an index that is read.
 #[derive(Deserialize)]
@@ -19,38 +18,48 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Reads the tensors for which `wanted` is true. `path` is a safetensors file, an index of several (its name ends in `.json`), or a folder
-/// with `model.safetensors` or `model.safetensors.index.json`. Other tensors may have any dtype; files without a wanted tensor are not
-/// read, and need not exist.
+/// Reads the tensors for which `wanted` is true. `path` is a safetensors file or one of `torch.save`, an index of several (its name ends in
+/// `.json`), or a folder with `model.safetensors`, `model.safetensors.index.json`, `pytorch_model.bin` or `pytorch_model.bin.index.json`, the
+/// first of these. Other tensors may have any dtype; files without a wanted tensor are not read, and need not exist.
 ///
-/// Errors: as [`load`](crate::load); `Io` for a folder without weights; `Format` for an index that is damaged, names a file outside of its
-/// folder, or names a tensor that its file does not have.
+/// Errors: as [`load`](crate::load); `Io` for a folder without weights; `Format` for a wanted tensor whose dtype cannot be read, and for an
+/// index that is damaged, names a file outside of its folder, or names a tensor that its file does not have.
 pub fn load_part(path: impl AsRef<Path>, device: &Device, wanted: impl Fn(&str) -> bool) -> Result<StateDict> {
-    let path = path.as_ref();
+    let wanted = Wanted { names: &wanted, foreign: Foreign::Refused };
+    Ok(read_weights(path.as_ref(), device, &wanted)?.tensors)
+}
+
+/// Reads the wanted tensors of a file, an index or a folder.
+pub(crate) fn read_weights(path: &Path, device: &Device, wanted: &Wanted<'_>) -> Result<Contents> {
     let path = if path.is_dir() { &weights_of(path)? } else { path };
     if path.extension().is_none_or(|extension| extension != "json") {
-        return read_wanted(path, device, &wanted);
+        return read_wanted(path, device, wanted);
     }
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut state = StateDict::new();
-    for (file, names) in files(path, &wanted)? {
+    let mut all = Contents { tensors: StateDict::new(), metadata: Metadata::new(), skipped: BTreeMap::new() };
+    for (file, names) in files(path, wanted.names)? {
         let file = folder.join(file);
-        state.extend(read_wanted(&file, device, &|name| names.contains(name))?);
-        if let Some(name) = names.iter().find(|name| !state.contains_key(*name)) {
+        let of_file = Wanted { names: &|name| names.contains(name), ..*wanted };
+        let Contents { tensors, metadata, skipped } = read_wanted(&file, device, &of_file)?;
+        if let Some(name) = names.iter().find(|name| !tensors.contains_key(*name) && !skipped.contains_key(*name)) {
             return Err(Error::format(
                 file.display().to_string(),
                 format!("{name} is missing, which the index has here"),
             ));
         }
+        all.tensors.extend(tensors);
+        all.metadata.extend(metadata);
+        all.skipped.extend(skipped);
     }
-    Ok(state)
+    Ok(all)
 }
 
-/// A folder's only file of weights, or else its index.
+/// A folder's file of weights, or its index.
 fn weights_of(folder: &Path) -> Result<PathBuf> {
-    let candidates = [SINGLE, INDEX].map(|name| folder.join(name));
+    let candidates = WEIGHTS.map(|name| folder.join(name));
     candidates.into_iter().find(|path| path.exists()).ok_or_else(|| {
-        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, format!("it has neither {SINGLE} nor {INDEX}"));
+        let message = format!("it has none of {}", WEIGHTS.join(", "));
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, message);
         Error::io(folder, "reading", missing)
     })
 }

@@ -94,11 +94,63 @@ fn files_of_others_load() {
     let error = load_checked(&path, &cpu()).unwrap_err();
     assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()));
     assert!(error.message().contains("no checksum"), "{error}");
-    let odd = safetensors::tensor::TensorView::new(safetensors::Dtype::U16, vec![4], &data).unwrap();
-    fs::write(&path, safetensors::serialize([("odd", odd)], None).unwrap()).unwrap();
+}
+
+#[test]
+fn elements_of_other_types_are_converted_or_skipped() {
+    use safetensors::Dtype;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.safetensors");
+    let data: Vec<u8> = [1.0f32, -2.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let view = |dtype, n| safetensors::tensor::TensorView::new(dtype, vec![n], &data).unwrap();
+    let tensors = [
+        ("i8", view(Dtype::I8, 8)),
+        ("u16", view(Dtype::U16, 4)),
+        ("u64", view(Dtype::U64, 1)),
+        ("f8", view(Dtype::F8_E5M2, 8)),
+        ("complex", view(Dtype::C64, 1)),
+    ];
+    fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    // The sign of -2.0 is the highest bit, so that the u64 is too large for i64.
     let error = load(&path, &cpu()).unwrap_err();
     assert_eq!(error.kind(), Kind::Format);
-    assert!(error.message().contains("odd is U16"), "{error}");
+    assert!(error.message().contains("u64 is unsigned, of 64 bits, and has 13835058056347516928"), "{error}");
+    let state = load_part(&path, &cpu(), |name| name != "u64" && name != "complex").unwrap();
+    assert_eq!(state["i8"].to_vec::<i32>().unwrap(), [0, 0, -128, 63, 0, 0, 0, -64]);
+    assert_eq!(state["u16"].to_vec::<i32>().unwrap(), [0, 0x3f80, 0, 0xc000]);
+    assert_eq!((state["f8"].dtype(), values(&state["f8"])[3], values(&state["f8"])[7]), (DType::F16, 1.75, -2.0));
+    let error = load_part(&path, &cpu(), |name| name == "complex").unwrap_err();
+    assert!(
+        error.kind() == Kind::Format && error.message().contains("complex is C64, which cannot be read"),
+        "{error}"
+    );
+    fs::write(&path, safetensors::serialize([("w", view(Dtype::F32, 2)), ("c", view(Dtype::C64, 1))], None).unwrap())
+        .unwrap();
+    let Contents { tensors, skipped, .. } = load(&path, &cpu()).unwrap();
+    assert_eq!((values(&tensors["w"]), tensors.len()), (vec![1.0, -2.0], 1));
+    assert_eq!(skipped, texts(&[("c", "C64")]));
+}
+
+#[test]
+fn files_of_other_formats_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.h5");
+    for (bytes, expected) in [
+        (
+            &b"\x89HDF\r\n\x1a\n\0\0\0\0"[..],
+            "neither a safetensors file nor one of torch.save: it looks like an HDF5 file",
+        ),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4\n", "run `git lfs pull`"),
+        (b"<!DOCTYPE html>", "it looks like a web page"),
+        (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80", "before PyTorch 1.6; in Python: torch.save(torch.load("),
+        (b"", "not a whole safetensors file: it ends before its header"),
+        (b"some other bytes", "not a whole safetensors file"),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let error = load(&path, &cpu()).unwrap_err();
+        assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()));
+        assert!(error.message().contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -416,7 +468,7 @@ fn load_bytes(bytes: &[u8]) -> Result<Contents> {
 fn foreign(path: &Path) {
     let header = serde_json::json!({
         "a": { "dtype": "F32", "shape": [2], "data_offsets": [0, 8] },
-        "b": { "dtype": "F8_E4M3", "shape": [4], "data_offsets": [8, 12] },
+        "b": { "dtype": "F8_E3M4", "shape": [4], "data_offsets": [8, 12] },
     });
     let header = header.to_string();
     fs::write(path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 12]].concat()).unwrap();
@@ -429,10 +481,10 @@ fn tensors_that_are_not_wanted_may_have_any_dtype() {
     foreign(&path);
     let state = load_part(&path, &cpu(), |name| name == "a").unwrap();
     assert_eq!(state.keys().collect::<Vec<_>>(), ["a"]);
-    for result in [load(&path, &cpu()).map(drop), load_part(&path, &cpu(), |name| name == "b").map(drop)] {
-        let error = result.unwrap_err();
-        assert!(error.kind() == Kind::Format && error.to_string().contains("b is F8_E4M3"), "{error}");
-    }
+    let error = load_part(&path, &cpu(), |name| name == "b").unwrap_err();
+    assert!(error.kind() == Kind::Format && error.to_string().contains("b is F8_E3M4"), "{error}");
+    let Contents { tensors, skipped, .. } = load(&path, &cpu()).unwrap();
+    assert_eq!((tensors.into_keys().collect::<Vec<_>>(), skipped), (vec!["a".into()], texts(&[("b", "F8_E3M4")])));
     // The checksum counts tensors that are not wanted.
     small(&path);
     assert_eq!(load_part(&path, &cpu(), |name| name == "b").unwrap().len(), 1);
@@ -447,7 +499,7 @@ fn shards_are_found_by_their_index() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let error = load_part(folder.path(), &cpu(), |_| true).unwrap_err();
-    assert!(error.kind() == Kind::Io && error.to_string().contains("neither model.safetensors nor"), "{error}");
+    assert!(error.kind() == Kind::Io && error.to_string().contains("it has none of model.safetensors, "), "{error}");
     small(&at("model-1.safetensors"));
     foreign(&at("model-2.safetensors"));
     let index = |map: serde_json::Value| {
@@ -476,6 +528,14 @@ fn shards_are_found_by_their_index() {
         let error = names(&|_| true).unwrap_err();
         assert!(error.kind() == Kind::Format && error.to_string().contains(part), "{error}");
     }
+    // All of them, without tensors that cannot be read.
+    index(serde_json::json!({ "a": first, "b": second }));
+    let all = load(folder.path(), &cpu()).unwrap();
+    assert_eq!(
+        (all.tensors.len(), all.skipped, all.metadata["text"].as_str()),
+        (1, texts(&[("b", "F8_E3M4")]), "some")
+    );
+    assert_eq!(load(at("model.safetensors.index.json"), &cpu()).unwrap().tensors.len(), 1);
     // One file is read before an index.
     small(&at("model.safetensors"));
     assert_eq!(names(&|_| true).unwrap(), ["a", "b"]);
@@ -521,8 +581,9 @@ proptest! {
         let data = vec![1; end.min(16) as usize];
         let bytes = [&length.to_le_bytes(), header.as_bytes(), &data].concat();
         if let Ok(loaded) = load_bytes(&bytes) {
-            let t = &loaded.tensors["t"];
-            prop_assert_eq!((t.numel() * t.dtype().size()) as u64, end - start);
+            let Some(t) = loaded.tensors.get("t") else { return Ok(prop_assert_eq!(&loaded.skipped["t"], dtype)) };
+            let size = if dtype == "U16" { 2 } else { t.dtype().size() };
+            prop_assert_eq!((t.numel() * size) as u64, end - start);
         }
     }
 }

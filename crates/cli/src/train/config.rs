@@ -133,13 +133,16 @@ impl Model {
 /// The options of a table.
 #[derive(Args, Debug)]
 pub struct TableOptions {
-    /// The column of a table to predict: a name of its first line, or a number from 0; may be repeated with --numbers [default: the last]
+    /// The column of a table to predict: a name of its first line, or a number from 0; may be repeated for numbers [default: the last]
     #[arg(long, value_name = "COLUMN")]
     pub target: Vec<String>,
     /// The first line of a table has the names of the columns
     #[arg(long)]
     pub header: bool,
-    /// Predict numbers, not classes
+    /// Predict classes: indices, or names [default: if the column has whole numbers below 1000, or no numbers]
+    #[arg(long, conflicts_with = "numbers")]
+    pub classes: bool,
+    /// Predict numbers, not classes [default: if the column has others, or there are several]
     #[arg(long)]
     pub numbers: bool,
 }
@@ -151,7 +154,10 @@ pub struct Table {
     pub targets: Vec<String>,
     /// The first line has names.
     pub header: bool,
-    /// The targets are numbers, not classes.
+    /// The targets are classes, whatever they look like.
+    #[serde(default)]
+    pub classes: bool,
+    /// The targets are numbers, whatever they look like.
     pub numbers: bool,
 }
 
@@ -198,7 +204,7 @@ pub struct Train {
         long,
         value_name = "DIR",
         conflicts_with_all = [
-            "batch_size", "lr", "optimizer", "hidden", "dtype", "seed", "model", "target", "header", "numbers",
+            "batch_size", "lr", "optimizer", "hidden", "dtype", "seed", "model", "target", "header", "classes", "numbers",
             "size", "augment", "stem", "channels_last", "neighbours", "replacement", "undirected", "dropout", "heads",
         ]
     )]
@@ -272,10 +278,10 @@ impl Config {
         options.check(task, model)?;
         let hidden = options.hidden.clone().unwrap_or_else(|| model.hidden.to_vec());
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
-        let TableOptions { target, header, numbers } = &options.table;
+        let TableOptions { target, header, classes, numbers } = &options.table;
         Ok(Config {
             dataset: task.name.into(),
-            table: Table { targets: target.clone(), header: *header, numbers: *numbers },
+            table: Table { targets: target.clone(), header: *header, classes: *classes, numbers: *numbers },
             images: ImageConfig::new(&options.images)?,
             graph: GraphConfig::new(&options.graph, hidden.len() + 1)?,
             model: model.name.into(),

@@ -278,8 +278,16 @@ fn classes((train, test): (data::Labelled, data::Labelled)) -> isograd::Result<S
 /// Every fifth line of a table is for testing.
 fn table(path: &Path, table: &Table) -> isograd::Result<Split> {
     let options = table.options();
-    if !table.numbers {
-        let all = csv::read(path, &options)?;
+    let content = match (table.classes, table.numbers) {
+        (_, true) => csv::Content::Numbers,
+        (is_classes, false) => match csv::content(path, &options)? {
+            csv::Content::Numbers if is_classes => csv::Content::Names,
+            content => content,
+        },
+    };
+    if content != csv::Content::Numbers {
+        let labels = if content == csv::Content::Names { csv::Labels::Names } else { csv::Labels::Indices };
+        let all = csv::read(path, &csv::Options { labels, ..options })?;
         let scale = Scale::of(&all.split_every(5)?.0);
         let unscaled = Scale { means: Vec::new(), deviations: Vec::new() };
         return Ok(Split { scales: Some((scale, unscaled)), ..classes(all.split_every(5)?)? });

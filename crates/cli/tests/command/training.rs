@@ -207,6 +207,27 @@ fn tables_of_classes_and_of_numbers_are_learnt() {
 }
 
 #[test]
+fn the_column_decides_whether_classes_or_numbers_are_learnt() {
+    let folder = tempfile::tempdir().unwrap();
+    let (table, out) = (folder.path().join("points.csv"), folder.path().join("out"));
+    let train = |options: &str| {
+        let common = "--epochs 2 --hidden 16 --json --data";
+        isograd(&format!("train csv {options} {common} {}", table.display()), &out)
+    };
+    let has_accuracy = |options: &str| train(options).json().get("test_accuracy").is_some();
+    write_points(&table, |radius| if radius < 0.35 { "inside" } else { "outside, or at the edge" }.replace(',', ";"));
+    assert!(has_accuracy("--target z") && has_accuracy("--header --classes"));
+    assert!(train("--target z --numbers").stderr.contains("line 2, column 3: expected a finite number, got \"outside"));
+    // The first line is no sample.
+    assert!(train("").stderr.contains("line 1, column 1: expected a finite number, got \"x\""));
+    write_points(&table, |radius| radius.to_string());
+    assert!(!has_accuracy("--header") && !has_accuracy("--target z --target x"));
+    write_points(&table, |radius| (1000.0 * radius + 900.0).round().to_string());
+    assert!(!has_accuracy("--target z") && has_accuracy("--target z --classes"));
+    assert!(train("--target z --classes --numbers").stderr.contains("cannot be used with"));
+}
+
+#[test]
 fn eval_computes_what_training_reported() {
     let out = tempfile::tempdir().unwrap();
     for dtype in ["f32", "bf16"] {

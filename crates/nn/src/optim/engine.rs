@@ -638,6 +638,7 @@ impl<R: Rule> Engine<R> {
         let mut next = self.clone();
         let (own, mut state) = (self.saved_options()?, state.clone());
         if own.keys().any(|name| name != "lr" && state.contains_key(name)) {
+            check_groups(R::NAME, &own, &state)?;
             next.load_options(&state)?;
         } else {
             own.into_iter().filter(|(name, _)| name != "lr").for_each(|(name, t)| drop(state.insert(name, t)));
@@ -691,6 +692,34 @@ impl<R: Rule> Engine<R> {
         }
         Ok(())
     }
+}
+
+/// The parameters of each group in a state, as far as it has them.
+fn members(state: &StateDict) -> Result<Vec<Vec<i64>>> {
+    let params = (0..).map_while(|k| state.get(&format!("group.{k}.params")));
+    params.filter(|t| t.dtype() == DType::I64).map(Tensor::to_vec).collect()
+}
+
+/// Checks that a state has the groups of an optimizer, whose options `own` has. Errors: `Value`.
+fn check_groups(op: &'static str, own: &StateDict, state: &StateDict) -> Result<()> {
+    let (own, saved) = (members(own)?, members(state)?);
+    if own == saved || saved.is_empty() {
+        return Ok(());
+    }
+    let sizes = |groups: &[Vec<i64>]| groups.iter().map(Vec::len).collect::<Vec<_>>();
+    let said = |sizes: &[usize]| match sizes {
+        [one] => format!("1 group, of {one} parameters"),
+        sizes => {
+            let each: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            format!("{} groups, of {} parameters", each.len(), each.join(" and "))
+        }
+    };
+    let (own, saved) = (sizes(&own), sizes(&saved));
+    let message = match own == saved {
+        true => format!("the state has {}, and so has the optimizer, but other parameters are in them", said(&saved)),
+        false => format!("the state has {}, the optimizer has {}", said(&saved), said(&own)),
+    };
+    Err(Error::value(op, format!("{message}; build it with the parameters and groups of the saved run")))
 }
 
 /// An initial state of a parameter.

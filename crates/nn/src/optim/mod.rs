@@ -79,8 +79,8 @@ pub trait Optimizer {
     fn state_dict(&self) -> Result<StateDict>;
 
     /// Loads the result of [`state_dict`](Optimizer::state_dict), including the learning rate and the options of all groups.
-    /// Options that the state does not have stay as they are. Errors: `Value` naming every tensor that is missing, unexpected or of
-    /// another shape or dtype; `Attr` for an option out of its range; then nothing has changed.
+    /// Options that the state does not have stay as they are. Errors: `Value` for other groups of parameters, in one sentence, or else naming
+    /// every tensor that is missing, unexpected or of another shape or dtype; `Attr` for an option out of its range; then nothing has changed.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 
     /// Clears the gradients of all parameters.

@@ -1,0 +1,14 @@
+//! What readers of files share: mapped files, archives, the types of elements in files, and the names of foreign formats.
+
+mod archive;
+mod elements;
+mod looks;
+mod mapped;
+
+pub use archive::{Archive, is_archive, pack};
+pub use elements::{Order, Stored, little_endian};
+pub use looks::looks_like;
+pub use mapped::Mapped;
+
+/// A result whose error says what is wrong with a file's content. The caller knows the path.
+pub type Checked<T> = std::result::Result<T, String>;

@@ -1,0 +1,304 @@
+//! Files of every format, changed at random: no panic, no large allocation, and no wrong content where there is a checksum. The program counts
+//! its allocations. `ISOGRAD_QUICK=1` tries a tenth of the changes.
+
+use isograd::data::{HostTensor, TokenType, Tokens, csv, npy};
+use isograd::nn::{Metadata, StateDict, load, load_checked, save};
+use isograd::{DType, Device, Error, Kind, Tensor};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+/// The system's allocator, with the bytes that are allocated now, and the most since a reset.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code)]
+// SAFETY: all calls go to the system's allocator with the arguments that they have.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        MOST.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time, so that no other allocates meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The result of a function, and the most bytes that it had allocated at a time.
+fn counted<T>(f: impl FnOnce() -> T) -> (T, usize) {
+    let before = NOW.load(Relaxed);
+    MOST.store(before, Relaxed);
+    let result = f();
+    (result, MOST.load(Relaxed) - before)
+}
+
+fn cpu() -> Device {
+    Device::cpu().unwrap()
+}
+
+/// The changes of a file that are tried.
+fn changes() -> u64 {
+    if std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1") { 2_000 } else { 20_000 }
+}
+
+/// Memory beside a file's content: buffers of readers, of which that of archives has 64 KiB, and texts of errors.
+const BESIDE: usize = 128 << 10;
+
+/// Draws of one change. Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators".
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    /// The bytes after one to four changes.
+    fn change(&mut self, whole: &[u8]) -> Vec<u8> {
+        let mut bytes = whole.to_vec();
+        for _ in 0..=self.below(4) {
+            // Headers are at the ends, where half of the changes are.
+            let length = if self.below(2) == 0 { bytes.len() } else { bytes.len().min(256) };
+            let place = self.below(length);
+            let at = if self.below(4) == 0 { bytes.len().saturating_sub(1 + place) } else { place };
+            let end = (at + self.below(16) + 1).min(bytes.len());
+            let special = [0, 1, 0x7f, 0x80, 0xff, b'"', b',', b'\n', b'0', b'9', b'-'];
+            match self.below(8) {
+                _ if bytes.is_empty() => bytes.push(0),
+                0 => bytes[at] ^= 1 << self.below(8),
+                1 => bytes[at] = self.next() as u8,
+                2 => bytes[at] = special[self.below(special.len())],
+                3 => bytes[at..end].fill(special[self.below(5)]),
+                4 => drop(bytes.drain(at..end)),
+                5 => {
+                    let part = bytes[at..end].to_vec();
+                    let to = self.below(bytes.len());
+                    drop(bytes.splice(to..to, part));
+                }
+                6 => {
+                    let part = bytes[at..end].to_vec();
+                    let to = self.below(bytes.len() - part.len() + 1);
+                    bytes[to..to + part.len()].copy_from_slice(&part);
+                }
+                _ if self.below(8) == 0 => bytes.truncate(at),
+                _ => bytes[at] = bytes[at].wrapping_add(1),
+            }
+        }
+        bytes
+    }
+}
+
+/// Tries changes of a file. `read` reads changed bytes and checks what it got; an error must be one of the content, and name the file.
+/// `content` is the number of bytes that the file holds, unpacked.
+fn try_changes(name: &str, whole: &[u8], content: usize, mut read: impl FnMut(&[u8]) -> Result<(), Error>) {
+    let (mut refused, mut most) = (0, 0);
+    read(whole).unwrap();
+    for seed in 0..changes() {
+        let bytes = Draws(seed).change(whole);
+        let (result, peak) = counted(|| catch_unwind(AssertUnwindSafe(|| read(&bytes))));
+        let limit = 2 * content.max(bytes.len()) + BESIDE;
+        assert!(peak <= limit, "{name}, seed {seed}: {peak} bytes for a file of {}", bytes.len());
+        most = most.max(peak);
+        match result.unwrap_or_else(|_| panic!("{name}, seed {seed}: a panic")) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Format, "{name}, seed {seed}: {error}");
+                assert!(error.op().contains("changed"), "{name}, seed {seed}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    println!("{name}: {refused} of {} refused; at most {most} bytes for {content}", changes());
+}
+
+/// A place for changed files.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed");
+    (folder, path)
+}
+
+fn bits(state: &StateDict) -> BTreeMap<String, (DType, Vec<usize>, Vec<u8>)> {
+    state.iter().map(|(name, t)| (name.clone(), (t.dtype(), t.dims().to_vec(), t.to_bytes().unwrap()))).collect()
+}
+
+/// Tensors of about 24 KiB.
+fn weights() -> StateDict {
+    let t = |n: usize| Tensor::arange(n, &cpu()).unwrap();
+    let f32s = t(4096).cast(DType::F32).unwrap().reshape((64, 64)).unwrap();
+    [("a.weight", f32s), ("b.bias", t(512)), ("c.mask", t(64).cast(DType::Bool).unwrap())]
+        .map(|(name, t)| (name.to_string(), t))
+        .into()
+}
+
+#[test]
+fn weights_are_in_memory_once() {
+    let _alone = alone();
+    const SIZE: usize = 64 << 20;
+    let (_folder, path) = place();
+    // The device may keep the memory of tensors that are gone, so that no tensor is made before.
+    let part = |i: usize| {
+        format!(
+            r#""{i}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}}"#,
+            SIZE / 16,
+            i * SIZE / 4,
+            (i + 1) * SIZE / 4
+        )
+    };
+    let header = format!("{{{}}}", (0..4).map(part).collect::<Vec<_>>().join(","));
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![1; SIZE]].concat();
+    fs::write(&path, file).unwrap();
+    let (loaded, most) = counted(|| load(&path, &cpu()).unwrap().tensors);
+    assert_eq!(loaded.len(), 4);
+    assert!((SIZE..SIZE + (1 << 20)).contains(&most), "{} KiB for weights of {} KiB", most >> 10, SIZE >> 10);
+}
+
+#[test]
+fn changed_files_of_npy() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let array = HostTensor::new(&(0..6000).map(|i| i as f32).collect::<Vec<_>>(), [60, 100]).unwrap();
+    npy::write(&path, &array).unwrap();
+    let whole = fs::read(&path).unwrap();
+    try_changes("npy", &whole, whole.len(), |bytes| {
+        let array = npy::parse(Path::new("changed"), bytes)?;
+        assert!(array.dims().iter().product::<usize>() * array.dtype().size() <= 4 * bytes.len());
+        Ok(())
+    });
+}
+
+#[test]
+fn changed_files_of_npz() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let arrays: BTreeMap<String, HostTensor> =
+        (0..4).map(|i| (format!("array {i}"), HostTensor::vector(&[i as f64; 700]))).collect();
+    npy::write_all(&path, &arrays).unwrap();
+    let packed = include_bytes!("../../crates/data/tests/arrays.npz");
+    for (name, whole) in [("npz", fs::read(&path).unwrap()), ("npz, packed", packed.to_vec())] {
+        let arrays = npy::parse_all(Path::new("whole"), &whole).unwrap();
+        try_changes(name, &whole, whole.len(), |bytes| {
+            let found = npy::parse_all(Path::new("changed"), bytes)?;
+            assert!(found.iter().all(|(name, array)| arrays.get(name) == Some(array)));
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn changed_files_of_pytorch() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    for name in ["checkpoint.pt", "dtypes.pt", "views.pt", "protocol_5.pt"] {
+        let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/torch_files").join(name);
+        let expected = bits(&load(&original, &cpu()).unwrap().tensors);
+        let whole = fs::read(&original).unwrap();
+        try_changes(name, &whole, whole.len(), |bytes| {
+            fs::write(&path, bytes).unwrap();
+            let found = bits(&load(&path, &cpu())?.tensors);
+            assert_eq!(found, expected);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn changed_tables() {
+    let _alone = alone();
+    let text: String = (0..400).map(|i| format!("{}.5,-{i}e-2,\"{i}\",{}\n", i * i, i % 3)).collect();
+    for labels in [csv::Labels::Indices, csv::Labels::Names] {
+        let options = csv::Options { labels, ..csv::Options::default() };
+        // A cell of two letters may be a number of four bytes.
+        try_changes(&format!("csv, {labels:?}"), text.as_bytes(), 4 * text.len(), |bytes| {
+            let table = csv::parse(Path::new("changed"), bytes, &options)?;
+            assert_eq!(table.features().len(), table.len() * table.sample_len());
+            assert!(table.features().iter().all(|x| x.is_finite()));
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn changed_files_of_safetensors() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
+    save(&path, &weights(), &metadata).unwrap();
+    let (whole, expected) = (fs::read(&path).unwrap(), bits(&weights()));
+    try_changes("safetensors", &whole, whole.len(), |bytes| {
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(bits(&load_checked(&path, &cpu())?.tensors), expected);
+        Ok(())
+    });
+}
+
+#[test]
+fn changed_shards() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("changed");
+    fs::create_dir(&folder).unwrap();
+    let (first, second): (StateDict, StateDict) = weights().into_iter().partition(|(name, _)| name.as_str() < "b");
+    let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
+    let names = ["one.safetensors", "two.safetensors", "model.safetensors.index.json"];
+    save(folder.join(names[0]), &first, &metadata).unwrap();
+    save(folder.join(names[1]), &second, &metadata).unwrap();
+    let index = r#"{"metadata": {"total_size": 20544}, "weight_map": {"a.weight": "one.safetensors", "b.bias": "two.safetensors", "c.mask": "two.safetensors"}}"#;
+    fs::write(folder.join(names[2]), index).unwrap();
+    let expected = bits(&weights());
+    for name in names {
+        let path = folder.join(name);
+        let whole = fs::read(&path).unwrap();
+        try_changes(name, &whole, 24 << 10, |bytes| {
+            fs::write(&path, bytes).unwrap();
+            let contents = match load(&folder, &cpu()) {
+                // A file that the changed index names and that is not there.
+                Err(error) if error.kind() == Kind::Io && name == names[2] => return Ok(()),
+                contents => contents?,
+            };
+            // A file whose checksum has another name has none.
+            if contents.metadata == metadata {
+                assert!(bits(&contents.tensors).iter().all(|(name, t)| expected.get(name) == Some(t)));
+            }
+            Ok(())
+        });
+        fs::write(&path, whole).unwrap();
+    }
+}
+
+#[test]
+fn changed_files_of_tokens() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let whole: Vec<u8> = (0..8000u16).flat_map(|t| t.to_le_bytes()).collect();
+    // A token is an i64 for the caller.
+    try_changes("tokens", &whole, 4 * whole.len(), |bytes| {
+        fs::write(&path, bytes).unwrap();
+        let tokens = Tokens::open(&path, TokenType::U16)?;
+        assert_eq!((tokens.len(), tokens.get(0, usize::MAX).len()), (bytes.len() / 2, bytes.len() / 2));
+        Ok(())
+    });
+}
