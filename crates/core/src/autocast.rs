@@ -24,8 +24,8 @@ thread_local! {
     static CASTS: RefCell<Vec<Cast>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`, `sparse_mm`), messages that are copied along
-/// edges, and recurrent ops take their operands in `dtype`, f16 or bf16. Softmax, losses, norms (except `batch_norm` and `instance_norm`), `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and products
+/// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`, `einsum`, `bilinear`, `sparse_mm`), messages that are copied along
+/// edges, and recurrent ops take their operands in `dtype`, f16 or bf16. Softmax, losses, distances and similarities, norms (except `batch_norm` and `instance_norm`), `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and products
 /// of elements convert 16-bit operands to f32. Other ops run in the dtype of their operands. Only f32, f16 and bf16 operands are
 /// converted.
 ///

@@ -5,9 +5,9 @@ mod common;
 use common::{assert_close, cpu, f64s, values};
 use isograd_core::{DType, Kind, Result, Shape, Tensor, no_grad};
 use isograd_nn::{
-    Activation, Averaged, Averaging, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear,
-    LoadFloats, LoadNames, LoadOptions, Module, Optimizer, Relu, Sequential, Sgd, Softmax, SpectralNorm, StateDict,
-    Unmatched, Visitor, WeightNorm,
+    Activation, Averaged, Averaging, Bilinear, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu,
+    Linear, LoadFloats, LoadNames, LoadOptions, Module, Optimizer, Relu, Sequential, Sgd, Softmax, SpectralNorm,
+    StateDict, Unmatched, Visitor, WeightNorm,
 };
 use std::collections::BTreeMap;
 
@@ -316,6 +316,22 @@ fn linear_applies_an_activation() {
         let y = layer.forward_with(&x, Activation::Silu).unwrap();
         assert_eq!(values(&y), values(&layer.forward(&x).unwrap().silu().unwrap()));
     }
+}
+
+#[test]
+fn bilinear_is_a_form_of_two_inputs() -> Result<()> {
+    let init = Init::new(&cpu()).dtype(DType::F64);
+    let form = Bilinear::new(4, 3, 2, &init)?;
+    assert_eq!(names(&form.named_parameters()), ["weight", "bias"]);
+    assert_eq!(form.weight.dims(), [2, 4, 3]);
+    // PyTorch's bound comes from the first input.
+    let all = [values(&form.weight), values(form.bias.as_ref().unwrap())].concat();
+    assert!(all.iter().all(|v| v.abs() <= 0.5) && all.iter().any(|v| v.abs() > 0.35), "{all:?}");
+    assert!(Bilinear::without_bias(4, 3, 2, &init)?.bias.is_none());
+    let (x, y) = (f64s(&[0.0, 1.0, 0.0, 0.0]), f64s(&[0.0, 0.0, 2.0]));
+    let expected = form.weight.select(1, 1)?.select(1, 2)?.mul_scalar(2.0)?.add(form.bias.as_ref().unwrap())?;
+    assert_eq!(values(&form.forward(&x, &y)?), values(&expected));
+    Ok(())
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn bilinear_case(g: &mut Gen) -> Case {
 
 pub(super) fn ops() -> Vec<Op> {
     vec![
-        Op::new("einsum", einsum, einsum_case).class(Stages).companion(absolute).launches(16, 32),
+        Op::new("einsum", einsum, einsum_case).class(Stages).companion(absolute).fused().launches(16, 32),
         Op::new(
             "outer",
             |c| one(c.input("a")?.outer(c.input("b")?)),
@@ -75,6 +75,7 @@ pub(super) fn ops() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
+        .fused()
         .launches(1, 4),
         Op::new(
             "kron",
@@ -87,6 +88,7 @@ pub(super) fn ops() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
+        .fused()
         .launches(2, 6),
         Op::new(
             "bilinear",
@@ -95,6 +97,7 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .class(Stages)
         .companion(absolute)
+        .fused()
         .launches(8, 16),
     ]
 }

@@ -45,7 +45,7 @@ pub(super) fn ops() -> Vec<Op> {
     vec![
         Op::new("cdist", |c| one(c.input("a")?.cdist(c.input("b")?, c.float_or("p", 2.0)?)), cdist_case)
             .class(Stages)
-            .launches(16, 32),
+            .launches(24, 32),
         Op::new(
             "pairwise_distance",
             |c| {
@@ -55,7 +55,7 @@ pub(super) fn ops() -> Vec<Op> {
             pairwise_case,
         )
         .class(Stages)
-        .launches(16, 32),
+        .launches(24, 32),
         Op::new(
             "cosine_similarity",
             |c| {
@@ -65,6 +65,7 @@ pub(super) fn ops() -> Vec<Op> {
             cosine_case,
         )
         .class(Stages)
-        .launches(16, 32),
+        .fused()
+        .launches(24, 32),
     ]
 }
