@@ -1,4 +1,4 @@
-//! Times what the training loop costs beside a bare loop: `overhead [DEVICE]`. A classifier of 784-256-10 learns from 50,000 images of
+//! Times what the training loop costs beside a bare loop: `overhead [DEVICE] [EPOCHS]`. A classifier of 784-256-10 learns from 50,000 images of
 //! noise, in batches of 128, and is validated with 5,000 after each epoch. The bare loop has the same loader and captured step; the
 //! trainer adds its bar (on a terminal), metrics, curves and checkpoints. Runs alternate; a line of JSON has the seconds of each and
 //! the quotient of their medians.
@@ -13,7 +13,6 @@ use std::time::Instant;
 
 const PIXELS: usize = 784;
 const BATCH: usize = 128;
-const EPOCHS: u64 = 10;
 const RUNS: usize = 3;
 
 type Batch = (Tensor, Tensor);
@@ -32,7 +31,7 @@ fn is_right(prediction: &Tensor, (_, y): &Batch) -> Result<Tensor> {
     prediction.argmax(-1)?.eq(y)?.cast(DType::F32)
 }
 
-fn bare(device: &Device, train: &Loader<Batch>, test: &Loader<Batch>) -> Result<()> {
+fn bare(device: &Device, train: &Loader<Batch>, test: &Loader<Batch>, epochs: u64) -> Result<()> {
     let model = model(device)?;
     let mut optimizer = Adam::new(&model).lr(1e-3);
     let mut step = device.capture(|(x, y): Batch| {
@@ -41,7 +40,7 @@ fn bare(device: &Device, train: &Loader<Batch>, test: &Loader<Batch>) -> Result<
         optimizer.step()?;
         Ok(loss.detach())
     });
-    for epoch in 0..EPOCHS {
+    for epoch in 0..epochs {
         for batch in train.epoch(epoch) {
             step.run(batch?)?;
         }
@@ -55,13 +54,13 @@ fn bare(device: &Device, train: &Loader<Batch>, test: &Loader<Batch>) -> Result<
     device.synchronize()
 }
 
-fn trained(device: &Device, train: Loader<Batch>, test: Loader<Batch>) -> Result<()> {
+fn trained(device: &Device, train: Loader<Batch>, test: Loader<Batch>, epochs: u64) -> Result<()> {
     let model = model(device)?;
     let optimizer = Adam::new(&model).lr(1e-3);
     let predict = |model: &Sequential, (x, _): &Batch| model.forward(x);
     let folder = std::env::temp_dir().join(format!("isograd-overhead-{}", std::process::id()));
     let mut trainer = Trainer::new(&model, optimizer, train, predict, |prediction, (_, y)| prediction.cross_entropy(y))
-        .epochs(EPOCHS)
+        .epochs(epochs)
         .validate(test)
         .metric("accuracy", Goal::Highest, is_right)
         .display(Display::Lines)
@@ -78,6 +77,8 @@ fn median(times: &mut [f64]) -> f64 {
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or("cpu".into());
+    let epochs = std::env::args().nth(2).map_or(Ok(10), |n| n.parse());
+    let epochs = epochs.map_err(|e| Error::attr("overhead", format!("the number of epochs: {e}")))?;
     let device: Device = name.parse()?;
     let (train, test) = (noise(50_000)?, noise(5_000)?);
     let loaders = || -> Result<[Loader<Batch>; 2]> {
@@ -89,10 +90,10 @@ fn main() -> Result<()> {
     for run in 0..=RUNS {
         let [train, test] = loaders()?;
         let started = Instant::now();
-        bare(&device, &train, &test)?;
+        bare(&device, &train, &test, epochs)?;
         let of_bare = started.elapsed().as_secs_f64();
         let started = Instant::now();
-        trained(&device, train, test)?;
+        trained(&device, train, test, epochs)?;
         let of_training = started.elapsed().as_secs_f64();
         if run > 0 {
             bares.push(of_bare);
