@@ -149,6 +149,7 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     tools::ensure_opencl();
     if extent == Extent::Everything {
         tools::ensure_chromium();
+        tools::ensure_onnxruntime();
     }
     let mut done = Vec::new();
     let mut failures = Vec::new();

@@ -3,6 +3,7 @@
 mod bench;
 mod devices;
 mod diff;
+mod export;
 mod kernels;
 mod parity;
 mod text;
@@ -42,6 +43,8 @@ enum Command {
     Train(text::Train),
     /// Compute the loss and the accuracy of a trained model
     Eval(train::Eval),
+    /// Write a trained model in the format of ONNX
+    Export(export::Export),
     /// Continue a text with a trained language model
     Generate(text::Generate),
 }
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => text::train(train),
         Command::Eval(eval) => train::evaluate(eval),
+        Command::Export(export) => export::run(export),
         Command::Generate(options) => text::generate(options),
     };
     match result {

@@ -14,13 +14,15 @@
 //! ```
 //!
 //! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`models`] networks for images and text, [`train`] a training loop,
-//! and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
+//! [`onnx`] the export to ONNX, and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;
 pub use isograd_data as data;
 #[cfg(feature = "models")]
 pub use isograd_models as models;
 pub use isograd_nn as nn;
+#[cfg(feature = "onnx")]
+pub use isograd_onnx as onnx;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;
 #[cfg(feature = "train")]

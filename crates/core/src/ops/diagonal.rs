@@ -21,9 +21,7 @@ impl Tensor {
         let shape = self.shape().clone();
         let y = self.with_layout(layout);
         report("diagonal", &[self], &[&y], || [("offset", (offset as i64).into())]);
-        record("diagonal", &[self], y, move |t| {
-            gradients![Some(t.dy().on_diagonal(&shape, offset)?)]
-        })
+        record("diagonal", &[self], y, move |t| gradients![Some(t.dy().on_diagonal(&shape, offset)?)])
     }
 
     /// Matrices with these vectors on the diagonal `offset`, and 0 elsewhere: `[.., n]` to `[.., n + |offset|, n + |offset|]`.
