@@ -1,11 +1,16 @@
 //! Elements by index, and sorting.
 
-use super::{Found, Translation, given};
+use super::{Found, Translation, given, unsupported};
 use crate::graph::{int, text};
 use isograd_core::Result;
 
 pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     let x = t.inputs[0];
+    let is_sort = matches!(t.op.name, "sort" | "argsort" | "topk");
+    if !is_sort && t.inputs.len() < 2 {
+        // The tape knows an op by its operands with gradients, the report that follows by all.
+        unsupported!("its index is not known");
+    }
     let y = match t.op.name {
         "gather" => {
             let dim = given!(t.int("dim"));
