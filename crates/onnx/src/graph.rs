@@ -365,14 +365,7 @@ impl Graph {
             while input.last().is_some_and(String::is_empty) {
                 input.pop();
             }
-            let mut output: Vec<String> = node
-                .outputs
-                .iter()
-                .map(|v| if needed.values.contains(v) { names[v].clone() } else { String::new() })
-                .collect();
-            while output.last().is_some_and(String::is_empty) {
-                output.pop();
-            }
+            let output = node.outputs.iter().map(|v| names[v].clone()).collect();
             graph.node.push(NodeProto {
                 input,
                 output,
@@ -405,7 +398,12 @@ impl Graph {
             }
             other
         };
-        let sources = self.values.iter().enumerate().filter(|(i, _)| needed.values.contains(&Value(*i)));
+        // Some operators have all their outputs, also those that nobody reads.
+        let has_name = |value: Value| match &self.values[value.0] {
+            Source::Node(node) => needed.nodes.contains(node),
+            _ => needed.values.contains(&value),
+        };
+        let sources = self.values.iter().enumerate().filter(|(i, _)| has_name(Value(*i)));
         let sources: Vec<(Value, &Source)> = sources.map(|(i, source)| (Value(i), source)).collect();
         // Tensors of the module keep their names.
         for (value, source) in &sources {

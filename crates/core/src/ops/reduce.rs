@@ -432,11 +432,18 @@ impl Tensor {
                 deviation.square()?.sum(axes.clone())?.div_scalar(divisor)
             })
         };
+        let reported = |y: &Tensor| {
+            let axes = || plan.perm[plan.kept.rank()..].into();
+            report(op, &[self], &[y], || [("axes", axes()), ("divisor", divisor.into())]);
+        };
         if !has_kernel::<Variance>(self) {
-            return composite(self);
+            let y = composite(self)?;
+            reported(&y);
+            return Ok(y);
         }
         let (y, mean) = (plan.empty(op, self.dtype())?, plan.empty(op, self.dtype().acc())?);
         run_fused(op, &Variance { dims: plan.reduced, divisor }, &[&plan.view], &[&y, &mean])?;
+        reported(&y);
         let keepdim = plan.keepdim;
         record_fused(
             op,
@@ -548,6 +555,7 @@ pub(super) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let plan = Plan::new(op, x, &Axes::from(-1))?;
     let y = Tensor::allocate(op, &plan.kept, DType::I64, x.device())?;
     run(op, Kernel::ArgMax, &[&plan.view], &[&y], Attributes::ints(&[1, 1]))?;
+    plan.report("argmax", x, &y);
     Ok(y)
 }
 

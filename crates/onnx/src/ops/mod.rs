@@ -150,8 +150,8 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     match t.op.name {
         "copy" | "reshape" | "transpose" | "permute" | "narrow" | "select" | "broadcast_to" | "concat" | "flip"
         | "pad" | "tril" | "triu" | "diagonal" => shape::translate(t),
-        "sum" | "mean" | "prod" | "l2_norm" | "amax" | "amin" | "logsumexp" | "argmax" | "argmin" | "softmax"
-        | "log_softmax" | "cumsum" | "cumprod" => reduce::translate(t),
+        "sum" | "mean" | "prod" | "l2_norm" | "amax" | "amin" | "logsumexp" | "var" | "argmax" | "argmin"
+        | "softmax" | "log_softmax" | "cumsum" | "cumprod" => reduce::translate(t),
         "matmul" | "linear" | "gemm_bias" | "gemm" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d"
         | "conv_transpose2d" | "conv_transpose3d" => linear::translate(t),
         "batch_norm"

@@ -39,8 +39,30 @@ fn channels(t: &mut Translation<'_>) -> Result<Found> {
             let groups = int("num_groups", given!(t.int("groups")));
             t.graph.node("GroupNormalization", &[x, weight, bias], &[eps, groups])
         }
-        _ => unsupported!("ONNX has it with given statistics alone"),
+        "group_norm" => {
+            let groups = int("num_groups", given!(t.int("groups")));
+            let x = t.unsqueeze(x, &[-1])?;
+            let y = t.graph.node("GroupNormalization", &[x, weight, bias], &[eps, groups]);
+            t.squeeze(y, &[-1])?
+        }
+        "batch_norm" => {
+            let (mean, var) = moments(t, x)?;
+            t.graph.node("BatchNormalization", &[x, weight, bias, mean, var], &[eps])
+        }
+        _ => unsupported!("it has no elements beside its channels"),
     }]))
+}
+
+/// The mean and the biased variance of each channel of x `[N, C, ..]`.
+fn moments(t: &mut Translation<'_>, x: Value) -> Result<(Value, Value)> {
+    let axes: Vec<i64> = (0..t.x().rank() as i64).filter(|&d| d != 1).collect();
+    let axes = t.graph.ints(&axes)?;
+    let kept = t.graph.node("ReduceMean", &[x, axes], &[int("keepdims", 1)]);
+    let deviation = t.graph.node("Sub", &[x, kept], &[]);
+    let square = t.graph.node("Mul", &[deviation, deviation], &[]);
+    let var = t.graph.node("ReduceMean", &[square, axes], &[int("keepdims", 0)]);
+    let mean = t.graph.node("ReduceMean", &[x, axes], &[int("keepdims", 0)]);
+    Ok((mean, var))
 }
 
 /// Weight and bias after `first` operands.

@@ -14,6 +14,7 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "amax" => "ReduceMax",
         "amin" => "ReduceMin",
         "logsumexp" => "ReduceLogSumExp",
+        "var" => "Variance",
         "argmax" | "argmin" => return position(t),
         "softmax" | "log_softmax" => {
             let dim = given!(t.int("dim"));
@@ -34,6 +35,9 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         _ => unsupported!("ONNX has no such op"),
     };
     let axes = given!(t.ints("axes"));
+    if reduction == "Variance" {
+        return variance(t, &axes);
+    }
     // Integers are summed in i64.
     let x = if t.x().dtype() == dtype { x } else { t.cast(x, dtype) };
     if axes.is_empty() {
@@ -41,6 +45,16 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     }
     let axes = t.graph.ints(&axes)?;
     Ok(Ok(vec![t.graph.node(reduction, &[x, axes], &[int("keepdims", 0)])]))
+}
+
+/// The sum of the squares of deviations, divided by a number.
+fn variance(t: &mut Translation<'_>, axes: &[i64]) -> Result<Found> {
+    let (x, dtype, divisor) = (t.inputs[0], t.x().dtype(), given!(t.float("divisor")));
+    let (axes, divisor) = (t.graph.ints(axes)?, t.graph.scalar(divisor, dtype)?);
+    let mean = t.graph.node("ReduceMean", &[x, axes], &[int("keepdims", 1)]);
+    let deviation = t.graph.node("Sub", &[x, mean], &[]);
+    let sum = t.graph.node("ReduceSumSquare", &[deviation, axes], &[int("keepdims", 0)]);
+    Ok(Ok(vec![t.graph.node("Div", &[sum, divisor], &[])]))
 }
 
 /// The position of an extremum over axes, which are merged into one at the end.

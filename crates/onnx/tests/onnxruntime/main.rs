@@ -33,6 +33,7 @@ pub struct Case {
     f: F,
 }
 
+/// The device of all tensors.
 pub fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
 }
@@ -62,14 +63,17 @@ impl Case {
         Case { name: name.into(), module, batch: Batch::Any, at, runs: vec![inputs], f: Box::new(f) }
     }
 
+    /// With the batch of the examples.
     pub fn fixed(self) -> Case {
         Case { batch: Batch::Fixed, ..self }
     }
 
+    /// Of a module, whose tensors have names.
     pub fn of(self, module: impl Module + Send + Sync + 'static) -> Case {
         Case { module: Box::new(module), ..self }
     }
 
+    /// With the dimensions of inputs that have the batch size.
     pub fn batch_at(self, at: &[At]) -> Case {
         Case { at: at.to_vec(), ..self }
     }
