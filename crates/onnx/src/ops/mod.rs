@@ -172,6 +172,9 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         }
         "interpolate" => pool::interpolate(t),
         name if name.contains("_pool") => pool::translate(t),
+        "dropout" | "bias_dropout" => {
+            unsupported!("it draws random numbers; call `eval` of the module before the export")
+        }
         _ => unsupported!("ONNX has no such op"),
     }
 }
