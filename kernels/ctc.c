@@ -42,7 +42,7 @@ KERNEL(ctc_scan)(GLOBAL const A *e, GLOBAL const u8 *skip, GLOBAL const i64 *len
                 if (IS_START(t, s)) {
                     v = own;
                 } else if (turn == 0) {
-                    v = LOWEST;
+                    v = LOWEST + own;
                 } else {
                     A next = IS_STATE(BEFORE(s, 1)) ? from[BEFORE(s, 1)] : LOWEST;
                     A skipped = IS_STATE(BEFORE(s, 2)) && SKIPPED(s) ? from[BEFORE(s, 2)] : LOWEST;

@@ -247,3 +247,37 @@ fn a_rule_that_forgets_a_gradient_is_an_error() -> Result<()> {
     assert_eq!(error.op(), "forgetful");
     Ok(())
 }
+
+#[test]
+fn a_trace_has_ops_with_attributes_and_ends_with_its_function() -> Result<()> {
+    let device = cpu();
+    let x = Tensor::from_vec(vec![1.0f32, -2.0, 3.0, -4.0, 5.0, -6.0], (2, 3), &device)?;
+    let (y, steps) = tape::trace(|| x.transpose(0, 1)?.leaky_relu(0.5)?.sum(0));
+    let y = y?;
+    x.exp()?;
+    let ops: Vec<&tape::Op> =
+        steps.iter().filter_map(|step| if let tape::Step::Op(op) = step { Some(op) } else { None }).collect();
+    let names: Vec<&str> = ops.iter().map(|op| op.name).collect();
+    assert_eq!(names, ["transpose", "leaky_relu", "sum"]);
+    assert_eq!(ops[0].attributes, [("axes", tape::Attribute::Ints(vec![0, 1]))]);
+    assert!(ops[1].attributes.contains(&("floats", tape::Attribute::Floats(vec![0.5]))));
+    assert_eq!(ops[1].inputs[0].place(), ops[0].outputs[0].place());
+    assert_eq!(ops[2].attributes, [("axes", tape::Attribute::Ints(vec![0]))]);
+    assert_eq!(ops[2].outputs[0].place(), y.place());
+    let kernels = steps.iter().filter(|step| matches!(step, tape::Step::Kernel(_))).count();
+    assert_eq!(kernels, 2);
+    Ok(())
+}
+
+#[test]
+fn a_trace_within_another_has_steps_of_its_own() -> Result<()> {
+    let x = Tensor::from_vec(vec![1.0f32, 2.0], 2, &cpu())?;
+    let (inner, outer) = tape::trace(|| -> Result<usize> {
+        x.exp()?;
+        let (_, inner) = tape::trace(|| x.sin());
+        x.exp()?;
+        Ok(inner.len())
+    });
+    assert_eq!((inner?, outer.len()), (2, 4));
+    Ok(())
+}

@@ -150,6 +150,7 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     if extent == Extent::Everything {
         tools::ensure_chromium();
         tools::ensure_mpi();
+        tools::ensure_onnxruntime();
     }
     let mut done = Vec::new();
     let mut failures = Vec::new();

@@ -132,6 +132,29 @@ pub fn ensure_nvrtc() -> Option<PathBuf> {
     })
 }
 
+/// Installs onnxruntime from PyPI, which runs exported models, in an environment of its own, unless it is there or cannot be installed
+/// here. Those tests are skipped without it; `ISOGRAD_REQUIRE=onnxruntime` makes them fail.
+pub fn ensure_onnxruntime() {
+    let folder = root().join("target/onnxruntime");
+    let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let python = python.to_string_lossy();
+    if works(&python, &["-c", "import onnx, onnxruntime"]) {
+        return;
+    }
+    say!("xtask: installing onnxruntime");
+    let create = || run("python3", &["-m", "venv", &folder.to_string_lossy()]);
+    let is_made = create().or_else(|failure| match apt_install("venv of Python", &["python3-venv"]) {
+        true => create(),
+        false => Err(failure),
+    });
+    let install = ["-m", "pip", "install", "--quiet", "numpy", "onnx", "onnxruntime"];
+    if is_made.and_then(|()| run(&python, &install)).is_err() {
+        // The tests look for the folder.
+        let _ = std::fs::remove_dir_all(&folder);
+        say!("xtask: onnxruntime could not be installed: exported models are not run");
+    }
+}
+
 /// Installs AMD's compilers, HIPRTC of ROCm 5 and clang 19 with ROCm's headers and device libraries, unless they are there
 /// or cannot be installed here. True if they are there now.
 pub fn ensure_amd() -> bool {

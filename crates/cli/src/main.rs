@@ -3,6 +3,7 @@
 mod bench;
 mod devices;
 mod diff;
+mod export;
 mod kernels;
 mod parity;
 mod ranks;
@@ -46,6 +47,8 @@ enum Command {
     Eval(train::Eval),
     /// Compare trained models: their results, settings and curves
     Runs(runs::Runs),
+    /// Write a trained model in the format of ONNX
+    Export(export::Export),
     /// Continue a text with a trained language model
     Generate(text::Generate),
 }
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Command::Train(train) => text::train(train),
         Command::Eval(eval) => train::evaluate(eval),
         Command::Runs(options) => runs::run(options),
+        Command::Export(export) => export::run(export),
         Command::Generate(options) => text::generate(options),
     };
     match result {

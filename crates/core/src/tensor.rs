@@ -30,6 +30,13 @@ pub struct Place {
     layout: Layout,
 }
 
+impl Place {
+    /// A number of the memory, which tensors that share it have in common.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
 pub(crate) struct Storage {
     memory: Box<dyn Memory>,
     device: Device,
@@ -327,6 +334,7 @@ pub(crate) fn run(
         return Ok(());
     }
     tape::note_read(inputs);
+    tape::report_kernel(op, inputs, outputs, matches!(kernel, Kernel::Random(_)));
     let device = outputs[0].device();
     let inputs: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|t| t.operand()).collect();
     let outputs: SmallVec<[Operand<'_>; 4]> = outputs.iter().map(|t| t.operand()).collect();

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! [`nn`] has modules, optimizers and checkpoints, [`linalg`] decompositions of matrices, [`data`] datasets and loaders, [`parallel`] training
-//! on several devices, [`models`] networks for images and text, [`train`] a training loop,
-//! and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
+//! on several devices, [`models`] networks for images and text, [`train`] a training loop, [`onnx`] the export to ONNX, and the root what
+//! [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;
 pub use isograd_data as data;
@@ -24,6 +24,8 @@ pub use isograd_linalg as linalg;
 #[cfg(feature = "models")]
 pub use isograd_models as models;
 pub use isograd_nn as nn;
+#[cfg(feature = "onnx")]
+pub use isograd_onnx as onnx;
 pub use isograd_parallel as parallel;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;

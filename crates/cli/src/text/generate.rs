@@ -65,12 +65,30 @@ pub fn run(options: Generate) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The model and the tokenizer of a folder.
-fn load(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
+/// The configuration of a folder.
+fn config(folder: &Path) -> Result<Value> {
     let path = folder.join(CONFIG);
     let config = fs::read(&path)
         .with_context(|| format!("{} has no trained model: cannot read {}", folder.display(), path.display()))?;
-    let config: Value = serde_json::from_slice(&config).with_context(|| format!("{} is not JSON", path.display()))?;
+    serde_json::from_slice(&config).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+/// True for the folder of a network that Hugging Face's transformers saved.
+pub fn is_pretrained(folder: &Path) -> bool {
+    config(folder).is_ok_and(|config| config["model_type"].is_string())
+}
+
+/// The model of a folder, and the number of tokens of its context.
+pub fn load_with_context(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextModel>, usize)> {
+    let config = config(folder)?;
+    let context = ["context", "n_positions"].iter().find_map(|key| config[key].as_u64());
+    let context = context.with_context(|| format!("the configuration of {} has no context", folder.display()))?;
+    Ok((load(folder, device, is_last)?.0, context as usize))
+}
+
+/// The model and the tokenizer of a folder.
+fn load(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
+    let config = config(folder)?;
     let init = Init::new(device);
     if config["model_type"] == "gpt2" {
         let model = Gpt2::load(folder, &init)?;

@@ -4,7 +4,7 @@ mod generate;
 mod models;
 mod options;
 
-pub use generate::{Generate, run as generate};
+pub use generate::{Generate, is_pretrained, load_with_context as load, run as generate};
 pub use options::{NAME, Train, parse_share};
 
 use crate::train::Eval;

@@ -1,14 +1,16 @@
 //! `isograd eval`.
 
+use super::models::Predict;
 use super::{Config, Start, device, task};
 use crate::{print, text};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::nn::{Checkpoint, Module};
 use isograd::train::{BEST, SavedRun};
+use isograd::{DType, Device};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The options of `isograd eval`.
@@ -36,6 +38,38 @@ struct Dataset {
     dataset: String,
 }
 
+/// The best model of a run, or the last one, the shape of a sample, and the dtype of its elements.
+pub fn restored(
+    run: &Path,
+    data: Option<&Path>,
+    is_last: bool,
+    device: &Device,
+) -> Result<(Box<dyn Predict>, Vec<usize>, DType)> {
+    let saved = SavedRun::load(run, device).with_context(|| format!("cannot export {}", run.display()))?;
+    let config: Config = saved.config()?;
+    let split = task(&config.dataset)?.load(data, &config)?;
+    if split.graph.is_some() {
+        bail!("{} is a run of {}, whose model is for one graph", run.display(), config.dataset);
+    }
+    let start = Start::new(&config, &split, device, None)?;
+    restore(&saved, run, &start, is_last)?;
+    Ok((start.model, split.shape, start.dtype))
+}
+
+/// Gives a model the best weights of a run, or the last ones. Returns their epoch.
+fn restore(saved: &SavedRun, run: &Path, start: &Start, is_last: bool) -> Result<u64> {
+    match (is_last, saved.progress.best) {
+        (false, Some(best)) => {
+            Checkpoint::load(run.join(BEST), start.init.device())?.restore_model(&*start.model)?;
+            Ok(saved.progress.history[best].epoch)
+        }
+        _ => {
+            saved.restore_model(&*start.model)?;
+            Ok(saved.progress.epoch)
+        }
+    }
+}
+
 /// Computes the loss and the metrics of a run's best model over the test samples.
 pub fn run(options: Eval) -> Result<ExitCode> {
     let device = device(options.device.as_deref())?;
@@ -47,16 +81,7 @@ pub fn run(options: Eval) -> Result<ExitCode> {
     let config: Config = saved.config()?;
     let split = task(&config.dataset)?.load(options.data.as_deref(), &config)?;
     let start = Start::new(&config, &split, &device, None)?;
-    let epoch = match (options.last, saved.progress.best) {
-        (false, Some(best)) => {
-            Checkpoint::load(options.run.join(BEST), &device)?.restore_model(&*start.model)?;
-            saved.progress.history[best].epoch
-        }
-        _ => {
-            saved.restore_model(&*start.model)?;
-            saved.progress.epoch
-        }
-    };
+    let epoch = restore(&saved, &options.run, &start, options.last)?;
     let found = start.trainer(&config, &split, &split.test)?.evaluate()?;
     let samples = split.test.len();
     if options.json {

@@ -10,8 +10,9 @@ mod models;
 mod networks;
 mod tasks;
 
+pub use batch::Input;
 pub use config::{Config, Model, Train, parse_count, parse_rate};
-pub use eval::{Eval, run as evaluate};
+pub use eval::{Eval, restored, run as evaluate};
 pub use tasks::{Set, Split, Task};
 
 use crate::{print, ranks, tell};

@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod diff;
+mod exporting;
 mod graph;
 mod images;
 mod kernels;

@@ -1,7 +1,7 @@
 //! Elements in another order, or several times: flip, roll, repeat, and lists of parts.
 
 use super::gradients;
-use crate::tape::record;
+use crate::tape::{record, report};
 use crate::tensor::describe;
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
 
@@ -15,6 +15,7 @@ impl Tensor {
             x.index_select(d as isize, &Tensor::arange(n, x.device())?.rsub_scalar(n as i64 - 1)?)
         };
         let y = no_grad(|| axes.iter().try_fold(self.clone(), reversed))?;
+        report("flip", &[self], &[&y], || [("axes", axes[..].into())]);
         let dims = dims.to_vec();
         record("flip", &[self], y, move |t| gradients![Some(t.dy().flip(&dims)?)])
     }

@@ -5,7 +5,7 @@ use super::in_place::update_for;
 use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, standardise};
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, no_grad};
+use crate::tape::{Backward, no_grad, report};
 use crate::tensor::{check_device, check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -76,11 +76,14 @@ impl Tensor {
             let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
             return Err(Error::value(op, message));
         }
-        if self.is_channels_last() {
-            return self.on_rows(|rows| rows.batch_norm(weight, bias, statistics, eps));
-        }
-        let x = self.reshape(form.shape())?;
-        form.over_batch(&x, weight, bias, statistics)?.reshape(self.shape())
+        let y = if self.is_channels_last() {
+            self.on_rows(|rows| rows.batch_norm(weight, bias, statistics, eps))?
+        } else {
+            let x = self.reshape(form.shape())?;
+            form.over_batch(&x, weight, bias, statistics)?.reshape(self.shape())?
+        };
+        form.report(self, [weight, bias], statistics, &y);
+        Ok(y)
     }
 
     /// Normalises each of `groups` groups of adjacent channels of x `[N, C, ..]` by its mean and biased variance, separately for
@@ -107,7 +110,9 @@ impl Tensor {
             let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
             return Err(Error::value(op, message));
         }
-        form.alone(&self.reshape(form.shape())?, weight, bias, None)?.reshape(self.shape())
+        let y = form.alone(&self.reshape(form.shape())?, weight, bias, None)?.reshape(self.shape())?;
+        form.report(self, [weight, bias], Statistics::Batch, &y);
+        Ok(y)
     }
 
     /// Normalises each channel of each sample of x `[N, C, ..]` by its mean and biased variance, or by running statistics. Training
@@ -137,7 +142,9 @@ impl Tensor {
             }
             _ => form.alone(&x, weight, bias, statistics.updated())?,
         };
-        y.reshape(self.shape())
+        let y = y.reshape(self.shape())?;
+        form.report(self, [weight, bias], statistics, &y);
+        Ok(y)
     }
 }
 
@@ -419,6 +426,20 @@ impl Form {
 
     fn shape(&self) -> [usize; 4] {
         [self.batch, self.groups, self.channels, self.inner]
+    }
+
+    /// Reports the normalisation of x to y. Operands: x; weight, bias, and mean and variance that were given, where present.
+    fn report(&self, x: &Tensor, [weight, bias]: [Option<&Tensor>; 2], of: Statistics<'_>, y: &Tensor) {
+        let given = of.used().map_or(Statistics::Batch, Statistics::Running);
+        report(self.op, &operands(x, weight, bias, given), &[y], || {
+            [
+                ("groups", self.groups.into()),
+                ("eps", self.eps.into()),
+                ("has_weight", weight.is_some().into()),
+                ("has_bias", bias.is_some().into()),
+                ("has_statistics", of.used().is_some().into()),
+            ]
+        });
     }
 
     /// Checks that the operands fit x.

@@ -1,7 +1,7 @@
 //! Joining tensors.
 
 use crate::backend::Kernel;
-use crate::tape::{Gradients, record};
+use crate::tape::{Gradients, record, report};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor};
 
@@ -37,6 +37,7 @@ impl Tensor {
             }
             start += length;
         }
+        report(op, parts, &[&y], || [("dim", d.into())]);
         record(op, parts, y, move |t| {
             let mut start = 0;
             let mut gradients = Gradients::default();

@@ -2,7 +2,7 @@
 
 use super::gradients;
 use crate::backend::Kernel;
-use crate::tape::record;
+use crate::tape::{record, report};
 use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Layout, Result, Shape, Tensor};
 
@@ -19,9 +19,9 @@ impl Tensor {
     pub fn diagonal(&self, offset: isize) -> Result<Tensor> {
         let layout = diagonal("diagonal", self.layout(), offset)?;
         let shape = self.shape().clone();
-        record("diagonal", &[self], self.with_layout(layout), move |t| {
-            gradients![Some(t.dy().on_diagonal(&shape, offset)?)]
-        })
+        let y = self.with_layout(layout);
+        report("diagonal", &[self], &[&y], || [("offset", (offset as i64).into())]);
+        record("diagonal", &[self], y, move |t| gradients![Some(t.dy().on_diagonal(&shape, offset)?)])
     }
 
     /// Matrices with these vectors on the diagonal `offset`, and 0 elsewhere: `[.., n]` to `[.., n + |offset|, n + |offset|]`.
@@ -95,5 +95,7 @@ fn triangle(op: &'static str, x: &Tensor, side: Triangle, offset: isize) -> Resu
         Triangle::Lower => distance.le_scalar(offset as i64)?,
         Triangle::Upper => distance.ge_scalar(offset as i64)?,
     };
-    kept.broadcast_to(x.shape())?.where_scalar(x, 0).map_err(|e| e.of(op))
+    let y = kept.broadcast_to(x.shape())?.where_scalar(x, 0).map_err(|e| e.of(op))?;
+    report(op, &[x], &[&y], || [("offset", (offset as i64).into())]);
+    Ok(y)
 }

@@ -5,7 +5,7 @@ use super::graph::{IndexReduce, RowReduction, index_reduce};
 use super::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
 use super::{gradients, in_acc};
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
-use crate::tape::{Gradient, Saved, record};
+use crate::tape::{Gradient, Saved, record, report};
 use crate::tensor::{check_device, check_float, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
@@ -77,7 +77,9 @@ impl Tensor {
             let gradient = if is_fused { fused_gradient } else { table_gradient };
             gradients![gradient(t.dy(), &t.get(&saved)?, v, padding, by_freq)?]
         })?;
-        y.reshape(Shape::from(dims))
+        let y = y.reshape(Shape::from(dims))?;
+        report(op, &[self, index], &[&y], || []);
+        Ok(y)
     }
 
     /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`, which has the table's

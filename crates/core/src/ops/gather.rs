@@ -2,7 +2,7 @@
 
 use super::gradients;
 use crate::backend::{Kernel, Scatter};
-use crate::tape::{Saved, record};
+use crate::tape::{Saved, record, report};
 use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
 use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
@@ -41,7 +41,9 @@ impl Tensor {
     pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
         let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
-        at_least_1d_on_tape(self)?.gather(d as isize, &expanded)
+        let y = at_least_1d_on_tape(self)?.gather(d as isize, &expanded)?;
+        report("index_select", &[self, index], &[&y], || [("dim", d.into())]);
+        Ok(y)
     }
 
     /// This tensor with `alpha src[.., l, ..]` added at `[.., index[l], ..]`. Errors: as
@@ -76,6 +78,7 @@ fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tenso
         let inputs = [&at_least_1d(x), &at_least_1d(index)];
         run(op, Kernel::Gather, &inputs, &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
     }
+    report(op, &[x, index], &[&y], || [("dim", d.into())]);
     let (saved, shape) = (Saved::input(index), x.shape().clone());
     record(op, &[x], y, move |t| {
         let index = t.get(&saved)?;
@@ -217,7 +220,9 @@ fn scatter_onto(
     index: &Tensor,
     src: &Tensor,
 ) -> Result<Tensor> {
-    put(op, mode, &y, x.shape().dim_for(op, dim)?, index, src)?;
+    let d = x.shape().dim_for(op, dim)?;
+    put(op, mode, &y, d, index, src)?;
+    report(op, &[x, index, src], &[&y], || [("dim", d.into()), ("adds", (mode == Scatter::Add).into())]);
     let (saved, src_shape) = (Saved::input(index), src.shape().clone());
     record(op, &[x, src], y, move |t| {
         let index = t.get(&saved)?;

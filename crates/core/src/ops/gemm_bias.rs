@@ -6,7 +6,7 @@ use super::{Approximate, Gemm, gradients, in_acc, row_like};
 use crate::backend::Kernel;
 use crate::fused::{Fused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::is_recording;
+use crate::tape::{is_recording, report};
 use crate::tensor::{Attributes, check_float, check_same, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
@@ -293,6 +293,11 @@ fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tens
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
     launch(op, inputs, [Some(&y), z.as_ref()], options)?;
+    report(op, inputs, &[&y], || {
+        let is = |transpose| (transpose == Transpose::Yes).into();
+        let activation = options.activation.row().map_or("", Pointwise::name);
+        [("trans_a", is(options.trans_a)), ("trans_b", is(options.trans_b)), ("activation", activation.into())]
+    });
     let rows = rows.filter(|_| is_recorded);
     let prologue = rows.map(|(_, slope)| Arc::new(slope.prologue(z.as_ref().unwrap_or(&y), &y, &[])));
     record_fused_after(

@@ -3,6 +3,7 @@
 use super::pool::check;
 use super::resample::{Axis, Resampling, Rule, Step};
 use super::with_shapes;
+use crate::tape::report;
 use crate::{Dims, Error, Result, Shape, Tensor};
 use std::array;
 
@@ -125,6 +126,32 @@ impl Tensor {
             return Err(Error::shape(OP, format!("{} becomes {to}, expected extents of 1 or more", self.shape())));
         }
         with_shapes(OP, &[Some(self)], || to.check(OP))?;
+        let y = self.interpolated(&options, input, output, to)?;
+        report(OP, &[self], &[&y], || {
+            let mode = match options.mode {
+                Interpolation::Nearest => "nearest",
+                Interpolation::NearestExact => "nearest_exact",
+                Interpolation::Linear => "linear",
+                Interpolation::Cubic => "cubic",
+                Interpolation::Area => "area",
+            };
+            let scale = match &options.target {
+                Target::Size(_) => &[][..],
+                Target::Scale(factors) => factors,
+            };
+            let corners = options.align_corners.into();
+            [("dims", N.into()), ("mode", mode.into()), ("scale", scale.into()), ("align_corners", corners)]
+        });
+        Ok(y)
+    }
+
+    fn interpolated<const N: usize>(
+        &self,
+        options: &Interpolate<N>,
+        input: [usize; N],
+        output: [usize; N],
+        to: Shape,
+    ) -> Result<Tensor> {
         if options.mode == Interpolation::Area {
             return averages(self, &output);
         }

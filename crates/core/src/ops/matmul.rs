@@ -5,7 +5,7 @@ use super::{gradients, row_like};
 use crate::backend::Kernel;
 use crate::fused::{Fused, Sum, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradient, Saved, record};
+use crate::tape::{Backward, Gradient, Saved, record, report};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -171,6 +171,7 @@ impl Tensor {
         let expanded = c.map(|c| as_batch(&c.with_layout(c.layout().expand(&shape)))).transpose()?;
         let y = product(op, &as_batch(self)?, &as_batch(b)?, expanded.as_ref(), scale)?;
         let y = if shape.rank() == 2 { y.with_layout(y.layout().select(0, 0)) } else { y };
+        report(op, &operands, &[&y], || [("alpha", scale.alpha.into()), ("beta", scale.beta.into())]);
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         let c_shape = c.map(|c| c.shape().clone());
         record(op, &operands, y, move |t| {

@@ -96,7 +96,7 @@ use self::pointwise_sum::{PointwiseSum, can_sum, pointwise_sum};
 use crate::backend::Kernel;
 use crate::fused::has_kernel;
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients};
+use crate::tape::{Backward, Gradients, report};
 use crate::tensor::{Attributes, check_same, run};
 use crate::{DType, Error, Kind, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
@@ -251,16 +251,36 @@ fn run_elementwise(
     let shape = outputs[0].shape();
     let is_last = outputs[0].is_channels_last();
     if !is_last && inputs.iter().all(|t| t.shape() == shape) {
-        return run(op, kernel, inputs, outputs, attributes);
+        run(op, kernel, inputs, outputs, attributes)?;
+        report_elementwise(op, kernel, inputs, outputs, attributes);
+        return Ok(());
     }
     let order: SmallVec<[usize; 8]> = [0].into_iter().chain(2..shape.rank()).chain([1]).collect();
     let ordered = |layout: &Layout| if is_last { layout.permute(&order) } else { layout.clone() };
     let expand = |t: &&Tensor| t.with_layout(ordered(&t.layout().expand(shape)));
     let expanded: SmallVec<[Tensor; 4]> = inputs.iter().map(expand).collect();
     let permuted: SmallVec<[Tensor; 4]> = outputs.iter().map(|t| t.with_layout(ordered(t.layout()))).collect();
-    let (inputs, outputs): (SmallVec<[&Tensor; 4]>, SmallVec<[&Tensor; 4]>) =
+    let (read, written): (SmallVec<[&Tensor; 4]>, SmallVec<[&Tensor; 4]>) =
         (expanded.iter().collect(), permuted.iter().collect());
-    run(op, kernel, &inputs, &outputs, attributes)
+    run(op, kernel, &read, &written, attributes)?;
+    report_elementwise(op, kernel, inputs, outputs, attributes);
+    Ok(())
+}
+
+/// Reports an elementwise kernel to a trace, with its inputs as they were before they were expanded.
+fn report_elementwise(
+    op: &'static str,
+    kernel: Kernel<'_>,
+    inputs: &[&Tensor],
+    outputs: &[&Tensor],
+    Attributes { ints, floats }: Attributes<'_>,
+) {
+    match kernel {
+        Kernel::Pointwise(row) => report(op, inputs, outputs, || {
+            [("row", row.name().into()), ("floats", floats.into()), ("ints", ints.into())]
+        }),
+        _ => report(op, inputs, outputs, || []),
+    }
 }
 
 /// The results of a row whose inputs broadcast, each with the shape and dtype of a tensor of `like`. An `inout` row works on

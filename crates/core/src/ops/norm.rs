@@ -6,7 +6,7 @@ use super::unary::unary;
 use super::{Axes, in_acc, pointwise_one, row_like};
 use crate::fused::{Fused, gradients_on_tape, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Saved, record_outputs};
+use crate::tape::{Backward, Gradients, Saved, record_outputs, report};
 use crate::tensor::{Attributes, check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -23,6 +23,22 @@ struct Form {
     op: &'static str,
     norm: Norm,
     activation: Activation,
+}
+
+impl Form {
+    /// Reports the normalisation of x, or of its sum with a residual. Operands: x and the residual; weight and bias, where present.
+    fn report(&self, x: &[&Tensor], [weight, bias]: [Option<&Tensor>; 2], y: &[&Tensor], dims: usize, eps: f64) {
+        let inputs: Vec<&Tensor> = x.iter().copied().chain(weight).chain(bias).collect();
+        report(self.op, &inputs, y, || {
+            [
+                ("dims", dims.into()),
+                ("eps", eps.into()),
+                ("has_weight", weight.is_some().into()),
+                ("has_bias", bias.is_some().into()),
+                ("activation", self.activation.row().map_or("", Pointwise::name).into()),
+            ]
+        });
+    }
 }
 
 const LAYER: Form = Form { op: "layer_norm", norm: Norm::Layer, activation: Activation::Identity };
@@ -192,13 +208,16 @@ fn norm(
     if let Some(([x], _)) = autocast::wide([x], None)? {
         return norm(form, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
+    let given = (weight, bias);
     let (rows, weight, bias) = flattened(form.op, x, dims, weight, bias, eps)?;
     let run = match (has_kernel::<RowNorm>(x), form.activation) {
         (false, _) => composite,
         (true, Activation::Sigmoid | Activation::Tanh) => in_two_steps,
         (true, _) => fused,
     };
-    run(form, &rows, weight.as_ref(), bias.as_ref(), eps)?.reshape(x.shape())
+    let y = run(form, &rows, weight.as_ref(), bias.as_ref(), eps)?.reshape(x.shape())?;
+    form.report(&[x], [given.0, given.1], &[&y], dims, eps);
+    Ok(y)
 }
 
 /// The norm by its kernel, and an activation by another: a gradient that is a function of the result alone needs the result.
@@ -235,15 +254,19 @@ fn residual_norm(
     if x.shape() != residual.shape() {
         return Err(Error::shape(op, format!("x and the residual differ: {}", describe(&[x, residual]))));
     }
+    let given = [weight, bias];
     let (rows, weight, bias) = flattened(op, x, dims, weight, bias, eps)?;
-    if !has_kernel::<RowNorm>(x) {
+    let (y, s) = if has_kernel::<RowNorm>(x) {
+        let residual = residual.reshape(rows.shape())?;
+        let [y, s] = fused_residual(&rows, &residual, weight.as_ref(), bias.as_ref(), eps)?;
+        (y.reshape(x.shape())?, s.reshape(x.shape())?)
+    } else {
         let s = x.add(residual)?;
         let y = composite(RESIDUAL, &s.reshape(rows.shape())?, weight.as_ref(), bias.as_ref(), eps)?;
-        return Ok((y.reshape(x.shape())?, s));
-    }
-    let residual = residual.reshape(rows.shape())?;
-    let [y, s] = fused_residual(&rows, &residual, weight.as_ref(), bias.as_ref(), eps)?;
-    Ok((y.reshape(x.shape())?, s.reshape(x.shape())?))
+        (y.reshape(x.shape())?, s)
+    };
+    RESIDUAL.report(&[x, residual], given, &[&y, &s], dims, eps);
+    Ok((y, s))
 }
 
 /// x as rows `[rows, length]`, and the parameters `[length]` in a common dtype, after all checks.

@@ -4,7 +4,7 @@ use super::factory::fill;
 use super::resample::{Axis, Resampling, Rule};
 use super::{gradients, with_shapes};
 use crate::backend::Kernel;
-use crate::tape::record;
+use crate::tape::{record, report};
 use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
 
@@ -50,10 +50,21 @@ impl Tensor {
         with_shapes(OP, &[Some(self)], || {
             let kept = cropped(self, &ends.iter().map(|ends| ends.map(|n| n.min(0))).collect::<Vec<_>>())?;
             let added: Vec<[isize; 2]> = ends.iter().map(|ends| ends.map(|n| n.max(0))).collect();
-            match pad {
-                Pad::Constant(value) => constant(&kept, &added, value),
-                _ => copies(&kept, &added, pad),
-            }
+            let y = match pad {
+                Pad::Constant(value) => constant(&kept, &added, value)?,
+                _ => copies(&kept, &added, pad)?,
+            };
+            report(OP, &[self], &[&y], || {
+                let side = |side: usize| ends.iter().map(|ends| ends[side] as i64).collect::<Vec<_>>()[..].into();
+                let (mode, value) = match pad {
+                    Pad::Constant(value) => ("constant", value.as_f64()),
+                    Pad::Reflect => ("reflect", 0.0),
+                    Pad::Replicate => ("edge", 0.0),
+                    Pad::Circular => ("wrap", 0.0),
+                };
+                [("low", side(0)), ("high", side(1)), ("mode", mode.into()), ("value", value.into())]
+            });
+            Ok(y)
         })
     }
 }

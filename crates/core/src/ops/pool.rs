@@ -4,7 +4,7 @@ use super::reduce::argmax_last_nan;
 use super::window::{Last, Window, Windows};
 use super::{gradients, in_acc, named};
 use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
-use crate::tape::{Saved, is_recording, record};
+use crate::tape::{Saved, is_recording, record, report};
 use crate::tensor::{check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, host};
 use std::iter::zip;
@@ -441,6 +441,8 @@ impl Fused for AvgPoolBackward {
 #[derive(Clone)]
 struct Pooling {
     names: Names,
+    /// The number of pooled dimensions.
+    rank: usize,
     windows: Windows,
     from: Shape,
     to: Shape,
@@ -478,7 +480,7 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
         let message = format!("a window {kernel:?} with dilation {dilation:?} and padding {padding} has no element of");
         return Err(Error::shape(op, format!("{message} {}", x.shape())));
     }
-    Ok(Pooling { names, windows, from: x.shape().clone(), to })
+    Ok(Pooling { names, rank: N, windows, from: x.shape().clone(), to })
 }
 
 fn of_avg<const N: usize>(names: Names, x: &Tensor, pool: AvgPool<N>) -> Result<(Pooling, Divisor)> {
@@ -498,10 +500,29 @@ fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Res
     zip(&mut last, &x.dims()[x.rank() - N..]).filter(|(o, _)| **o == KEEP).for_each(|(o, l)| *o = *l);
     let windows = Windows::adaptive(x.shape(), last);
     let to = windows.output_shape::<N>(names[0], x.shape())?;
-    Ok(Pooling { names, windows, from: x.shape().clone(), to })
+    Ok(Pooling { names, rank: N, windows, from: x.shape().clone(), to })
 }
 
 impl Pooling {
+    /// Reports the pooling of x.
+    fn report(&self, x: &Tensor, outputs: &[&Tensor], divisor: Option<Divisor>) {
+        let Windows { kernel, stride, low, high, dilation, is_adaptive, .. } = self.windows;
+        report(self.names[0], &[x], outputs, || {
+            let last = |of: &[usize; 3]| of[3 - self.rank..].into();
+            [
+                ("kernel", last(&kernel)),
+                ("stride", last(&stride)),
+                ("low", last(&low)),
+                ("high", last(&high)),
+                ("dilation", last(&dilation)),
+                ("is_adaptive", is_adaptive.into()),
+                ("is_cut", (!is_adaptive && !self.windows.are_whole()).into()),
+                ("counts_padding", (divisor == Some(Divisor::Window)).into()),
+                ("divisor", if let Some(Divisor::Number(number)) = divisor { number } else { 0 }.into()),
+            ]
+        });
+    }
+
     /// Positions as an index `[outputs, window]`. A position in the padding is replaced by the element before it in the window, or
     /// by the window's first. This keeps the first of equal elements, and the last NaN.
     fn table(&self, x: &Tensor) -> Result<Tensor> {
@@ -548,6 +569,7 @@ fn max_values(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     let op = pooling.names[0];
     let y = Tensor::allocate(op, &pooling.to, x.dtype(), x.device())?;
     run_fused(op, &MaxPoolForward(pooling.windows), &[&x.contiguous()?], &[&y])?;
+    pooling.report(x, &[&y], None);
     Ok(y)
 }
 
@@ -558,6 +580,15 @@ fn is_by_windows(x: &Tensor, pooling: &Pooling) -> bool {
 
 /// The largest elements and their positions.
 fn max_pool(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tensor, Tensor)> {
+    let (y, index) = largest_of_windows(x, pooling, want)?;
+    match want {
+        Want::Indices => pooling.report(x, &[&y, &index], None),
+        Want::Values => pooling.report(x, &[&y], None),
+    }
+    Ok((y, index))
+}
+
+fn largest_of_windows(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tensor, Tensor)> {
     let op = pooling.names[0];
     let shape = &pooling.to;
     if shape.numel() == 0 {
@@ -634,6 +665,12 @@ fn max_gradient(pooling: &Pooling, dy: &Tensor, index: &Tensor) -> Result<Tensor
 }
 
 fn avg_pool(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
+    let y = averages(x, pooling, divisor)?;
+    pooling.report(x, &[&y], Some(divisor));
+    Ok(y)
+}
+
+fn averages(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
     let shape = &pooling.to;
     if shape.numel() == 0 {
         return nothing(x, pooling);

@@ -5,7 +5,7 @@ use super::{gradients, in_acc, pointwise_one};
 use crate::backend::{Kernel, Reduce};
 use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, is_recording, record};
+use crate::tape::{Saved, is_recording, record, report};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 use smallvec::SmallVec;
@@ -92,6 +92,11 @@ impl Plan {
         let y = self.empty(op, dtype)?;
         run(op, kernel, &[&self.view], &[&y], Attributes::ints(&[self.reduced as i64]))?;
         Ok(y)
+    }
+
+    /// Reports the reduction of x to y.
+    fn report(&self, op: &'static str, x: &Tensor, y: &Tensor) {
+        report(op, &[x], &[y], || [("axes", self.perm[self.kept.rank()..].into())]);
     }
 
     fn empty(&self, op: &'static str, dtype: DType) -> Result<Tensor> {
@@ -274,6 +279,7 @@ impl Tensor {
     pub(super) fn sum_as(&self, axes: impl Into<Axes>, dtype: DType) -> Result<Tensor> {
         let plan = Plan::new("sum", self, &axes.into())?;
         let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), dtype)?;
+        plan.report("sum", self, &y);
         let (shape, keepdim, from) = (self.shape().clone(), plan.keepdim, self.dtype());
         record("sum", &[self], y, move |t| {
             gradients![Some(t.dy().cast(from)?.reshape(&keepdim)?.broadcast_to(&shape)?)]
@@ -290,6 +296,7 @@ impl Tensor {
         check_float("mean", self)?;
         let plan = Plan::new("mean", self, &axes.into())?;
         let y = plan.run("mean", Kernel::Reduce(Reduce::Mean), self.dtype())?;
+        plan.report("mean", self, &y);
         let (shape, keepdim, count) = (self.shape().clone(), plan.keepdim, plan.count as f64);
         record("mean", &[self], y, move |t| {
             gradients![Some(t.dy().div_scalar(count)?.reshape(&keepdim)?.broadcast_to(&shape)?)]
@@ -305,6 +312,7 @@ impl Tensor {
         let axes = axes.into();
         let plan = Plan::new("prod", self, &axes)?;
         let y = plan.run("prod", Kernel::Reduce(Reduce::Prod), sum_dtype(self.dtype()))?;
+        plan.report("prod", self, &y);
         let saved = Saved::input(self);
         record("prod", &[self], y, move |t| {
             let x = t.get(&saved)?;
@@ -335,6 +343,7 @@ impl Tensor {
         check_float(op, self)?;
         let plan = Plan::new(op, self, &axes.into())?;
         let y = plan.run(op, Kernel::Reduce(Reduce::Norm), self.dtype())?;
+        plan.report(op, self, &y);
         let (sx, sy, keepdim) = (Saved::input(self), Saved::output(&y), plan.keepdim);
         record(op, &[self], y, move |t| {
             let x = t.get(&sx)?;
@@ -423,11 +432,18 @@ impl Tensor {
                 deviation.square()?.sum(axes.clone())?.div_scalar(divisor)
             })
         };
+        let reported = |y: &Tensor| {
+            let axes = || plan.perm[plan.kept.rank()..].into();
+            report(op, &[self], &[y], || [("axes", axes()), ("divisor", divisor.into())]);
+        };
         if !has_kernel::<Variance>(self) {
-            return composite(self);
+            let y = composite(self)?;
+            reported(&y);
+            return Ok(y);
         }
         let (y, mean) = (plan.empty(op, self.dtype())?, plan.empty(op, self.dtype().acc())?);
         run_fused(op, &Variance { dims: plan.reduced, divisor }, &[&plan.view], &[&y, &mean])?;
+        reported(&y);
         let keepdim = plan.keepdim;
         record_fused(
             op,
@@ -472,11 +488,14 @@ impl Tensor {
             })
         };
         if !has_kernel::<LogSumExp>(self) {
-            return composite(self);
+            let y = composite(self)?;
+            plan.report(op, self, &y);
+            return Ok(y);
         }
         let (kernel, dtype, y) = (LogSumExp { dims: plan.reduced }, self.dtype(), plan.empty(op, self.dtype())?);
         if !is_recording(&[self]) {
             run_fused(op, &kernel, &[&plan.view], &[&y])?;
+            plan.report(op, self, &y);
             return Ok(y);
         }
         let parts: Dims = [2].into_iter().chain(plan.kept.iter().copied()).collect();
@@ -504,7 +523,9 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
     plan.check_not_empty(op)?;
     let acc = x.dtype().acc();
     if !is_recording(&[x]) {
-        return plan.run(op, which.reduce(), x.dtype());
+        let y = plan.run(op, which.reduce(), x.dtype())?;
+        plan.report(op, x, &y);
+        return Ok(y);
     }
     let (y, share) = (plan.empty(op, x.dtype())?, plan.empty(op, acc)?);
     run(op, which.reduce(), &[&plan.view], &[&y, &share], Attributes::ints(&[plan.reduced as i64]))?;
@@ -524,7 +545,9 @@ fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tens
     check_ordered(op, x)?;
     let plan = Plan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
-    plan.run(op, which.arg(), DType::I64)
+    let index = plan.run(op, which.arg(), DType::I64)?;
+    plan.report(op, x, &index);
+    Ok(index)
 }
 
 /// The position of the largest element of each row `[.., n]`: the first of equal elements, but the last NaN.
@@ -532,6 +555,7 @@ pub(super) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let plan = Plan::new(op, x, &Axes::from(-1))?;
     let y = Tensor::allocate(op, &plan.kept, DType::I64, x.device())?;
     run(op, Kernel::ArgMax, &[&plan.view], &[&y], Attributes::ints(&[1, 1]))?;
+    plan.report("argmax", x, &y);
     Ok(y)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{gradients, in_acc, named};
 use crate::backend::{Kernel, Scan};
-use crate::tape::{Saved, record};
+use crate::tape::{Attribute, Saved, record, report};
 use crate::tensor::{Attributes, check_float, describe, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
 use std::cmp::Reverse;
@@ -19,6 +19,11 @@ pub struct ScanOptions {
 impl ScanOptions {
     fn ints(self) -> [i64; 2] {
         [self.reverse as i64, self.exclusive as i64]
+    }
+
+    /// The attributes of a scan along dimension `d`.
+    fn attributes(self, d: usize) -> [(&'static str, Attribute); 3] {
+        [("dim", d.into()), ("reverse", self.reverse.into()), ("exclusive", self.exclusive.into())]
     }
 }
 
@@ -43,6 +48,7 @@ impl Tensor {
             return if options.exclusive { self.mul_scalar(0)?.cast(dtype) } else { Ok(self.clone()) };
         }
         let y = self.scan(op, Scan::Sum, d, dtype, options.ints())?;
+        report(op, &[self], &[&y], || options.attributes(d));
         let back = ScanOptions { reverse: !options.reverse, ..options };
         record(op, &[self], y, move |t| gradients![Some(t.dy().cumsum_with(dim, back)?)])
     }
@@ -65,6 +71,7 @@ impl Tensor {
             return if options.exclusive { self.mul_scalar(0)?.add_scalar(1) } else { Ok(self.clone()) };
         }
         let y = self.scan(op, Scan::Prod, d, self.dtype(), options.ints())?;
+        report(op, &[self], &[&y], || options.attributes(d));
         let saved = Saved::input(self);
         record(op, &[self], y, move |t| {
             let x = t.get(&saved)?;

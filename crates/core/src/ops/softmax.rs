@@ -3,7 +3,7 @@
 use super::{gradients, in_acc, pointwise_one};
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::Saved;
+use crate::tape::{Saved, report};
 use crate::tensor::{Attributes, check_float};
 use crate::{Result, Tensor, autocast};
 
@@ -76,13 +76,19 @@ impl Tensor {
     /// In such a slice the gradient of elements that are -inf is 0 (in PyTorch NaN), so that a slice that is masked throughout does
     /// not make other gradients NaN. The gradient of other elements is NaN.
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
-        softmax("softmax", self, dim, Form::Plain)
+        reported("softmax", self, dim, Form::Plain)
     }
 
     /// `ln softmax(x)` along `dim`. Float dtypes. NaN and its gradients are as in [`softmax`](Tensor::softmax). Errors: `Attr`.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
-        softmax("log_softmax", self, dim, Form::Logarithm)
+        reported("log_softmax", self, dim, Form::Logarithm)
     }
+}
+
+fn reported(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    let y = softmax(op, x, dim, form)?;
+    report(op, &[x], &[&y], || [("dim", dim.rem_euclid(x.rank().max(1) as isize).unsigned_abs().into())]);
+    Ok(y)
 }
 
 fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {

@@ -1,6 +1,7 @@
 //! Sorting.
 
 use crate::backend::Kernel;
+use crate::tape::report;
 use crate::tensor::{Attributes, describe, run};
 use crate::{DType, Error, Result, Tensor};
 
@@ -18,7 +19,12 @@ impl Tensor {
     /// positions. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
     pub fn sort(&self, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
         let index = self.argsort(dim, order)?;
-        if self.rank() == 0 { Ok((self.clone(), index)) } else { Ok((self.gather_distinct(dim, &index)?, index)) }
+        if self.rank() == 0 {
+            return Ok((self.clone(), index));
+        }
+        let values = self.gather_distinct(dim, &index)?;
+        self.report_sorted("sort", &[&values, &index], dim, order);
+        Ok((values, index))
     }
 
     /// The positions (i64) that sort the values along `dim`. Errors: as [`sort`](Tensor::sort).
@@ -39,7 +45,16 @@ impl Tensor {
             let ints = [(order == Order::Descending) as i64];
             run(op, Kernel::Sort, &[&view], &[&values, &index], Attributes::ints(&ints))?;
         }
-        Ok(index.with_layout(index.layout().transpose(d, last)))
+        let index = index.with_layout(index.layout().transpose(d, last));
+        self.report_sorted("argsort", &[&index], dim, order);
+        Ok(index)
+    }
+
+    fn report_sorted(&self, op: &'static str, outputs: &[&Tensor], dim: isize, order: Order) {
+        report(op, &[self], outputs, || {
+            let d = dim.rem_euclid(self.rank() as isize).unsigned_abs();
+            [("dim", d.into()), ("descends", (order == Order::Descending).into())]
+        });
     }
 
     /// The first `k` of the sorted values along `dim`, and their original positions (i64). Of equal values, the lower position is
@@ -56,6 +71,8 @@ impl Tensor {
             return Ok((self.clone(), index));
         }
         let index = index.narrow(dim, 0, k)?;
-        Ok((self.gather_distinct(dim, &index)?, index))
+        let values = self.gather_distinct(dim, &index)?;
+        self.report_sorted("topk", &[&values, &index], dim, order);
+        Ok((values, index))
     }
 }

@@ -3,20 +3,23 @@
 use super::factory::INFER;
 use super::{Axes, gradients};
 use crate::backend::Kernel;
-use crate::tape::record;
+use crate::tape::{Attribute, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor};
 
 impl Tensor {
     /// A view: the same memory under `layout`, with the rule of its gradient.
-    fn view(
+    fn view<const N: usize>(
         &self,
         op: &'static str,
         layout: Layout,
+        attributes: impl FnOnce() -> [(&'static str, Attribute); N],
         backward: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
     ) -> Result<Tensor> {
         layout.shape().check(op)?;
-        record(op, &[self], self.with_layout(layout), move |t| gradients![Some(backward(t.dy())?)])
+        let y = self.with_layout(layout);
+        report(op, &[self], &[&y], attributes);
+        record(op, &[self], y, move |t| gradients![Some(backward(t.dy())?)])
     }
 
     /// The same elements in row-major order under another shape; one extent may be [`INFER`]. A view where strides
@@ -28,7 +31,7 @@ impl Tensor {
         }
         let from = self.shape().clone();
         match self.layout().reshape(&shape) {
-            Some(layout) => self.view("reshape", layout, move |dy| dy.reshape(&from)),
+            Some(layout) => self.view("reshape", layout, || [], move |dy| dy.reshape(&from)),
             None => self.contiguous()?.reshape(shape),
         }
     }
@@ -36,7 +39,8 @@ impl Tensor {
     /// Swaps two dimensions (negative ones count from the end). A view. Errors: `Attr` for a dimension out of range.
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
         let (i, j) = (self.shape().dim_for("transpose", a)?, self.shape().dim_for("transpose", b)?);
-        self.view("transpose", self.layout().transpose(i, j), move |dy| dy.transpose(a, b))
+        let axes = || [("axes", [i, j][..].into())];
+        self.view("transpose", self.layout().transpose(i, j), axes, move |dy| dy.transpose(a, b))
     }
 
     /// Swaps the last two dimensions. A view. Errors: `Shape` below rank 2.
@@ -60,7 +64,8 @@ impl Tensor {
         if inverse.contains(&isize::MAX) {
             return Err(wrong());
         }
-        self.view(op, self.layout().permute(&resolved), move |dy| dy.permute(&inverse))
+        let layout = self.layout().permute(&resolved);
+        self.view(op, layout, || [("permutation", resolved[..].into())], move |dy| dy.permute(&inverse))
     }
 
     /// Elements `start .. start + length` of one dimension. A view. Errors: `Attr` for a dimension, `Index` for a range
@@ -87,7 +92,9 @@ impl Tensor {
         }
         let length = (stop - start).div_ceil(step);
         let shape = self.shape().clone();
-        self.view(op, self.layout().narrow(d, start, length, step), move |dy| dy.embed(&shape, d, start, step))
+        let attributes = || [("dim", d.into()), ("start", start.into()), ("step", step.into())];
+        let layout = self.layout().narrow(d, start, length, step);
+        self.view(op, layout, attributes, move |dy| dy.embed(&shape, d, start, step))
     }
 
     /// Selects `index` along dimension `dim`, and removes the dimension (negative values count from the end). A view. Errors:
@@ -101,7 +108,8 @@ impl Tensor {
             return Err(Error::index("select", format!("{message} {}", self.shape())));
         }
         let shape = self.shape().clone();
-        self.view("select", self.layout().select(d, resolved as usize), move |dy| {
+        let attributes = || [("dim", d.into()), ("index", (resolved as i64).into())];
+        self.view("select", self.layout().select(d, resolved as usize), attributes, move |dy| {
             dy.unsqueeze(d as isize)?.embed(&shape, d, resolved as usize, 1)
         })
     }
@@ -168,7 +176,7 @@ impl Tensor {
             return Err(Error::shape(op, format!("{} does not broadcast to {shape}", self.shape())));
         }
         let from = self.shape().clone();
-        self.view(op, self.layout().expand(&shape), move |dy| dy.sum_to_size(&from))
+        self.view(op, self.layout().expand(&shape), || [], move |dy| dy.sum_to_size(&from))
     }
 
     /// PyTorch's name of [`broadcast_to`](Tensor::broadcast_to).

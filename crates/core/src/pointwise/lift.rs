@@ -24,8 +24,9 @@ thread_local! {
     static ARENA: RefCell<Vec<Result<Term, Option<Error>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The outputs of `row` for these inputs and attributes, computed by tensor ops instead of a kernel.
-pub(crate) fn lift(row: Pointwise, inputs: &[Tensor], attributes: &[f64]) -> Result<Vec<Tensor>> {
+/// The outputs of `row` for these inputs and attributes, computed by tensor ops instead of a kernel. Errors: `Unsupported` for a row
+/// that runs on integers only, or that has an angle or a remainder; the errors of the ops.
+pub fn lift(row: Pointwise, inputs: &[Tensor], attributes: &[f64]) -> Result<Vec<Tensor>> {
     struct Evaluate<'a>(&'a [Tensor], &'a [f64]);
     impl Visitor<Lift, LiftMask> for Evaluate<'_> {
         type Output = Vec<Lift>;

@@ -6,6 +6,6 @@ pub mod rows;
 mod value;
 
 pub use c_text::{CText, c_source};
-pub(crate) use lift::lift;
+pub use lift::lift;
 pub use rows::{Domain, Pointwise, Row, Visitor};
 pub use value::{Int, Integer, Real, Value};

@@ -598,7 +598,10 @@ rows! {
                 2.832_976_82,
             ],
         );
-        let first = size * V::select(w.lt(V::c(5.0)), center, tail);
+        // Beyond the range of f32: erfc(y) is near e^(-y^2) / (y sqrt(pi)), with sqrt(w) for y.
+        let far = (w + V::c(LN_2) - V::c(0.5) * (V::c(PI) * w).log()).sqrt();
+        let near = size * V::select(w.lt(V::c(5.0)), center, tail);
+        let first = V::select(w.lt(V::c(16.0)), near, far);
         let step = |y: V| {
             // Near 1 the difference of complements has more digits.
             let missing = V::select(size.lt(half), size - y.erf(), y.erfc() - (one - size));

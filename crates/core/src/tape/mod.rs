@@ -9,6 +9,7 @@ mod gradcheck;
 mod observe;
 mod print;
 mod rule;
+mod trace;
 mod watch;
 
 pub use backward::{BackwardOptions, grad, grad_from, grad_with};
@@ -17,9 +18,11 @@ pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use observe::{Event, observe};
 pub use print::{graphviz, text};
 pub use rule::{Backward, Gradient, Gradients, Saved};
+pub use trace::{Attribute, Op, Ran, Step, trace};
 
 pub(crate) use backward::gradients_from;
 pub(crate) use rule::Prologue;
+pub(crate) use trace::{report, report_kernel};
 pub(crate) use watch::{note_read, note_write};
 
 use crate::tensor::check_float;
@@ -307,6 +310,7 @@ fn record_rule(
     rule: Rule,
 ) -> Result<SmallVec<[Tensor; 1]>> {
     outputs.iter().try_for_each(|y| check_finite(op, "the output", y))?;
+    trace::report_recorded(op, inputs, &outputs);
     if !is_recording(inputs) {
         return Ok(outputs);
     }

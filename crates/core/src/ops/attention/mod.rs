@@ -17,7 +17,7 @@ use self::dropout::Kept;
 use self::flash::FlashAttention;
 use self::rows::{Gradient, Problem};
 use crate::fused::has_kernel;
-use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs};
+use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs, report};
 use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{DType, Dims, Error, Result, Rng, Shape, Tensor, autocast, no_autocast};
 
@@ -143,6 +143,14 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
     let saved: Vec<Saved> = [q, k, v].into_iter().chain(mask).map(Saved::input).collect();
     let kept = [Saved::nth_output(&o, 0), Saved::nth_output(&lse, 1)];
     let inputs: Vec<&Tensor> = [q, k, v].into_iter().chain(mask).collect();
+    report(op, &inputs, &[&o, &lse], || {
+        [
+            ("scale", problem.scale.into()),
+            ("low", problem.band.low.into()),
+            ("high", problem.band.high.into()),
+            ("drops", problem.kept.is_some().into()),
+        ]
+    });
     let rest = problem.without_tensors();
     let outputs = record_outputs(op, &inputs, vec![o, lse], move |t| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;

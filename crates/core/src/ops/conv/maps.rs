@@ -4,7 +4,8 @@ use super::geometry::Geometry;
 use super::{columns, products};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::ops::gradients;
-use crate::tape::{Backward, Gradients, Saved, record};
+use crate::ops::window::Windows;
+use crate::tape::{Backward, Gradients, Saved, record, report};
 use crate::{Layout, Result, Shape, Tensor};
 
 /// Inputs: x `[N, C, ..]`, a weight `[O, C / groups, kernel]` and, where present, a bias `[N groups, O / groups]`, whose first
@@ -177,6 +178,29 @@ impl Maps {
 }
 
 impl Maps {
+    /// Reports a convolution, or a transposed one, of x to y.
+    pub fn report<const N: usize>(
+        &self,
+        op: &'static str,
+        x: [&Tensor; 2],
+        bias: Option<&Tensor>,
+        y: &Tensor,
+        output_padding: [usize; N],
+    ) {
+        let Windows { stride, low, high, dilation, .. } = self.geometry.windows;
+        report(op, &operands(x[0], x[1], bias), &[y], || {
+            let last = |of: &[usize; 3]| of[3 - N..].into();
+            [
+                ("stride", last(&stride)),
+                ("low", last(&low)),
+                ("high", last(&high)),
+                ("dilation", last(&dilation)),
+                ("output_padding", output_padding[..].into()),
+                ("groups", self.geometry.groups.into()),
+            ]
+        });
+    }
+
     /// Runs the kernel, outside of the tape.
     fn by_kernel(
         &self,

@@ -219,7 +219,10 @@ fn convolution<const N: usize>(
         let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
         check_channels(op, [x, weight], bias, [outputs, channels, outputs], conv.groups)?;
         let are_last = [x.is_channels_last(), weight.is_channels_last()];
-        maps(names, x.shape(), weight, are_last, conv)?.conv(x, weight, bias)
+        let maps = maps(names, x.shape(), weight, are_last, conv)?;
+        let y = maps.conv(x, weight, bias)?;
+        maps.report::<N>(op, [x, weight], bias, &y, [0; N]);
+        Ok(y)
     })
 }
 
@@ -263,7 +266,9 @@ fn transposed<const N: usize>(
         let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
         let are_last = [x_last || w_last, w_last, x_last];
         let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone(), are_last };
-        maps.input(x, weight, bias)
+        let y = maps.input(x, weight, bias)?;
+        maps.report(op, [x, weight], bias, &y, output_padding);
+        Ok(y)
     })
 }
 

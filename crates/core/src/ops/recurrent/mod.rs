@@ -196,10 +196,12 @@ fn dense(
             let (state, cell_state) = check_dense(op, cell, operands, steps.is_some())?;
             let order = steps.map(|steps| steps.order);
             let sequence = Sequence { op, cell, map: Map::Dense, order, state, cell_state, is_held: None };
-            match (lengths, order) {
+            let results = match (lengths, order) {
                 (Some(lengths), Some(order)) => padded(sequence, operands, lengths, order),
                 _ => sequence.run(operands),
-            }
+            }?;
+            results.report((op, cell), operands, lengths, order);
+            Ok(results)
         })
     })
 }

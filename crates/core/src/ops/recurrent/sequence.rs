@@ -6,7 +6,7 @@ use super::map::Map;
 use crate::backend::Kernel;
 use crate::fused::record_fused_outputs;
 use crate::ops::factory::fill;
-use crate::tape::{Backward, Gradients, Saved, no_grad};
+use crate::tape::{Backward, Gradients, Saved, no_grad, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -89,6 +89,31 @@ pub(super) struct Results {
 }
 
 impl Results {
+    /// Reports the op that has these results. Operands: x, the weights of input and hidden state, and those of the biases, the initial
+    /// states, the projection and the lengths that are present.
+    pub fn report(
+        &self,
+        (op, cell): (&'static str, Cell),
+        of: &Operands<'_>,
+        lengths: Option<&Tensor>,
+        order: Option<TimeOrder>,
+    ) {
+        let inputs: Vec<&Tensor> = of.present().into_iter().chain(lengths).collect();
+        let outputs: Vec<&Tensor> = self.states.iter().chain([&self.hidden]).chain(&self.cell).collect();
+        report(op, &inputs, &outputs, || {
+            [
+                ("has_input_bias", of.input_bias.is_some().into()),
+                ("has_hidden_bias", of.hidden_bias.is_some().into()),
+                ("has_state", of.h.is_some().into()),
+                ("has_cell_state", of.c.is_some().into()),
+                ("has_projection", of.projection.is_some().into()),
+                ("has_lengths", lengths.is_some().into()),
+                ("reverse", (order == Some(TimeOrder::Reverse)).into()),
+                ("is_relu", (cell == Cell::Relu).into()),
+            ]
+        });
+    }
+
     /// Of a sequence: all hidden states, and the last one.
     pub fn two(self) -> (Tensor, Tensor) {
         (self.states.expect("a sequence has states"), self.hidden)

@@ -1,0 +1,111 @@
+//! Pooling and interpolation.
+
+use super::{Found, Translation, given, unsupported};
+use crate::graph::{float, int, ints, text};
+use isograd_core::{DType, Result};
+
+pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+    let is_max = t.op.name.contains("max");
+    let (kernel, is_cut) = (given!(t.ints("kernel")), given!(t.flag("is_cut")));
+    let dims = kernel.len();
+    if given!(t.flag("is_adaptive")) {
+        return adaptive(t, dims, is_max);
+    }
+    let (low, high) = (given!(t.ints("low")), given!(t.ints("high")));
+    let mut attributes = vec![
+        ints("kernel_shape", kernel),
+        ints("strides", given!(t.ints("stride"))),
+        ints("pads", low.into_iter().chain(high)),
+        ints("dilations", given!(t.ints("dilation"))),
+        int("ceil_mode", is_cut.into()),
+    ];
+    if is_max {
+        return pooled(t, "MaxPool", dims, &attributes);
+    }
+    let (counts_padding, divisor) = (given!(t.int("counts_padding")), given!(t.int("divisor")));
+    if divisor != 0 {
+        unsupported!("ONNX has no average with a given divisor");
+    }
+    if is_cut {
+        unsupported!("the divisors of windows that the input cuts off differ");
+    }
+    attributes.push(int("count_include_pad", counts_padding));
+    pooled(t, "AveragePool", dims, &attributes)
+}
+
+/// The results of a pooling of `[N, C, ..]`, or of a sample without a batch dimension.
+fn pooled(
+    t: &mut Translation<'_>,
+    op: &'static str,
+    dims: usize,
+    attributes: &[crate::proto::AttributeProto],
+) -> Result<Found> {
+    let is_sample = t.x().rank() == dims + 1;
+    let x = if is_sample { t.unsqueeze(t.inputs[0], &[0])? } else { t.inputs[0] };
+    let count = t.op.outputs.len();
+    let mut found = t.graph.node_of(op, &[Some(x)], attributes, count);
+    if let Some(index) = found.get_mut(1) {
+        // ONNX counts positions in the whole tensor, we do within each plane.
+        let volume: usize = t.op.inputs[0].dims()[t.op.inputs[0].rank() - dims..].iter().product();
+        let volume = t.graph.scalar(volume as i64, DType::I64)?;
+        *index = t.graph.node("Mod", &[*index, volume], &[]);
+    }
+    if is_sample {
+        for value in &mut found {
+            *value = t.squeeze(*value, &[0])?;
+        }
+    }
+    Ok(Ok(found))
+}
+
+/// Adaptive windows are even where the extents of the output divide those of the input.
+fn adaptive(t: &mut Translation<'_>, dims: usize, is_max: bool) -> Result<Found> {
+    let last = |dims_of: Vec<crate::graph::Dim>| -> Option<Vec<i64>> {
+        dims_of[dims_of.len() - dims..].iter().map(|dim| dim.known()).collect()
+    };
+    let (Some(from), Some(to)) = (last(t.x_dims(0)), last(t.y_dims(0))) else {
+        unsupported!("its extents depend on the batch size");
+    };
+    if to.iter().all(|&extent| extent == 1) && t.op.outputs.len() == 1 {
+        return pooled(t, if is_max { "GlobalMaxPool" } else { "GlobalAveragePool" }, dims, &[]);
+    }
+    if from.iter().zip(&to).any(|(from, to)| from % to != 0) {
+        unsupported!("its windows have several extents");
+    }
+    let windows: Vec<i64> = from.iter().zip(&to).map(|(from, to)| from / to).collect();
+    let attributes = [ints("kernel_shape", windows.clone()), ints("strides", windows)];
+    pooled(t, if is_max { "MaxPool" } else { "AveragePool" }, dims, &attributes)
+}
+
+pub fn interpolate(t: &mut Translation<'_>) -> Result<Found> {
+    let (dims, mode) = (given!(t.int("dims")), given!(t.text("mode")));
+    let (scale, corners) = (given!(t.floats("scale")), given!(t.flag("align_corners")));
+    let rank = t.x().rank() as i64;
+    let positions = if corners { "align_corners" } else { "half_pixel" };
+    let (mode, positions, nearest) = match mode {
+        "nearest" => ("nearest", "asymmetric", "floor"),
+        "nearest_exact" => ("nearest", "half_pixel", "round_prefer_ceil"),
+        "linear" => ("linear", positions, "floor"),
+        "cubic" => ("cubic", positions, "floor"),
+        _ => unsupported!("ONNX has no interpolation by averages"),
+    };
+    let mut attributes = vec![
+        ints("axes", rank - dims..rank),
+        text("mode", mode),
+        text("coordinate_transformation_mode", positions),
+        text("nearest_mode", nearest),
+    ];
+    if mode == "cubic" {
+        attributes.push(float("cubic_coeff_a", -0.75));
+    }
+    let first = (rank - dims) as usize;
+    let (scales, sizes) = if scale.is_empty() {
+        let to = t.y_dims(0);
+        (None, Some(t.graph.extents(&to[first..])?))
+    } else {
+        let scale: Vec<f32> = scale.iter().map(|&factor| factor as f32).collect();
+        let scales = isograd_core::Tensor::from_slice(&scale, scale.len(), t.graph.device())?;
+        (Some(t.graph.constant(&scales)), None)
+    };
+    Ok(Ok(t.graph.node_of("Resize", &[Some(t.inputs[0]), None, scales, sizes], &attributes, 1)))
+}

@@ -1,0 +1,120 @@
+//! Other shapes over the same elements, and elements in other places.
+
+use super::{Found, Translation, given, unsupported};
+use crate::graph::{Dim, int, text};
+use isograd_core::Result;
+
+pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+    let x = t.inputs[0];
+    let rank = t.x().rank() as i64;
+    let y = match t.op.name {
+        "copy" => x,
+        "reshape" => reshape(t)?,
+        "transpose" => {
+            let axes = given!(t.ints("axes"));
+            let mut order: Vec<i64> = (0..rank).collect();
+            order.swap(axes[0] as usize, axes[1] as usize);
+            t.transpose(x, order)
+        }
+        "permute" => {
+            let order = given!(t.ints("permutation"));
+            t.transpose(x, order)
+        }
+        "narrow" => {
+            let (dim, start, step) = (given!(t.int("dim")), given!(t.int("start")), given!(t.int("step")));
+            let (from, to) = (t.x_dims(0)[dim as usize], t.y_dims(0)[dim as usize]);
+            // The last element is at start + (length - 1) step.
+            let end = Dim { scale: to.scale * step, shift: start + (to.shift - 1) * step + 1 };
+            let ends = if end == from { t.graph.ints(&[i64::MAX])? } else { t.graph.extents(&[end])? };
+            let (starts, axes, steps) = (t.graph.ints(&[start])?, t.graph.ints(&[dim])?, t.graph.ints(&[step])?);
+            t.graph.node("Slice", &[x, starts, ends, axes, steps], &[])
+        }
+        "select" => {
+            let (dim, index) = (given!(t.int("dim")), given!(t.int("index")));
+            let index = t.graph.scalar(index, isograd_core::DType::I64)?;
+            t.graph.node("Gather", &[x, index], &[int("axis", dim)])
+        }
+        "broadcast_to" => {
+            let (from, to) = (t.x_dims(0), t.y_dims(0));
+            let new = to.len() - from.len();
+            // An extent of 1 leaves that of x as it is.
+            let wanted = |(d, &to): (usize, &Dim)| {
+                let is_same = d >= new && from[d - new] == to;
+                if is_same { Dim::fixed(1) } else { to }
+            };
+            let wanted: Vec<Dim> = to.iter().enumerate().map(wanted).collect();
+            let extents = t.graph.extents(&wanted)?;
+            t.graph.node("Expand", &[x, extents], &[])
+        }
+        "concat" => {
+            let dim = given!(t.int("dim"));
+            let inputs = t.inputs.clone();
+            t.graph.node("Concat", &inputs, &[int("axis", dim)])
+        }
+        "flip" => {
+            let axes = given!(t.ints("axes"));
+            let each = |v: i64| vec![v; axes.len()];
+            let (starts, ends, steps) =
+                (t.graph.ints(&each(-1))?, t.graph.ints(&each(i64::MIN))?, t.graph.ints(&each(-1))?);
+            let axes = t.graph.ints(&axes)?;
+            t.graph.node("Slice", &[x, starts, ends, axes, steps], &[])
+        }
+        "pad" => {
+            let (low, high) = (given!(t.ints("low")), given!(t.ints("high")));
+            let (mode, value) = (given!(t.text("mode")), given!(t.float("value")));
+            if mode != "constant" && low.iter().chain(&high).any(|&n| n < 0) {
+                unsupported!("elements are removed and copied at once");
+            }
+            let first = rank as usize - low.len();
+            let all = |ends: &[i64]| [&vec![0; first], ends].concat();
+            let pads = t.graph.ints(&[all(&low), all(&high)].concat())?;
+            let dtype = t.x().dtype();
+            match mode {
+                "constant" => {
+                    let value = match dtype.is_float() {
+                        true => t.graph.scalar(value, dtype)?,
+                        false => t.graph.scalar(value as i64, dtype)?,
+                    };
+                    t.graph.node("Pad", &[x, pads, value], &[text("mode", mode)])
+                }
+                _ => t.graph.node("Pad", &[x, pads], &[text("mode", mode)]),
+            }
+        }
+        "tril" | "triu" => {
+            let offset = given!(t.int("offset"));
+            let offset = t.graph.scalar(offset, isograd_core::DType::I64)?;
+            t.graph.node("Trilu", &[x, offset], &[int("upper", (t.op.name == "triu").into())])
+        }
+        _ => unsupported!("ONNX has no such op"),
+    };
+    Ok(Ok(vec![y]))
+}
+
+fn reshape(t: &mut Translation<'_>) -> Result<crate::graph::Value> {
+    let (x, from, to) = (t.inputs[0], t.x_dims(0), t.y_dims(0));
+    if let Some(axes) = ones_between(&from, &to) {
+        return t.unsqueeze(x, &axes);
+    }
+    if let Some(axes) = ones_between(&to, &from) {
+        return t.squeeze(x, &axes);
+    }
+    t.graph.reshape(x, &from, &to)
+}
+
+/// The places in `more` of extents of 1 without which it is `fewer`.
+fn ones_between(fewer: &[Dim], more: &[Dim]) -> Option<Vec<i64>> {
+    if more.len() <= fewer.len() {
+        return None;
+    }
+    let (mut rest, mut ones) = (fewer.iter().peekable(), Vec::new());
+    for (d, dim) in more.iter().enumerate() {
+        let is_kept = rest.peek() == Some(&dim);
+        let missing = more.len() - d > rest.len();
+        match (is_kept, *dim == Dim::fixed(1) && missing) {
+            (_, true) => ones.push(d as i64),
+            (true, false) => drop(rest.next()),
+            (false, false) => return None,
+        }
+    }
+    rest.next().is_none().then_some(ones)
+}

@@ -1,0 +1,326 @@
+//! The steps of a traced function, one after the other, as values of a graph.
+//!
+//! A tensor is known by its place: its memory and layout. An op binds the places of its results to values. An op that has no translation
+//! leaves the bindings of the ops that it consists of, which came before it. A kernel that writes memory makes older bindings of places in
+//! this memory stale. Memory that no kernel has computed from an input of the function is constant.
+
+use crate::graph::{Dim, Graph, Value};
+use crate::ops::{Translation, translate};
+use isograd_core::pointwise::{Pointwise, lift};
+use isograd_core::tape::{Attribute, Op, Ran, Step, trace};
+use isograd_core::{Place, Result, Tensor};
+use std::collections::{HashMap, HashSet};
+
+/// A tensor in the two traces, for two batch sizes; or twice the same one.
+#[derive(Clone, Copy)]
+pub struct Pair<'a>(pub &'a Tensor, pub &'a Tensor);
+
+impl Pair<'_> {
+    pub fn dims(&self) -> Vec<Dim> {
+        self.0.dims().iter().zip(self.1.dims()).map(|(&a, &b)| Dim::new([a, b])).collect()
+    }
+}
+
+/// The tensors of a module by their places.
+pub struct State {
+    named: HashMap<Place, (String, Tensor)>,
+    memory: HashSet<usize>,
+    values: HashMap<Place, Value>,
+}
+
+impl State {
+    pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>) -> State {
+        let mut state = State { named: HashMap::new(), memory: HashSet::new(), values: HashMap::new() };
+        for (name, tensor) in tensors {
+            state.memory.insert(tensor.place().memory());
+            state.named.entry(tensor.place()).or_insert((name, tensor));
+        }
+        state
+    }
+}
+
+/// The last write to memory.
+#[derive(Clone, Copy)]
+struct Write {
+    step: i64,
+    op: &'static str,
+}
+
+/// What is known at a step.
+#[derive(Default)]
+pub struct Scope {
+    /// The value of a place, and the step that bound it.
+    bindings: HashMap<Place, (Value, i64)>,
+    writes: HashMap<usize, Write>,
+    /// Memory with elements that depend on an input, on the module, or on random numbers.
+    of_inputs: HashSet<usize>,
+    of_state: HashSet<usize>,
+    of_draws: HashSet<usize>,
+    constants: HashMap<Place, Value>,
+}
+
+impl Scope {
+    pub fn new(inputs: impl IntoIterator<Item = (Place, Value)>, state: &State) -> Scope {
+        let mut scope = Scope { of_state: state.memory.clone(), ..Scope::default() };
+        for (place, value) in inputs {
+            scope.of_inputs.insert(place.memory());
+            scope.bindings.insert(place, (value, -1));
+        }
+        scope
+    }
+
+    fn write(&mut self, step: i64, ran: &Ran) {
+        let read: Vec<usize> = ran.inputs.iter().map(|t| t.place().memory()).collect();
+        for memory in ran.outputs.iter().map(|t| t.place().memory()) {
+            for of in [&mut self.of_inputs, &mut self.of_state, &mut self.of_draws] {
+                if read.iter().any(|memory| of.contains(memory)) {
+                    of.insert(memory);
+                }
+            }
+            if ran.is_random {
+                self.of_draws.insert(memory);
+            }
+            self.writes.insert(memory, Write { step, op: ran.op });
+        }
+    }
+
+    /// The value of a place, unless its memory was written since.
+    fn bound(&self, place: &Place) -> Option<Value> {
+        let &(value, step) = self.bindings.get(place)?;
+        let is_fresh = self.writes.get(&place.memory()).is_none_or(|write| write.step < step);
+        is_fresh.then_some(value)
+    }
+}
+
+/// Translates steps to nodes of a graph.
+pub struct Exporter {
+    pub graph: Graph,
+    pub state: State,
+    /// A tensor of the module that the function changes, and the op that does.
+    pub changed: Option<(String, &'static str)>,
+}
+
+impl Exporter {
+    /// Takes the steps of the first trace. Those of the second, for another batch size, are matched to them.
+    pub fn run(&mut self, scope: &mut Scope, steps: [&[Step]; 2]) -> Result<()> {
+        let others = aligned(steps);
+        for (i, (step, other)) in steps[0].iter().zip(others).enumerate() {
+            let i = i as i64;
+            match (step, other.map(|j| &steps[1][j])) {
+                (Step::Kernel(ran), _) => {
+                    scope.write(i, ran);
+                    self.note_changes(ran);
+                }
+                (Step::Op(op), Some(Step::Op(other))) => self.op(scope, i, op, other)?,
+                (Step::Op(op), _) => self.bind_failed(scope, i, op, &[], "it is not taken for all batch sizes"),
+            }
+        }
+        Ok(())
+    }
+
+    fn note_changes(&mut self, ran: &Ran) {
+        for t in &ran.outputs {
+            let memory = t.place().memory();
+            let name = |(name, tensor): &(String, Tensor)| (tensor.place().memory() == memory).then(|| name.clone());
+            if self.state.memory.contains(&memory)
+                && self.changed.is_none()
+                && let Some(name) = self.state.named.values().find_map(name)
+            {
+                self.changed = Some((name, ran.op));
+            }
+        }
+    }
+
+    fn op(&mut self, scope: &mut Scope, i: i64, op: &Op, other: &Op) -> Result<()> {
+        let depends = |of: &HashSet<usize>| op.outputs.iter().any(|y| of.contains(&y.place().memory()));
+        let is_constant = !depends(&scope.of_inputs) && !depends(&scope.of_state);
+        let is_identity = ["pad", "interpolate"].contains(&op.name) && op.inputs[0].place() == op.outputs[0].place();
+        if is_constant || is_identity {
+            return Ok(());
+        }
+        let inputs: Vec<Value> = op
+            .inputs
+            .iter()
+            .zip(&other.inputs)
+            .map(|(a, b)| self.lookup_before(scope, Pair(a, b), i))
+            .collect::<Result<_>>()?;
+        let mut translation = Translation { graph: &mut self.graph, op, other, inputs: inputs.clone() };
+        let found = match translate(&mut translation)? {
+            Ok(values) => Ok(values),
+            Err(why) => self.lifted(op, other, &inputs)?.ok_or(why),
+        };
+        match found {
+            Ok(values) => {
+                for (y, value) in op.outputs.iter().zip(values) {
+                    self.bind(scope, i, y.place(), value);
+                }
+            }
+            Err(why) => self.bind_failed(scope, i, op, &inputs, &why),
+        }
+        Ok(())
+    }
+
+    /// Binds a place, unless the parts of the op have given it a value and the op has not.
+    fn bind(&mut self, scope: &mut Scope, i: i64, place: Place, value: Value) {
+        let has_better =
+            !self.graph.is_sound(value) && scope.bound(&place).is_some_and(|known| self.graph.is_sound(known));
+        if !has_better {
+            scope.bindings.insert(place, (value, i));
+        }
+    }
+
+    fn bind_failed(&mut self, scope: &mut Scope, i: i64, op: &Op, inputs: &[Value], why: &str) {
+        let operands: Vec<String> = op.inputs.iter().map(|t| format!("{} {}", t.dtype(), t.shape())).collect();
+        let value = self.graph.failed(format!("{} of {}: {why}", op.name, operands.join(", ")), inputs);
+        for y in &op.outputs {
+            self.bind(scope, i, y.place(), value);
+        }
+    }
+
+    /// The value of a tensor that step `i` reads. The kernels of an op come before the op itself: one that changes its operand in place
+    /// reads what was there before.
+    fn lookup_before(&mut self, scope: &mut Scope, pair: Pair<'_>, i: i64) -> Result<Value> {
+        let place = pair.0.place();
+        if let (Some(&(value, step)), Some(write)) = (scope.bindings.get(&place), scope.writes.get(&place.memory()))
+            && write.step == i - 1
+            && step < i - 1
+        {
+            return Ok(value);
+        }
+        self.lookup(scope, pair)
+    }
+
+    /// The value of a tensor.
+    pub fn lookup(&mut self, scope: &mut Scope, pair: Pair<'_>) -> Result<Value> {
+        let place = pair.0.place();
+        if let Some(value) = scope.bound(&place) {
+            return Ok(value);
+        }
+        let (shape, write) = (format!("{} {}", pair.0.dtype(), pair.0.shape()), scope.writes.get(&place.memory()));
+        if let (true, Some(write)) = (scope.bindings.contains_key(&place), write) {
+            return Ok(self.graph.failed(format!("{}: it changes a tensor {shape} in place", write.op), &[]));
+        }
+        if let Some((name, tensor)) = self.state.named.get(&place) {
+            let (name, tensor) = (name.clone(), tensor.clone());
+            return Ok(*self.state.values.entry(place).or_insert_with(|| self.graph.state(&name, &tensor)));
+        }
+        let memory = place.memory();
+        let op = write.map_or("a view", |write| write.op);
+        if scope.of_draws.contains(&memory) {
+            let message =
+                format!("{op}: it draws random numbers, {shape}; call `eval` of the module before the export");
+            return Ok(self.graph.failed(message, &[]));
+        }
+        if scope.of_inputs.contains(&memory) {
+            return Ok(self.graph.failed(format!("{op}: ONNX has no such op, with the result {shape}"), &[]));
+        }
+        if let Some(&known) = scope.constants.get(&place) {
+            return Ok(known);
+        }
+        let value = self.constant(pair)?;
+        scope.constants.insert(place, value);
+        Ok(value)
+    }
+
+    /// A constant, whose extents may depend on the batch size if its elements are the same there.
+    fn constant(&mut self, Pair(a, b): Pair<'_>) -> Result<Value> {
+        if a.shape() == b.shape() {
+            if !a.is_same_memory_or_equal(b)? {
+                let message = format!("a constant {} {} depends on the batch size", a.dtype(), a.shape());
+                return Ok(self.graph.failed(message, &[]));
+            }
+            return Ok(self.graph.constant(a));
+        }
+        let mut part = a.clone();
+        for d in (0..a.rank()).filter(|&d| a.dims()[d] != b.dims()[d]) {
+            part = part.narrow(d as isize, 0, 1.min(part.dims()[d]))?;
+        }
+        let fits = |t: &Tensor| -> Result<bool> { Ok(part.broadcast_to(t.shape())?.to_bytes()? == t.to_bytes()?) };
+        if part.numel() == 0 || !fits(a)? || !fits(b)? {
+            let message = format!("a constant {} {} depends on the batch size", a.dtype(), a.shape());
+            return Ok(self.graph.failed(message, &[]));
+        }
+        let part = self.graph.constant(&part);
+        let extents = self.graph.extents(&Pair(a, b).dims())?;
+        Ok(self.graph.node("Expand", &[part, extents], &[]))
+    }
+
+    /// The results of a row of the pointwise table, computed by the ops that its text consists of. `None` for a row that has none.
+    fn lifted(&mut self, op: &Op, other: &Op, inputs: &[Value]) -> Result<Option<Vec<Value>>> {
+        let find = |name: &str| op.attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+        let (Some(Attribute::Text(row)), Some(Attribute::Floats(floats))) = (find("row"), find("floats")) else {
+            return Ok(None);
+        };
+        let Some(&row) = Pointwise::ALL.iter().find(|known| known.name() == *row) else { return Ok(None) };
+        if row.is_inout() || op.inputs.iter().any(|x| !x.dtype().is_float()) {
+            return Ok(None);
+        }
+        let of = |op: &Op| trace(|| lift(row, &op.inputs, floats));
+        let ((first, steps), (second, others)) = (of(op), of(other));
+        let (Ok(first), Ok(second)) = (first, second) else { return Ok(None) };
+        let places = op.inputs.iter().map(Tensor::place).zip(inputs.iter().copied());
+        let mut scope = Scope::new(places, &State::new([]));
+        self.run(&mut scope, [&steps, &others])?;
+        let results = first.iter().zip(&second).map(|(a, b)| self.lookup(&mut scope, Pair(a, b)));
+        let results = results.collect::<Result<Vec<Value>>>()?;
+        let is_sound =
+            inputs.iter().any(|&x| !self.graph.is_sound(x)) || results.iter().all(|&y| self.graph.is_sound(y));
+        Ok(is_sound.then_some(results))
+    }
+}
+
+trait SameElements {
+    fn is_same_memory_or_equal(&self, other: &Tensor) -> Result<bool>;
+}
+
+impl SameElements for Tensor {
+    fn is_same_memory_or_equal(&self, other: &Tensor) -> Result<bool> {
+        Ok(self.place() == other.place() || self.to_bytes()? == other.to_bytes()?)
+    }
+}
+
+/// For each step of the first trace, the step of the second that does the same. The traces differ where an op takes more steps for a
+/// larger batch.
+fn aligned([a, b]: [&[Step]; 2]) -> Vec<Option<usize>> {
+    let is_alike = |i: usize, j: usize| match (&a[i], &b[j]) {
+        (Step::Kernel(x), Step::Kernel(y)) => x.op == y.op && x.inputs.len() == y.inputs.len(),
+        (Step::Op(x), Step::Op(y)) => {
+            let ranks = |op: &Op| op.inputs.iter().chain(&op.outputs).map(Tensor::rank).collect::<Vec<_>>();
+            x.name == y.name && x.inputs.len() == y.inputs.len() && ranks(x) == ranks(y)
+        }
+        _ => false,
+    };
+    let least = a.len().min(b.len());
+    let first = (0..least).take_while(|&i| is_alike(i, i)).count();
+    let last = (0..least - first).take_while(|&k| is_alike(a.len() - 1 - k, b.len() - 1 - k)).count();
+    let mut found: Vec<Option<usize>> = (0..first).map(Some).collect();
+    found.extend(common(a.len() - first - last, b.len() - first - last, |i, j| is_alike(first + i, first + j), first));
+    found.extend((0..last).map(|k| Some(b.len() - last + k)));
+    found
+}
+
+/// A longest common subsequence of `n` and `m` steps, for each of the n the number of its partner, counted from `first`.
+fn common(n: usize, m: usize, is_alike: impl Fn(usize, usize) -> bool, first: usize) -> Vec<Option<usize>> {
+    // lengths[i][j]: of the steps from i and from j on.
+    let mut lengths = vec![vec![0u32; m + 1]; n + 1];
+    for i in (0..n).rev() {
+        for j in (0..m).rev() {
+            lengths[i][j] = match is_alike(i, j) {
+                true => lengths[i + 1][j + 1] + 1,
+                false => lengths[i + 1][j].max(lengths[i][j + 1]),
+            };
+        }
+    }
+    let (mut found, mut i, mut j) = (vec![None; n], 0, 0);
+    while i < n && j < m {
+        if is_alike(i, j) && lengths[i][j] == lengths[i + 1][j + 1] + 1 {
+            found[i] = Some(first + j);
+            (i, j) = (i + 1, j + 1);
+        } else if lengths[i + 1][j] >= lengths[i][j + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    found
+}
