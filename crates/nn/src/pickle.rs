@@ -202,7 +202,7 @@ impl<'a> Machine<'a> {
             b')' => self.push_list(Vec::new()),
             b'}' => self.push_dict(Vec::new()),
             b't' | b'l' => {
-                let items = self.from_mark()?;
+                let items = self.since_mark()?;
                 self.push_list(items);
             }
             n @ 0x85..=0x87 => {
@@ -212,7 +212,7 @@ impl<'a> Machine<'a> {
                 self.push_list(items);
             }
             b'd' => {
-                let items = self.pairs_from_mark()?;
+                let items = self.pairs_since_mark()?;
                 self.push_dict(items);
             }
             b'a' => {
@@ -220,7 +220,7 @@ impl<'a> Machine<'a> {
                 self.list_on_top()?.push(item);
             }
             b'e' => {
-                let items = self.from_mark()?;
+                let items = self.since_mark()?;
                 self.list_on_top()?.extend(items);
             }
             b's' => {
@@ -228,7 +228,7 @@ impl<'a> Machine<'a> {
                 self.dict_on_top()?.extend([key, value]);
             }
             b'u' => {
-                let items = self.pairs_from_mark()?;
+                let items = self.pairs_since_mark()?;
                 self.dict_on_top()?.extend(items);
             }
             // Numbered places.
@@ -335,13 +335,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn from_mark(&mut self) -> Checked<Vec<Value<'a>>> {
+    fn since_mark(&mut self) -> Checked<Vec<Value<'a>>> {
         let mark = self.marks.pop().ok_or(DAMAGED)?;
         Ok(self.stack.split_off(mark))
     }
 
-    fn pairs_from_mark(&mut self) -> Checked<Vec<Value<'a>>> {
-        let items = self.from_mark()?;
+    fn pairs_since_mark(&mut self) -> Checked<Vec<Value<'a>>> {
+        let items = self.since_mark()?;
         if items.len().is_multiple_of(2) { Ok(items) } else { Err(DAMAGED.into()) }
     }
 

@@ -138,17 +138,20 @@ impl Names {
         Ok(names)
     }
 
+    fn add(&mut self, name: &str, index: usize) -> Checked<()> {
+        match self.tensors.insert(name.to_string(), index) {
+            Some(_) => Err(format!("two of its tensors are called {name}")),
+            None => Ok(()),
+        }
+    }
+
     fn collect(&mut self, pickle: &Pickle<'_>, value: Value<'_>, name: &str, depth: usize) -> Checked<()> {
         if depth > MAX_DEPTH {
             return Err(format!("it has more than {MAX_DEPTH} containers within each other"));
         }
         let inner = |key: &str| if name.is_empty() { key.to_string() } else { format!("{name}.{key}") };
         match value {
-            Value::Tensor(index) => {
-                if self.tensors.insert(name.to_string(), index).is_some() {
-                    return Err(format!("two of its tensors are called {name}"));
-                }
-            }
+            Value::Tensor(index) => self.add(name, index)?,
             Value::Dict(dict) => {
                 for entry in pickle.dicts[dict].chunks_exact(2) {
                     let name = inner(&key_of(entry[0])?);

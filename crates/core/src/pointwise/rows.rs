@@ -220,7 +220,8 @@ fn digamma<V: Real>(x: V) -> V {
     let fraction = V::select(is_low, x - x.round(), V::c(0.25));
     let y = V::select(is_low, of_t - V::c(PI) / (V::c(PI) * fraction).tan(), of_t);
     let is_pole = x.lt(V::c(0.0)) & fraction.eq(V::c(0.0));
-    V::select(is_pole, y - y, y)
+    // 0 times infinity is NaN.
+    V::select(is_pole, V::c(0.0) * y, y)
 }
 
 /// `sqrt(2 / pi) (x + 0.044715 x^3)`, the argument of gelu's tanh.
@@ -609,8 +610,8 @@ rows! {
             y + newton / (one - y * newton)
         };
         let y = step(step(step(first)));
-        let infinite = -(x - x).log();
-        let y = V::select(x.abs().eq(one), infinite, V::select(x.abs().gt(one), infinite - infinite, y));
+        let infinite = -zero_if(x.eq(x), x).log();
+        let y = V::select(x.abs().eq(one), infinite, V::select(x.abs().gt(one), V::c(0.0) * infinite, y));
         [V::select(x.lt(V::c(0.0)), -y, y) + zero_if(x.eq(x), x)]
     }
     Real ErfinvBackward "erfinv_backward" (g, y) [] -> 1 { [g * V::c(PI.sqrt() / 2.0) * (y * y).exp()] }
