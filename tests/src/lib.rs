@@ -44,6 +44,8 @@ mod pages {
     mod text {}
     #[doc = include_str!("../../docs/src/models.md")]
     mod models {}
+    #[doc = include_str!("../../docs/src/onnx.md")]
+    mod onnx {}
     #[doc = include_str!("../../docs/src/pytorch.md")]
     mod pytorch {}
     #[doc = include_str!("../../docs/src/cuda.md")]
