@@ -4,7 +4,7 @@ use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_ac
 use crate::memory::scratch;
 use isograd_core::ops::pool::{AvgPoolForward, Divisor};
 use isograd_core::ops::window::Windows;
-use isograd_core::{Call, DType, Result};
+use isograd_core::{Call, DType, Result, host};
 use rayon::prelude::*;
 
 /// The elements of a window along a dimension that are not in the padding.
@@ -27,14 +27,15 @@ impl Line {
 /// The elements of the windows along each dimension.
 type Lines = [Vec<Line>; 3];
 
-fn lines(windows: &Windows) -> Lines {
+fn lines(op: &'static str, windows: &Windows) -> Result<Lines> {
     let of = |d: usize, q: usize| {
         let mut inside = windows.elements(d, q).enumerate().filter_map(|(k, at)| Some((k, at?)));
         // No window is in the padding alone.
         let first = inside.next().unwrap_or((0, 0));
         Line { first, count: 1 + inside.count(), step: windows.dilation[d] }
     };
-    [0, 1, 2].map(|d| (0..windows.output[d]).map(|q| of(d, q)).collect())
+    let along = |d: usize| host::collect(op, (0..windows.output[d]).map(|q| of(d, q)));
+    Ok([along(0)?, along(1)?, along(2)?])
 }
 
 /// The fewest planes of a thread.
@@ -66,7 +67,7 @@ pub fn max(call: &Call<'_>, windows: &Windows) -> Result<()> {
     let dtype = target.dtype;
     let mut index = call.outputs.get(1).map(Target::new).transpose()?;
     let index_dtype = index.as_ref().map_or(DType::I64, |index| index.dtype);
-    let (outputs, lines) = (windows.outputs(), lines(windows));
+    let (outputs, lines) = (windows.outputs(), lines(call.op, windows)?);
     let values = target.elements().par_chunks_mut(outputs * dtype.size()).with_min_len(least(windows));
     match &mut index {
         Some(index) => {
@@ -96,7 +97,7 @@ fn max_of_plane<A: Acc>(
     load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
     let mut best = scratch::<A>(call, per_line)?;
     // Numbers within the windows, and positions in the volume.
-    let mut found = vec![(0, 0); per_line];
+    let mut found = host::repeated(call.op, (0, 0), per_line)?;
     let size = y.len() / windows.outputs();
     let mut line = 0;
     for depth in depths {
@@ -166,28 +167,28 @@ pub fn max_backward(call: &Call<'_>, windows: &Windows) -> Result<()> {
 }
 
 /// The divisor of each window's sum.
-fn divisors(windows: &Windows, lines: &Lines, divisor: Divisor) -> Vec<f64> {
+fn divisors(op: &'static str, windows: &Windows, lines: &Lines, divisor: Divisor) -> Result<Vec<f64>> {
     let [depths, rows, columns] = lines;
     let count = |d: usize, q: usize| match divisor {
         Divisor::Window if !windows.is_adaptive => windows.size(d, q),
         _ => lines[d][q].count,
     };
-    let mut all = Vec::with_capacity(windows.outputs());
+    let mut all = host::with_room(op, windows.outputs())?;
     for z in 0..depths.len() {
         for y in 0..rows.len() {
             let counted = (0..columns.len()).map(|x| (count(0, z) * count(1, y) * count(2, x)) as f64);
             all.extend(counted.map(|n| if let Divisor::Number(number) = divisor { number as f64 } else { n }));
         }
     }
-    all
+    Ok(all)
 }
 
 /// The sum of each window over its divisor. Sums are in f64; one that is out of the dtype's range is infinite.
 pub fn avg(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
     let (source, windows) = (Source::new(&call.inputs[0])?, &of.windows);
     let mut target = Target::new(&call.outputs[0])?;
-    let (dtype, lines) = (target.dtype, lines(windows));
-    let divisors = divisors(windows, &lines, of.divisor);
+    let (dtype, lines) = (target.dtype, lines(call.op, windows)?);
+    let divisors = divisors(call.op, windows, &lines, of.divisor)?;
     let planes = target.elements().par_chunks_mut(windows.outputs() * dtype.size());
     planes
         .enumerate()
@@ -240,8 +241,8 @@ fn each_element(windows: &Windows, [depths, rows, columns]: &Lines, mut f: impl 
 /// `dx` of averages.
 pub fn avg_backward(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
     let (dy, windows) = (Source::new(&call.inputs[0])?, &of.windows);
-    let lines = lines(windows);
-    let divisors = divisors(windows, &lines, of.divisor);
+    let lines = lines(call.op, windows)?;
+    let divisors = divisors(call.op, windows, &lines, of.divisor)?;
     backward(call, windows, &dy, |_, dy, dx| {
         dy.iter_mut().zip(&divisors).for_each(|(v, n)| *v /= n);
         each_element(windows, &lines, |window, at| dx[at] += dy[window]);
