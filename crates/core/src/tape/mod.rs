@@ -22,7 +22,7 @@ pub use trace::{Attribute, Op, Ran, Step, trace};
 
 pub(crate) use backward::gradients_from;
 pub(crate) use rule::Prologue;
-pub(crate) use trace::{report, report_kernel};
+pub(crate) use trace::{is_traced, report, report_kernel};
 pub(crate) use watch::{note_read, note_write};
 
 use crate::tensor::check_float;

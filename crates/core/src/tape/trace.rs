@@ -117,6 +117,11 @@ impl Drop for Outer {
     }
 }
 
+/// True while a trace of this thread is made. An op whose kernel has no parts that a trace could show computes its composite then.
+pub(crate) fn is_traced() -> bool {
+    IS_ON.get()
+}
+
 /// Runs `f` and returns the steps that this thread took in it, in order. They keep all tensors of `f` alive. A nested call has steps of its
 /// own, which the outer one does not see.
 ///
