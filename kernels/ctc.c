@@ -9,7 +9,7 @@
 
 FUNCTION A joined(A a, A b, A c) {
     A most = LARGER(LARGER(a, b), c);
-    if (most == LOWEST) return LOWEST;
+    if (most == LOWEST || most == HIGHEST) return most;
     return most + log_(exp_(a - most) + exp_(b - most) + exp_(c - most));
 }
 
