@@ -118,7 +118,7 @@ pub fn parse_regression(path: &Path, bytes: &[u8], options: &Options) -> Result<
     regression(path, Source::text(path, bytes, options)?, options)
 }
 
-/// What the columns of targets contain; features are not read. A column with numbers and others is one of numbers, which an attempt to read
+/// The kind of the columns of targets; features are not read. A column with numbers and others is one of numbers, which an attempt to read
 /// it then refuses with the line. Errors: as [`read`], except for those of cells.
 pub fn content(path: impl AsRef<Path>, options: &Options) -> Result<Content> {
     content_of(path.as_ref(), Source::open(path.as_ref(), options)?, options)

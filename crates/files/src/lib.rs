@@ -1,4 +1,4 @@
-//! What readers of files share: mapped files, archives, the types of elements in files, and the names of foreign formats.
+//! Shared by readers of files: mapped files, archives, the types of elements in files, and the names of foreign formats.
 
 mod archive;
 mod elements;

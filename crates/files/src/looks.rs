@@ -67,7 +67,7 @@ const FORMATS: &[Format] = &[
     format("a pickle of Python without tensors' storages", 0, b"\x80\x05", SAVE),
 ];
 
-/// What a file looks like by its first bytes, and how its content gets here, if that is known:
+/// A sentence with the format of a file, by its first bytes, and the conversion to a format that is read; `None` for an unknown format:
 /// `it looks like an HDF5 file, as Keras writes; in Python, ..`.
 pub fn looks_like(bytes: &[u8]) -> Option<String> {
     let said = |name: &str, convert: &str| Some(format!("it looks like {name}; {convert}"));

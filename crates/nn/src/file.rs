@@ -105,7 +105,7 @@ pub(crate) struct Wanted<'a> {
     pub foreign: Foreign,
 }
 
-/// What becomes of wanted tensors of a dtype that cannot be read.
+/// The treatment of wanted tensors whose dtype cannot be read.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Foreign {
     Skipped,

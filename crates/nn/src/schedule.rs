@@ -198,7 +198,7 @@ pub struct ReduceOnPlateau {
     pub cooldown: u64,
     /// The smallest rate.
     pub min: f64,
-    /// What was observed.
+    /// The rate, and the losses observed so far.
     pub state: Plateau,
 }
 

@@ -426,7 +426,7 @@ fn a_frozen_trunk_gets_no_gradients_and_no_tape() -> Result<()> {
     assert!(model["trunk"].weight.grad().is_none() && model["head"].weight.grad().is_some());
     optimizer.step()?;
     assert_eq!(model["trunk"].weight.to_vec::<f32>()?, before);
-    // What was made of a state does not come back to the tape.
+    // Tensors of an earlier state stay outside of the tape.
     let state = model.state_dict();
     model.unfreeze();
     assert!(state.values().all(|t| !t.requires_grad()));

@@ -16,7 +16,7 @@ fn read(name: &str) -> Contents {
     load(at(name), &cpu()).unwrap()
 }
 
-/// What PyTorch has for a file.
+/// The tensors of a file as PyTorch reads them.
 fn expected(file: &str) -> StateDict {
     let all = read("expected.safetensors").tensors;
     let prefix = format!("{file}/");

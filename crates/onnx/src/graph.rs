@@ -304,7 +304,7 @@ impl Port {
     }
 }
 
-/// What a graph needs for its outputs.
+/// The nodes and initializers on which the outputs of a graph depend.
 #[derive(Default)]
 struct Needed {
     values: HashSet<Value>,

@@ -87,8 +87,8 @@ fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tenso
     })
 }
 
-/// The terms of `index_add` as arguments of `scatter_add`.
-fn addends(
+/// The slices `alpha src` of `index_add` and its kin as arguments of a scatter.
+pub(super) fn addends(
     op: &'static str,
     x: &Tensor,
     dim: isize,
@@ -116,7 +116,7 @@ fn at_least_1d(t: &Tensor) -> Tensor {
     if t.rank() > 0 { t.clone() } else { t.with_layout(t.layout().expand(&Shape::from(1))) }
 }
 
-fn at_least_1d_on_tape(t: &Tensor) -> Result<Tensor> {
+pub(super) fn at_least_1d_on_tape(t: &Tensor) -> Result<Tensor> {
     if t.rank() > 0 { Ok(t.clone()) } else { t.reshape(1) }
 }
 
@@ -179,7 +179,7 @@ pub(super) fn check_apart(op: &'static str, changed: &Tensor, inputs: &[&Tensor]
 }
 
 /// The dimension of a scatter, after checking the operands.
-fn check_scatter(op: &'static str, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<usize> {
+pub(super) fn check_scatter(op: &'static str, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<usize> {
     check_index(op, index)?;
     check_same(op, &[x, src])?;
     check_device(op, &[x, index])?;

@@ -1,5 +1,6 @@
 //! Random tensors: the same bits on every backend.
 
+use super::sample::{CLASSES, UNIT, share};
 use super::{Order, Side, named};
 use crate::backend::{Kernel, Random};
 use crate::tensor::{Attributes, check_float, check_same, describe, run};
@@ -139,11 +140,6 @@ pub enum Replacement {
     No,
 }
 
-/// The largest number of classes: the sum of their weights, in units of 2^-40 of the largest, is below 2^62.
-const CLASSES: usize = 1 << 22;
-/// 2^24: uniform draws are multiples of its inverse.
-const UNIT: f64 = 16_777_216.0;
-
 /// Errors: `Value`, unless all elements of a bool tensor are true.
 fn check_all(op: &'static str, is_right: &Tensor, message: impl FnOnce() -> String) -> Result<()> {
     match is_right.logical_not()?.sum(..)?.item()? == 0.0 {
@@ -170,7 +166,7 @@ fn by_sums(w: &Tensor, n: usize, rng: &Rng) -> Result<Tensor> {
     let up_to = units.cumsum(-1)?;
     let all = up_to.narrow(1, w.dims()[1] - 1, 1)?;
     let draws = Tensor::rand((w.dims()[0], n), 0.0, UNIT, DType::F32, w.device(), rng)?.floor()?.cast(DType::I64)?;
-    up_to.searchsorted(&super::sample::share(&all, &draws)?, Side::Right)
+    up_to.searchsorted(&share(&all, &draws)?, Side::Right)
 }
 
 /// Draws without replacement: the n first arrivals, where a weight is the rate of an exponential distribution. Half the sum of two

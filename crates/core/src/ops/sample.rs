@@ -61,9 +61,9 @@ impl Fused for SampleLogits {
 /// The weights are fixed-point numbers in units of 2^-40 of the largest weight, so that sums do not depend on order or device.
 const FRACTION: i32 = 40;
 /// 2^24: uniform draws are multiples of its inverse.
-const UNIT: f64 = 16_777_216.0;
+pub(super) const UNIT: f64 = 16_777_216.0;
 /// The largest number of classes. It keeps the sum of their weights below 2^62.
-const CLASSES: usize = 1 << 22;
+pub(super) const CLASSES: usize = 1 << 22;
 /// 2^f for f from 0 to 1 as a polynomial, highest power first. Its relative error is 9e-8; it is exact at both ends.
 #[allow(clippy::approx_constant, clippy::excessive_precision)]
 const POWER: [f64; 7] = [2.1715024e-4, 1.2440877e-3, 9.678064e-3, 5.5484153e-2, 2.4022952e-1, 6.93147e-1, 1.0];

@@ -1,11 +1,11 @@
 //! Scatters that reduce the values of a place.
 
-use super::gather::along;
+use super::gather::{addends, at_least_1d_on_tape, check_scatter};
 use super::scan::doubled;
 use super::{Order, Rounding, gradients, in_acc_of, named};
 use crate::tape::{Saved, record};
-use crate::tensor::{check_device, check_index, check_same, describe};
-use crate::{DType, Error, Result, Shape, Tensor, no_grad};
+use crate::tensor::describe;
+use crate::{DType, Error, Result, Scalar, Shape, Tensor, no_grad};
 
 /// The reduction of values with the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,20 +45,9 @@ impl Tensor {
         own: Own,
     ) -> Result<Tensor> {
         let op = "scatter_reduce";
-        check_index(op, index)?;
-        check_same(op, &[self, src])?;
-        check_device(op, &[self, index])?;
+        let d = check_scatter(op, self, dim, index, src)?;
         if self.dtype() == DType::Bool {
             return Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[self]))));
-        }
-        let d = self.shape().dim_for(op, dim)?;
-        let fits = |k: usize| index.dims()[k] <= src.dims()[k] && (k == d || index.dims()[k] <= self.dims()[k]);
-        if self.rank() != index.rank() || self.rank() != src.rank() || !(0..self.rank()).all(fits) {
-            let message = format!(
-                "self, index and src must have one rank and contain the index: {}",
-                describe(&[self, index, src])
-            );
-            return Err(Error::shape(op, message));
         }
         if self.rank() == 0 {
             let [x, i, s] = [self, index, src].map(|t| t.reshape(1));
@@ -87,16 +76,8 @@ impl Tensor {
         own: Own,
     ) -> Result<Tensor> {
         let op = "index_reduce";
-        let d = self.shape().dim_for(op, dim)?;
-        let at = along(op, self, d, index)?;
-        let one = |t: &Tensor| if t.rank() == 0 { t.reshape(1) } else { Ok(t.clone()) };
-        let (x, src) = (one(self)?, one(src)?);
-        if src.shape() != at.shape() {
-            let message =
-                format!("src must be {} along dimension {dim}: {}", at.shape(), describe(&[self, index, &src]));
-            return Err(Error::shape(op, message));
-        }
-        let y = x.scatter_reduce(d as isize, &at, &src, reduce, own).map_err(|e| e.of(op))?;
+        let (d, at, src) = addends(op, self, dim, index, src, Scalar::Int(1))?;
+        let y = at_least_1d_on_tape(self)?.scatter_reduce(d, &at, &src, reduce, own).map_err(|e| e.of(op))?;
         y.reshape(self.shape())
     }
 }

@@ -1,6 +1,6 @@
 //! Elements by mask, by position in memory order, or by an index that broadcasts.
 
-use super::gather::along;
+use super::gather::{addends, along, at_least_1d_on_tape};
 use super::{Index, Put, common_shape, named};
 use crate::tensor::{check_index, check_same, describe};
 use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
@@ -73,23 +73,17 @@ impl Tensor {
         let d = self.shape().dim_for(op, dim)?;
         let at = along(op, self, d, index)?;
         let values = Tensor::full(at.shape(), value, self.dtype(), self.device()).map_err(|e| e.of(op))?;
-        let x = if self.rank() == 0 { self.reshape(1)? } else { self.clone() };
-        x.scatter(d as isize, &at, &values).and_then(|y| y.reshape(self.shape())).map_err(|e| e.of(op))
+        at_least_1d_on_tape(self)?
+            .scatter(d as isize, &at, &values)
+            .and_then(|y| y.reshape(self.shape()))
+            .map_err(|e| e.of(op))
     }
 
     /// This tensor with slices of `src` along `dim` in the places that the index `[L]` names. Of several slices for one place the last is
     /// written. Errors: as [`index_add`](Tensor::index_add).
     pub fn index_copy(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let op = "index_copy";
-        let d = self.shape().dim_for(op, dim)?;
-        let at = along(op, self, d, index)?;
-        let one = |t: &Tensor| if t.rank() == 0 { t.reshape(1) } else { Ok(t.clone()) };
-        let (x, src) = (one(self)?, one(src)?);
-        if src.shape() != at.shape() {
-            let message =
-                format!("src must be {} along dimension {dim}: {}", at.shape(), describe(&[self, index, &src]));
-            return Err(Error::shape(op, message));
-        }
-        x.scatter(d as isize, &at, &src).and_then(|y| y.reshape(self.shape())).map_err(|e| e.of(op))
+        let (d, at, src) = addends(op, self, dim, index, src, Scalar::Int(1))?;
+        at_least_1d_on_tape(self)?.scatter(d, &at, &src).and_then(|y| y.reshape(self.shape())).map_err(|e| e.of(op))
     }
 }

@@ -21,7 +21,7 @@ pub struct Op {
     pub inputs: Vec<Tensor>,
     /// The results.
     pub outputs: Vec<Tensor>,
-    /// What the shapes of the tensors do not say. An op from the pointwise table has `row`, the row's name, and `floats` and `ints`, its
+    /// Attributes that do not follow from the shapes of the tensors. An op from the pointwise table has `row`, the row's name, and `floats` and `ints`, its
     /// attributes.
     pub attributes: Vec<(&'static str, Attribute)>,
 }
@@ -31,9 +31,9 @@ pub struct Op {
 pub struct Ran {
     /// The op that ran it.
     pub op: &'static str,
-    /// What it reads.
+    /// The inputs of the kernel.
     pub inputs: Vec<Tensor>,
-    /// What it writes.
+    /// The outputs of the kernel.
     pub outputs: Vec<Tensor>,
     /// True if it draws random numbers.
     pub is_random: bool,

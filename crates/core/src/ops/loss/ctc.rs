@@ -102,7 +102,7 @@ impl CtcScan {
     }
 }
 
-/// What the scans read.
+/// The inputs of both scans, and the classes of the states.
 struct States {
     emission: Tensor,
     skip: Tensor,
