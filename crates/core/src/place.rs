@@ -1,7 +1,9 @@
 //! The source line of a call: the innermost stack frame outside of this library.
 
+use crate::tape::Event;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::fmt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -37,6 +39,56 @@ impl Places {
             found.is_none()
         });
         found
+    }
+}
+
+/// The direction of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// In the forward pass, or outside of the tape.
+    Forward,
+    /// In the rule of a node's gradient.
+    Backward,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Direction::Forward => "forward",
+            Direction::Backward => "backward",
+        })
+    }
+}
+
+/// The ops and places to which kernel calls belong, from the events of a thread's tape.
+#[derive(Debug, Default)]
+pub struct Origins {
+    lines: Places,
+    /// The place of each node.
+    places: HashMap<u64, Option<String>>,
+    /// The nodes whose gradients are being computed.
+    entered: Vec<(u64, &'static str)>,
+}
+
+impl Origins {
+    /// Takes an event. A node that a backward pass records has the place of the pass.
+    pub fn told(&mut self, event: Event) {
+        match event {
+            Event::Recorded { node, .. } => {
+                let place = self.lines.here();
+                self.places.insert(node, place);
+            }
+            Event::Entered { node, op } => self.entered.push((node, op)),
+            Event::Left => drop(self.entered.pop()),
+        }
+    }
+
+    /// Direction, op and place of a call made by `op`. In a backward pass they are those of the node whose gradient is computed.
+    pub fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
+        match self.entered.last() {
+            Some((node, op)) => (Direction::Backward, op, self.places.get(node).cloned().flatten()),
+            None => (Direction::Forward, op, self.lines.here()),
+        }
     }
 }
 

@@ -1,21 +1,12 @@
 //! Times of ops: how long the device works for each op of a step, forward and backward, by the place in the program that called it.
 
 use crate::backend::{Call, Mark};
-use crate::place::Places;
-use crate::tape::{Event, observe};
+use crate::place::{Direction, Origins};
+use crate::tape::observe;
 use crate::{Device, MemoryStats, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
-
-/// The direction of an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// In the forward pass, or outside of the tape.
-    Forward,
-    /// In the rule of a node's gradient.
-    Backward,
-}
 
 /// One call of a kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +59,7 @@ thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
     static DEVICE: RefCell<Option<Device>> = const { RefCell::new(None) };
     static CALLS: RefCell<Vec<Started>> = const { RefCell::new(Vec::new()) };
-    static NODES: RefCell<Nodes> = RefCell::new(Nodes::default());
+    static ORIGINS: RefCell<Origins> = RefCell::new(Origins::default());
 }
 
 /// A call whose times are read after the step.
@@ -79,29 +70,6 @@ struct Started {
     place: Option<String>,
     bytes: usize,
     marks: [Mark; 2],
-}
-
-/// The state of the tape, from its events.
-#[derive(Default)]
-struct Nodes {
-    lines: Places,
-    places: HashMap<u64, Option<String>>,
-    /// The nodes whose gradients are being computed.
-    entered: Vec<(u64, &'static str)>,
-}
-
-impl Nodes {
-    fn told(&mut self, event: Event) {
-        match event {
-            Event::Recorded { node, .. } => {
-                // A node of a backward pass is of the place of the pass.
-                let place = self.lines.here();
-                self.places.insert(node, place);
-            }
-            Event::Entered { node, op } => self.entered.push((node, op)),
-            Event::Left => drop(self.entered.pop()),
-        }
-    }
 }
 
 /// Runs `f`, and measures each kernel that this thread runs on `device`. Events of the device's clock lie around a kernel; nothing waits
@@ -132,13 +100,10 @@ pub fn profile<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, 
     let calls = CALLS.take();
     let off = Off(DEVICE.replace(Some(device.clone())));
     IS_ON.set(true);
-    let result = observe(|event| NODES.with_borrow_mut(|nodes| nodes.told(event)), f);
+    let result = observe(|event| ORIGINS.with_borrow_mut(|origins| origins.told(event)), f);
     drop(off);
     let found = CALLS.replace(calls);
-    NODES.with_borrow_mut(|nodes| {
-        nodes.places.clear();
-        nodes.entered.clear();
-    });
+    ORIGINS.take();
     let result = result?;
     let end = backend.mark()?;
     let timed = |call: Started| {
@@ -166,10 +131,7 @@ pub(crate) fn measured(device: &Device, call: &Call<'_>, run: impl FnOnce() -> R
 
 fn marked(device: &Device, call: &Call<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
     let (backend, part) = (device.backend(), call.op);
-    let (op, direction, place) = NODES.with_borrow_mut(|nodes| match nodes.entered.last() {
-        Some((node, op)) => (*op, Direction::Backward, nodes.places.get(node).cloned().flatten()),
-        None => (part, Direction::Forward, nodes.lines.here()),
-    });
+    let (direction, op, place) = ORIGINS.with_borrow(|origins| origins.origin(part));
     let bytes = call.outputs.iter().map(|y| y.layout.shape().numel() * y.dtype.size()).sum();
     let from = backend.mark()?;
     run()?;
@@ -206,10 +168,7 @@ impl Profile {
     pub fn chrome_trace(&self) -> String {
         let mut text = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
         for (i, call) in self.ops.iter().enumerate() {
-            let (thread, category) = match call.direction {
-                Direction::Forward => (1, "forward"),
-                Direction::Backward => (2, "backward"),
-            };
+            let (thread, category) = (if call.direction == Direction::Forward { 1 } else { 2 }, call.direction);
             let place = call.place.as_deref().unwrap_or("").replace('\\', "\\\\").replace('"', "\\\"");
             let comma = if i == 0 { "" } else { "," };
             let (start, length) = (call.start * 1e6, call.seconds * 1e6);
@@ -241,7 +200,7 @@ impl Profile {
             "share", "time", "calls", "results", "way", "op"
         );
         for total in totals.iter().take(rows) {
-            let way = if total.direction == Direction::Forward { "forward" } else { "backward" };
+            let way = total.direction;
             let share = format!("{:.1} %", if busy > 0.0 { 100.0 * total.seconds / busy } else { 0.0 });
             let (time, bytes, place) =
                 (seconds(total.seconds), size(total.bytes), total.place.as_deref().unwrap_or("-"));

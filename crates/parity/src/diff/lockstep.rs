@@ -2,32 +2,22 @@
 //! in f64. Both devices continue with the CPU's outputs.
 
 use super::reference::{Expected, expected};
-use super::{Direction, Entry, Off};
+use super::{Entry, Off};
 use crate::compare::largest;
-use isograd_core::place::Places;
-use isograd_core::tape::{Event, observe};
+use isograd_core::place::Origins;
+use isograd_core::tape::observe;
 use isograd_core::{
     Backend, Blas, Call, DType, Device, Error, Kernel, Kind, Layout, Memory, MemoryStats, Operand, Precision, Result,
     Tensor, no_grad,
 };
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Two devices as one.
 pub struct Lockstep {
     devices: [Device; 2],
-    places: Places,
-    tape: Mutex<Nodes>,
+    origins: Mutex<Origins>,
     entries: Mutex<Vec<Entry>>,
-}
-
-/// The state of the tape, from its events.
-#[derive(Default)]
-struct Nodes {
-    places: HashMap<u64, Option<String>>,
-    /// The nodes whose gradients are being computed.
-    entered: Vec<(u64, &'static str)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,8 +27,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Lockstep {
     pub fn new(a: &Device, b: &Device) -> Arc<Lockstep> {
         let devices = [a.clone(), b.clone()];
-        let (tape, entries) = (Mutex::default(), Mutex::default());
-        Arc::new(Lockstep { devices, places: Places::default(), tape, entries })
+        let (origins, entries) = (Mutex::default(), Mutex::default());
+        Arc::new(Lockstep { devices, origins, entries })
     }
 
     /// Runs `step` on both devices, and returns the findings of every call.
@@ -46,28 +36,8 @@ impl Lockstep {
         let [a, b] = &self.devices;
         let device = Device::from_backend(format!("{a} and {b}"), self.clone());
         let told = self.clone();
-        observe(move |event| told.told(event), || step(&device))?;
+        observe(move |event| lock(&told.origins).told(event), || step(&device))?;
         Ok(std::mem::take(&mut lock(&self.entries)))
-    }
-
-    fn told(&self, event: Event) {
-        match event {
-            Event::Recorded { node, .. } => {
-                let place = self.places.here();
-                lock(&self.tape).places.insert(node, place);
-            }
-            Event::Entered { node, op } => lock(&self.tape).entered.push((node, op)),
-            Event::Left => drop(lock(&self.tape).entered.pop()),
-        }
-    }
-
-    /// Direction, op and place of a call made by `op`.
-    fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
-        let tape = lock(&self.tape);
-        match tape.entered.last() {
-            Some((node, op)) => (Direction::Backward, op, tape.places.get(node).cloned().flatten()),
-            None => (Direction::Forward, op, self.places.here()),
-        }
     }
 
     /// Runs a call on one device, and returns the distance of its outputs; `None` if the device does not have the fused kernel.
@@ -187,7 +157,7 @@ impl Backend for Lockstep {
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
-        let (direction, op, place) = self.origin(call.op);
+        let (direction, op, place) = lock(&self.origins).origin(call.op);
         // The reference's work is no part of the step.
         let expected = observe(|_| (), || no_grad(|| expected(call, &values(call.inputs)?, &values(call.outputs)?)))?;
         let found = [self.compare(0, call, &expected)?, self.compare(1, call, &expected)?];

@@ -3,10 +3,10 @@
 mod lockstep;
 mod reference;
 
+pub use isograd_core::Direction;
 use isograd_core::{Device, Result, Tensor};
 use lockstep::Lockstep;
-use serde::Serialize;
-use std::fmt;
+use serde::{Serialize, Serializer};
 
 /// Runs `step` once, on two devices in lockstep, and finds the error that each node adds on each of them.
 ///
@@ -68,6 +68,7 @@ pub struct Diff {
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
     /// Forward or backward.
+    #[serde(serialize_with = "as_text")]
     pub direction: Direction,
     /// The op; in the backward pass, the op of the node whose gradient is computed.
     pub op: String,
@@ -84,14 +85,8 @@ pub struct Entry {
     pub found: [Option<Off>; 2],
 }
 
-/// Forward or backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Outside of a backward pass.
-    Forward,
-    /// In a backward pass.
-    Backward,
+fn as_text<S: Serializer>(direction: &Direction, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(direction)
 }
 
 /// The error of a call's outputs, and the element where it is largest.
@@ -157,14 +152,5 @@ impl Diff {
             i + 1,
             self.devices[k]
         )
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Direction::Forward => "forward",
-            Direction::Backward => "backward",
-        })
     }
 }
