@@ -1,16 +1,17 @@
 // Normalisation of channels over a batch, forward and backward. x is [batch, channels, inner].
 //
-// A channel consists of words of VECTOR elements, `width` of them adjacent in memory, and is divided into parts of `length` words.
-// A group takes one part (GROUP_Y) of COLUMNS adjacent channels. The second kernel reads a part in the opposite order, because the
-// end of the first kernel's reads is still in a cache.
+// A word has elements of CHANNELS channels. A channel consists of words of VECTOR elements, `width` of them adjacent in memory, and is
+// divided into parts of `length` words. A group takes one part (GROUP_Y) of COLUMNS adjacent words' channels, of which there are
+// `channels`. The second kernel reads a part in the opposite order, because the end of the first kernel's reads is still in a cache.
 //
 // THREADS: 1 .. 1024, threads of a group
 // T: f16, bf16, f32 or f64, dtype of x
 // P: dtype of weight and bias
 // R: dtype of running statistics
 // ACC: f32 or f64, dtype of the arithmetic
-// COLUMNS: 1, or more if `inner` is short; channels of a group
+// COLUMNS: 1, or more if `inner` is short; words of a group that are adjacent in memory and belong to different channels
 // VECTOR: 1 .. 16, elements of a word
+// CHANNELS: 1, or VECTOR where channels are adjacent in memory; channels of a word
 // WORD: u16 .. u32x4, type of a word
 // BATCH: 1.., words of a thread that are read at once
 // PER: 0
@@ -18,6 +19,10 @@
 // WIDE: flag, positions have 64 bits
 // WEIGHT, BIAS: flags, there is a weight, a bias
 // COUNTED: flag, the number of batches is incremented
+// JOINED: flag, the statistics, or with BACKWARD the sums, are those of a launch of `.._join` between the kernels
+// OF_WORDS: flag, with CHANNELS 1: the parts are those of words of several channels
+// RELU: flag, y is max(y, 0); with BACKWARD, of the given y
+// RESIDUAL: flag, a tensor is added before the maximum; with BACKWARD, its gradient is written
 // GIVEN: flag, mean and variance are running statistics; with BACKWARD, constants
 // UPDATED: flag, running statistics are updated
 // MOMENTUM: flag, a batch has the weight `momentum` in running statistics; otherwise all batches have the same weight
@@ -37,31 +42,42 @@ typedef u32 place;
 #define MEMBERS (THREADS / COLUMNS)
 #define WORKER (LANE / COLUMNS)
 
+// The sums of `n` numbers over a channel's threads; n is at most 2 CHANNELS.
 #if COLUMNS == 1
 #define CHANNEL_JOINS() JOINS(2)
-#define CHANNEL_SUM(v) team_join_one(v, SIDE(2), JOIN_TO_SUM)
-#define CHANNEL_SUMS(v) team_join(v, 2, SIDE(2), JOIN_TO_SUM)
+#define CHANNEL_SUMS(v, n) team_join(v, n, SIDE(2), JOIN_TO_SUM)
 #else
-#define CHANNEL_JOINS() SHARED(A, shared, THREADS)
-#define CHANNEL_SUM(v) column_sum(v, shared)
-#define CHANNEL_SUMS(v) \
-    (v)[0] = column_sum((v)[0], shared); \
-    (v)[1] = column_sum((v)[1], shared)
+#define CHANNEL_JOINS() SHARED(A, shared, 2 * CHANNELS * THREADS)
+#define CHANNEL_SUMS(v, n) column_sums(v, n, shared)
 
-// The sum over a channel's threads, in a fixed order.
-LOCAL_FUNCTION A column_sum(A v, LOCAL A *shared) {
+// In a fixed order.
+LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
     BARRIER();
-    shared[LANE] = v;
+#pragma unroll
+    for (int i = 0; i < n; i++) shared[i * THREADS + LANE] = v[i];
     for (int below = MEMBERS / 2; below > 0; below /= 2) {
         BARRIER();
-        if (WORKER < below) shared[LANE] += shared[LANE + below * COLUMNS];
+        if (WORKER < below) {
+#pragma unroll
+            for (int i = 0; i < n; i++) shared[i * THREADS + LANE] += shared[i * THREADS + LANE + below * COLUMNS];
+        }
     }
     BARRIER();
-    return shared[LANE % COLUMNS];
+#pragma unroll
+    for (int i = 0; i < n; i++) v[i] = shared[i * THREADS + LANE % COLUMNS];
 }
 #endif
 
-// A part of the thread's channel, or of the last channel if the thread has none.
+#define EACH_CHANNEL(k) _Pragma("unroll") for (int k = 0; k < CHANNELS; k++)
+// The channel of element j of a word.
+#define CHANNEL_OF(j) (CHANNELS > 1 ? (j) : 0)
+// Elements of a word that belong to one channel.
+#define EACH (VECTOR / CHANNELS)
+// Channel k of the thread's word, and the number of all channels.
+#define OWN_CHANNEL(p, k) ((p).channel * CHANNELS + (k))
+#define ALL_CHANNELS(p) ((p).channels * CHANNELS)
+
+// A part of the channels of the thread's words, or of the last ones if the thread has none.
 typedef struct {
     i64 channel, channels;
     int is_there;
@@ -105,6 +121,13 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx w) {
     if (p.is_there && w < p.end) store_once((GLOBAL WORD *)y + word_of(p, w), r.all);
 }
 
+// A word that is read again.
+FUNCTION void put_word_again(GLOBAL S *y, const A *v, Part p, idx w) {
+    Read r;
+    EACH_ELEMENT(j) STORE(T, r.each, j, v[j]);
+    if (p.is_there && w < p.end) ((GLOBAL WORD *)y)[word_of(p, w)] = r.all;
+}
+
 #ifndef BACKWARD
 #include "moments.h"
 
@@ -117,18 +140,28 @@ FUNCTION void correct(A *mean, A *square, const A *deviations, A count) {
     *square = *square < 0 ? (A)0 : *square;
 }
 
-// The pivot: an element of the channel if the elements differ little from it, else 0. Sums are relative to the pivot, which is
-// added at the end. A pivot far from the mean would round the mean to its own digits.
-FUNCTION A pivot_of(GLOBAL const S *x, Part p, i64 words) {
+// The pivots of the channels of a word: elements of the channels if these differ little from it, else 0, or for words of several channels
+// means of elements. Sums are relative to the pivot, which is added at the end. A pivot far from the mean would round the mean to its
+// own digits.
+FUNCTION void pivots_of(A *pivot, GLOBAL const S *x, Part p, i64 words) {
+#if CHANNELS > 1 || defined(OF_WORDS)
+    EACH_CHANNEL(k) pivot[k] = 0;
+    for (int i = 0; i < 4; i++) {
+        idx at = i < 3 ? (idx)words / 4 * (idx)i : (idx)words - 1;
+        EACH_CHANNEL(k) pivot[k] += (A)0.25f * (A)LOAD(T, x, at * (idx)ALL_CHANNELS(p) + (idx)OWN_CHANNEL(p, k));
+    }
+    EACH_CHANNEL(k) pivot[k] = fabs_(pivot[k]) < (A)1e30f ? pivot[k] : (A)0;
+#else
     idx inner = (idx)p.width * VECTOR, count = (idx)words * VECTOR;
-    A pivot = 0, apart = 0;
+    A apart = 0;
     for (int i = 0; i < 4; i++) {
         idx at = i < 3 ? count / 4 * (idx)i : count - 1;
         A v = LOAD(T, x, (at / inner * (idx)p.channels + (idx)p.channel) * inner + at % inner);
-        if (i == 0) pivot = v;
-        apart = fabs_(v - pivot) > apart ? fabs_(v - pivot) : apart;
+        if (i == 0) pivot[0] = v;
+        apart = fabs_(v - pivot[0]) > apart ? fabs_(v - pivot[0]) : apart;
     }
-    return apart * 256 <= fabs_(pivot) && fabs_(pivot) < (A)1e30f ? pivot : (A)0;
+    if (!(apart * 256 <= fabs_(pivot[0]) && fabs_(pivot[0]) < (A)1e30f)) pivot[0] = 0;
+#endif
 }
 
 // The means of parts, relative to the pivot, and the means of their squared deviations, [parts, channels]. Increments the number of
@@ -137,8 +170,28 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
                          i64 width, i64 length) {
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
+    A count = (A)((p.end - p.start) * EACH), mean[CHANNELS], square[CHANNELS], pivot[CHANNELS], deviations[2 * CHANNELS];
+    pivots_of(pivot, x, p, words);
+#if CHANNELS > 1
+    // Sums relative to a pivot among the elements lose few digits. They take less arithmetic than means.
+    EACH_CHANNEL(k) deviations[2 * k] = deviations[2 * k + 1] = 0;
+    EACH_ROUND(p, round) {
+        Read r[BATCH];
+        read_round(r, x, p, round);
+        EACH_OF_BATCH(u) {
+            A v[VECTOR];
+            int is_inside = ROUND_WORD(p, round, u) < p.end;
+            numbers_of(v, r[u], 1, 0);
+            EACH_CHANNEL(k) {
+                A apart = is_inside ? v[k] - pivot[k] : (A)0;
+                deviations[2 * k] += apart;
+                deviations[2 * k + 1] += apart * apart;
+            }
+        }
+    }
+    EACH_CHANNEL(k) mean[k] = 0;
+#else
     Moments m = NO_MOMENTS;
-    A pivot = pivot_of(x, p, words);
     idx round = 0;
     for (; ROUND_WORD(p, round, BATCH - 1) < p.end; round++) {
         Read r[BATCH];
@@ -146,7 +199,7 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
         read_round(r, x, p, round);
         EACH_OF_BATCH(u) numbers_of(v + u * VECTOR, r[u], 1, 0);
 #pragma unroll
-        for (int i = 0; i < BATCH * VECTOR; i++) v[i] -= pivot;
+        for (int i = 0; i < BATCH * VECTOR; i++) v[i] -= pivot[0];
         add_values(&m, v, BATCH * VECTOR);
     }
     for (idx w = ROUND_WORD(p, round, 0); w < p.end; w += MEMBERS) {
@@ -154,84 +207,154 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
         A v[VECTOR];
         r.all = ((GLOBAL const WORD *)x)[word_of(p, w)];
         numbers_of(v, r, 1, 0);
-        EACH_ELEMENT(j) v[j] -= pivot;
+        EACH_ELEMENT(j) v[j] -= pivot[0];
         add_values(&m, v, VECTOR);
     }
-    A count = (A)((p.end - p.start) * VECTOR), mean = CHANNEL_SUM(m.sum) / count, square, deviations[2];
-    deviations[0] = m.count * (m.mean - mean);
-    deviations[1] = squares_about(mean, m.count, m.mean, m.squares);
-    CHANNEL_SUMS(deviations);
-    correct(&mean, &square, deviations, count);
-    if (WORKER == 0 && p.is_there) {
-        part_means[GROUP_Y * channels + p.channel] = mean;
-        part_squares[GROUP_Y * channels + p.channel] = square;
+    mean[0] = m.sum;
+    CHANNEL_SUMS(mean, 1);
+    mean[0] /= count;
+    deviations[0] = m.count * (m.mean - mean[0]);
+    deviations[1] = squares_about(mean[0], m.count, m.mean, m.squares);
+#endif
+    CHANNEL_SUMS(deviations, 2 * CHANNELS);
+    EACH_CHANNEL(k) {
+        correct(&mean[k], &square[k], deviations + 2 * k, count);
+        if (WORKER == 0 && p.is_there) {
+            i64 at = GROUP_Y * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
+            part_means[at] = mean[k];
+            part_squares[at] = square[k];
+        }
     }
 #ifdef COUNTED
     if (GROUP == 0 && GROUP_Y == 0 && LANE == 0) batches[0] += 1;
 #endif
 }
 
+#if !defined(GIVEN) && !defined(JOINED)
+// Joins the means and squared deviations of `parts` parts, each of `length` words, to the statistics of the thread's channels. One thread
+// of each channel keeps them.
+#define JOIN_STATISTICS(keeps) \
+    CHANNEL_JOINS(); \
+    A count = (A)words * EACH, deviations[2 * CHANNELS], pivot[CHANNELS]; \
+    EACH_CHANNEL(k) mean[k] = deviations[2 * k] = deviations[2 * k + 1] = 0; \
+    for (i64 i = WORKER; i < parts; i += MEMBERS) { \
+        EACH_CHANNEL(k) mean[k] += OF_PART(i) * part_means[i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k)]; \
+    } \
+    CHANNEL_SUMS(mean, CHANNELS); \
+    EACH_CHANNEL(k) mean[k] /= count; \
+    for (i64 i = WORKER; i < parts; i += MEMBERS) { \
+        EACH_CHANNEL(k) { \
+            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k); \
+            A own = OF_PART(i), of_part = part_means[at]; \
+            deviations[2 * k] += own * (of_part - mean[k]); \
+            deviations[2 * k + 1] += squares_about(mean[k], own, of_part, own * part_squares[at]); \
+        } \
+    } \
+    CHANNEL_SUMS(deviations, 2 * CHANNELS); \
+    pivots_of(pivot, x, p, words); \
+    EACH_CHANNEL(k) { \
+        i64 channel = OWN_CHANNEL(p, k); \
+        A var; \
+        correct(&mean[k], &var, deviations + 2 * k, count); \
+        mean[k] += pivot[k]; \
+        rstd[k] = (A)1 / sqrt_(var + eps); \
+        if (!IS_IN_RANGE(var, eps)) { \
+            idx inner = (idx)width * EACH; \
+            Slice slice = {(idx)channel * inner, inner, (idx)ALL_CHANNELS(p) * inner, (idx)words * EACH}; \
+            Spread spread = spread_of(x, slice, 1); \
+            mean[k] = spread.mean; \
+            var = spread.deviation * spread.deviation; \
+            rstd[k] = inverse_of(spread.deviation, eps); \
+        } \
+        if ((keeps) && WORKER == 0 && p.is_there) { \
+            means[channel] = mean[k]; \
+            rstds[channel] = rstd[k]; \
+            KEEP_RUNNING(channel, mean[k], var * (count / (count - 1))); \
+        } \
+    }
+#define OF_PART(i) ((A)((i) < parts - 1 ? length : words - (i) * length) * EACH)
+#ifdef MOMENTUM
+#define WEIGHT_OF_BATCH momentum
+#else
+#define WEIGHT_OF_BATCH ((A)1 / (A)batches[0])
+#endif
+#ifdef UPDATED
+#define KEEP_RUNNING(channel, mean, var) \
+    A share = WEIGHT_OF_BATCH; \
+    STORE(R, running_mean, channel, ((A)1 - share) * LOAD(R, running_mean, channel) + share * (mean)); \
+    STORE(R, running_var, channel, ((A)1 - share) * LOAD(R, running_var, channel) + share * (var))
+#else
+#define KEEP_RUNNING(channel, mean, var)
+#endif
+
+// The statistics alone.
+KERNEL(batch_norm_join)(GLOBAL const S *x, GLOBAL const A *part_means, GLOBAL const A *part_squares, GLOBAL SR *running_mean,
+                        GLOBAL SR *running_var, GLOBAL const i64 *batches, GLOBAL A *means, GLOBAL A *rstds, i64 channels,
+                        i64 words, i64 width, i64 length, i64 parts, A eps, A momentum) {
+    Part p = part_of(GROUP, 0, channels, words, width, words);
+    A mean[CHANNELS], rstd[CHANNELS];
+    JOIN_STATISTICS(1)
+}
+#endif
+
 // y = (x - mean) rstd weight + bias. Joins the means and squared deviations of the parts.
 KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const A *part_means,
                    GLOBAL const A *part_squares, GLOBAL SR *running_mean, GLOBAL SR *running_var, GLOBAL const i64 *batches,
-                   GLOBAL S *y, GLOBAL A *means, GLOBAL A *rstds, i64 channels, i64 words, i64 width, i64 length, A eps,
-                   A momentum) {
-    i64 part = GROUPS_Y - 1 - GROUP_Y;
+                   GLOBAL const S *residual, GLOBAL S *y, GLOBAL A *means, GLOBAL A *rstds, i64 channels, i64 words, i64 width,
+                   i64 length, A eps, A momentum) {
+    i64 part = GROUPS_Y - 1 - GROUP_Y, parts = GROUPS_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
+    A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS], shift[CHANNELS];
 #ifdef GIVEN
-    A mean = LOAD(R, running_mean, p.channel), var = LOAD(R, running_var, p.channel), rstd = (A)1 / sqrt_(var + eps);
+    EACH_CHANNEL(k) {
+        i64 channel = OWN_CHANNEL(p, k);
+        mean[k] = LOAD(R, running_mean, channel);
+        rstd[k] = (A)1 / sqrt_(LOAD(R, running_var, channel) + eps);
+        if (part == 0 && WORKER == 0 && p.is_there) {
+            means[channel] = mean[k];
+            rstds[channel] = rstd[k];
+        }
+    }
+#elif defined(JOINED)
+    EACH_CHANNEL(k) {
+        mean[k] = means[OWN_CHANNEL(p, k)];
+        rstd[k] = rstds[OWN_CHANNEL(p, k)];
+    }
 #else
-    CHANNEL_JOINS();
-    A count = (A)words * VECTOR, sum = 0, var, deviations[2];
-#define OWN(i) ((A)((i) < GROUPS_Y - 1 ? length : words - (i) * length) * VECTOR)
-    for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum += OWN(i) * part_means[i * channels + p.channel];
-    A mean = CHANNEL_SUM(sum) / count;
-    deviations[0] = deviations[1] = 0;
-    for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
-        i64 at = i * channels + p.channel;
-        A own = OWN(i), of_part = part_means[at];
-        deviations[0] += own * (of_part - mean);
-        deviations[1] += squares_about(mean, own, of_part, own * part_squares[at]);
-    }
-    CHANNEL_SUMS(deviations);
-    correct(&mean, &var, deviations, count);
-    mean += pivot_of(x, p, words);
-    A rstd = (A)1 / sqrt_(var + eps);
-    if (!IS_IN_RANGE(var, eps)) {
-        idx inner = (idx)width * VECTOR;
-        Slice slice = {(idx)p.channel * inner, inner, (idx)channels * inner, (idx)words * VECTOR};
-        Spread spread = spread_of(x, slice, 1);
-        mean = spread.mean;
-        var = spread.deviation * spread.deviation;
-        rstd = inverse_of(spread.deviation, eps);
-    }
+    JOIN_STATISTICS(part == 0)
 #endif
-    if (part == 0 && WORKER == 0 && p.is_there) {
-        means[p.channel] = mean;
-        rstds[p.channel] = rstd;
-#ifdef UPDATED
-#ifndef MOMENTUM
-        momentum = (A)1 / (A)batches[0];
-#endif
-        STORE(R, running_mean, p.channel, ((A)1 - momentum) * LOAD(R, running_mean, p.channel) + momentum * mean);
-        var = var * (count / (count - 1));
-        STORE(R, running_var, p.channel, ((A)1 - momentum) * LOAD(R, running_var, p.channel) + momentum * var);
-#endif
-    }
-    A scale = 1, shift = 0;
+    EACH_CHANNEL(k) {
+        scale[k] = 1;
+        shift[k] = 0;
 #ifdef WEIGHT
-    scale = LOAD(P, weight, p.channel);
+        scale[k] = LOAD(P, weight, OWN_CHANNEL(p, k));
 #endif
 #ifdef BIAS
-    shift = LOAD(P, bias, p.channel);
+        shift[k] = LOAD(P, bias, OWN_CHANNEL(p, k));
 #endif
+    }
     EACH_ROUND_BACK(p, round) {
         Read r[BATCH];
         read_round_once(r, x, p, round);
+#ifdef RESIDUAL
+        Read others[BATCH];
+        read_round_once(others, residual, p, round);
+#endif
         EACH_OF_BATCH(u) {
             A v[VECTOR];
             numbers_of(v, r[u], 1, 0);
-            EACH_ELEMENT(j) v[j] = STANDARDISED(v[j], mean, rstd) * scale + shift;
+            EACH_ELEMENT(j) {
+                int k = CHANNEL_OF(j);
+                v[j] = STANDARDISED(v[j], mean[k], rstd[k]) * scale[k] + shift[k];
+            }
+#ifdef RESIDUAL
+            A other[VECTOR];
+            numbers_of(other, others[u], 1, 0);
+            EACH_ELEMENT(j) v[j] += other[j];
+#endif
+#ifdef RELU
+            EACH_ELEMENT(j) v[j] = v[j] < 0 ? (A)0 : v[j];
+#endif
             put_word(y, v, p, ROUND_WORD(p, round, u));
         }
     }
@@ -239,90 +362,170 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
 
 #else
 
+// The gradient after a relu, from the gradient of its result.
+#ifdef RELU
+#define READ_RESULT(round) \
+    Read ys[BATCH]; \
+    read_round(ys, y, p, round)
+#define PASS_RELU(dy, u) \
+    A result[VECTOR]; \
+    numbers_of(result, ys[u], 1, 0); \
+    EACH_ELEMENT(j) dy[j] = result[j] <= 0 ? (A)0 : dy[j]
+#else
+#define READ_RESULT(round)
+#define PASS_RELU(dy, u)
+#endif
+
 // The sums over each part of dy xhat and of dy, [parts, channels]. xhat = (x - mean) rstd
 KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                                  GLOBAL A *slopes, GLOBAL A *sums, i64 channels, i64 words, i64 width, i64 length) {
+                                  GLOBAL const S *y, GLOBAL S *dresidual, GLOBAL A *slopes, GLOBAL A *sums, i64 channels,
+                                  i64 words, i64 width, i64 length) {
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
-    A mean = means[p.channel], rstd = rstds[p.channel], slope = 0, sum = 0;
+    // The sums of dy xhat and of dy of each channel.
+    A mean[CHANNELS], rstd[CHANNELS], all[2 * CHANNELS];
+    EACH_CHANNEL(k) {
+        mean[k] = means[OWN_CHANNEL(p, k)];
+        rstd[k] = rstds[OWN_CHANNEL(p, k)];
+        all[2 * k] = all[2 * k + 1] = 0;
+    }
     EACH_ROUND(p, round) {
         Read gs[BATCH], xs[BATCH];
-        A of_round = 0, sum_of_round = 0;
+        A of_round[2 * CHANNELS];
+        EACH_CHANNEL(k) of_round[2 * k] = of_round[2 * k + 1] = 0;
         read_round(gs, g, p, round);
         read_round(xs, x, p, round);
+        READ_RESULT(round);
         EACH_OF_BATCH(u) {
             A dy[VECTOR], v[VECTOR];
             numbers_of(dy, gs[u], ROUND_WORD(p, round, u) < p.end, 0);
+            PASS_RELU(dy, u);
+#ifdef RESIDUAL
+            put_word_again(dresidual, dy, p, ROUND_WORD(p, round, u));
+#endif
             numbers_of(v, xs[u], 1, 0);
             EACH_ELEMENT(j) {
-                of_round += dy[j] * STANDARDISED(v[j], mean, rstd);
-                sum_of_round += dy[j];
+                int k = CHANNEL_OF(j);
+                of_round[2 * k] += dy[j] * STANDARDISED(v[j], mean[k], rstd[k]);
+                of_round[2 * k + 1] += dy[j];
             }
         }
-        slope += of_round;
-        sum += sum_of_round;
+#pragma unroll
+        for (int i = 0; i < 2 * CHANNELS; i++) all[i] += of_round[i];
     }
-    slope = CHANNEL_SUM(slope);
-    sum = CHANNEL_SUM(sum);
-    if (WORKER == 0 && p.is_there) {
-        slopes[GROUP_Y * channels + p.channel] = slope;
-        sums[GROUP_Y * channels + p.channel] = sum;
+    CHANNEL_SUMS(all, 2 * CHANNELS);
+    EACH_CHANNEL(k) {
+        if (WORKER == 0 && p.is_there) {
+            i64 at = GROUP_Y * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
+            slopes[at] = all[2 * k];
+            sums[at] = all[2 * k + 1];
+        }
+    }
+}
+
+// Joins the sums of the parts to those of all, [channels].
+KERNEL(batch_norm_backward_join)(GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL A *all_slopes, GLOBAL A *all_sums,
+                                 i64 channels, i64 words, i64 width, i64 length, i64 parts) {
+    CHANNEL_JOINS();
+    Part p = part_of(GROUP, 0, channels, words, width, words);
+    A all[2 * CHANNELS];
+    EACH_CHANNEL(k) all[2 * k] = all[2 * k + 1] = 0;
+    for (i64 i = WORKER; i < parts; i += MEMBERS) {
+        EACH_CHANNEL(k) {
+            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
+            all[2 * k] += slopes[at];
+            all[2 * k + 1] += sums[at];
+        }
+    }
+    CHANNEL_SUMS(all, 2 * CHANNELS);
+    EACH_CHANNEL(k) {
+        if (WORKER == 0 && p.is_there) {
+            all_slopes[OWN_CHANNEL(p, k)] = all[2 * k];
+            all_sums[OWN_CHANNEL(p, k)] = all[2 * k + 1];
+        }
     }
 }
 
 // dx = weight rstd (dy - mean(dy) - xhat mean(dy xhat)), or weight rstd dy for GIVEN statistics; dweight = sum(dy xhat), dbias =
 // sum(dy).
 KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                            GLOBAL const SP *weight, GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL S *dx,
-                            GLOBAL SP *dweight, GLOBAL SP *dbias, i64 channels, i64 words, i64 width, i64 length,
-                            i64 parts) {
+                            GLOBAL const SP *weight, GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL const S *y,
+                            GLOBAL S *dresidual, GLOBAL S *dx, GLOBAL SP *dweight, GLOBAL SP *dbias, i64 channels, i64 words,
+                            i64 width, i64 length, i64 parts) {
     i64 part = GROUPS_Y - 1 - GROUP_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
 #ifdef SUMS
-    CHANNEL_JOINS();
-    A slope = 0, sum = 0;
-    for (i64 i = WORKER; i < parts; i += MEMBERS) {
-        slope += slopes[i * channels + p.channel];
-        sum += sums[i * channels + p.channel];
+    A all[2 * CHANNELS];
+#ifdef JOINED
+    EACH_CHANNEL(k) {
+        all[2 * k] = slopes[OWN_CHANNEL(p, k)];
+        all[2 * k + 1] = sums[OWN_CHANNEL(p, k)];
     }
-    slope = CHANNEL_SUM(slope);
-    sum = CHANNEL_SUM(sum);
+#else
+    CHANNEL_JOINS();
+    EACH_CHANNEL(k) all[2 * k] = all[2 * k + 1] = 0;
+    for (i64 i = WORKER; i < parts; i += MEMBERS) {
+        EACH_CHANNEL(k) {
+            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
+            all[2 * k] += slopes[at];
+            all[2 * k + 1] += sums[at];
+        }
+    }
+    CHANNEL_SUMS(all, 2 * CHANNELS);
+#endif
 #ifdef PARAMETERS
     if (part == 0 && WORKER == 0 && p.is_there) {
+        EACH_CHANNEL(k) {
 #ifdef WEIGHT
-        STORE(P, dweight, p.channel, slope);
+            STORE(P, dweight, OWN_CHANNEL(p, k), all[2 * k]);
 #endif
 #ifdef BIAS
-        STORE(P, dbias, p.channel, sum);
+            STORE(P, dbias, OWN_CHANNEL(p, k), all[2 * k + 1]);
 #endif
+        }
     }
 #endif
 #endif
-#ifdef DX
-    A mean = means[p.channel], rstd = rstds[p.channel], scale = rstd;
+#if defined(DX) || (defined(RESIDUAL) && !defined(SUMS))
+    A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS], slope[CHANNELS], sum[CHANNELS];
+    EACH_CHANNEL(k) {
+        i64 channel = OWN_CHANNEL(p, k);
+        mean[k] = means[channel];
+        scale[k] = rstd[k] = rstds[channel];
 #ifdef WEIGHT
-    scale *= LOAD(P, weight, p.channel);
+        scale[k] *= LOAD(P, weight, channel);
 #endif
 #ifndef GIVEN
-    slope /= (A)words * VECTOR;
-    sum /= (A)words * VECTOR;
+        slope[k] = all[2 * k] / ((A)words * EACH);
+        sum[k] = all[2 * k + 1] / ((A)words * EACH);
 #endif
+    }
     EACH_ROUND_BACK(p, round) {
         Read gs[BATCH], xs[BATCH];
         read_round_once(gs, g, p, round);
 #ifndef GIVEN
         read_round_once(xs, x, p, round);
 #endif
+        READ_RESULT(round);
         EACH_OF_BATCH(u) {
             A dy[VECTOR];
             numbers_of(dy, gs[u], 1, 0);
+            PASS_RELU(dy, u);
+#ifdef RESIDUAL
+            put_word(dresidual, dy, p, ROUND_WORD(p, round, u));
+#endif
 #ifndef GIVEN
             A v[VECTOR];
             numbers_of(v, xs[u], 1, 0);
-            EACH_ELEMENT(j) dy[j] = dy[j] - sum - STANDARDISED(v[j], mean, rstd) * slope;
+            EACH_ELEMENT(j) {
+                int k = CHANNEL_OF(j);
+                dy[j] = dy[j] - sum[k] - STANDARDISED(v[j], mean[k], rstd[k]) * slope[k];
+            }
 #endif
-            EACH_ELEMENT(j) dy[j] *= scale;
+            EACH_ELEMENT(j) dy[j] *= scale[CHANNEL_OF(j)];
+#ifdef DX
             put_word(dx, dy, p, ROUND_WORD(p, round, u));
+#endif
         }
     }
 #endif

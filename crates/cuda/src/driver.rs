@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::blaslt::{CublasLt, Products};
-use crate::cudnn::Convolutions;
+use crate::cudnn::Networks;
 use crate::nccl;
 use crate::staging::Staging;
 use crate::{DIALECT, Nvrtc};
@@ -38,7 +38,7 @@ pub struct Cuda {
     /// While recording: what the graph uploads.
     uploads: Mutex<Option<Vec<Vec<u8>>>>,
     products: Option<Products>,
-    convolutions: OnceLock<Option<Convolutions>>,
+    networks: OnceLock<Option<Networks>>,
     collectives: OnceLock<Option<Collectives>>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
@@ -219,7 +219,7 @@ impl Cuda {
         let stream = Arc::new(stream?);
         Ok(Cuda {
             products: Products::new(&stream),
-            convolutions: OnceLock::new(),
+            networks: OnceLock::new(),
             collectives: OnceLock::new(),
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
@@ -537,7 +537,7 @@ impl Driver for Cuda {
 
     /// The library is large, and opened when something is convolved.
     fn dnn(&self) -> Option<&dyn dnn::Library> {
-        self.convolutions.get_or_init(|| Convolutions::new(&self.stream)).as_ref().map(|library| library as _)
+        self.networks.get_or_init(|| Networks::new(&self.stream)).as_ref().map(|library| library as _)
     }
 
     /// Opened when tensors are exchanged.

@@ -119,7 +119,8 @@ impl SelfAttention {
         let (b, t, e) = (x.dims()[0], x.dims()[1], x.dims()[2]);
         let projected = self.c_attn.forward(x, Activation::Identity)?;
         let all = projected.reshape((b, t, 3, self.heads, e / self.heads))?;
-        let part = |i: isize| all.select(2, i)?.transpose(1, 2);
+        let parts = all.unbind(2)?;
+        let part = |i: usize| parts[i].transpose(1, 2);
         let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
         if let Some(cache) = cache {
             [k, v] = cache.append(&k, &v)?;

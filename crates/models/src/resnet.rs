@@ -82,10 +82,9 @@ impl Forward for Block {
         };
         let last = self.units.len() - 1;
         let unit = |x: Tensor, (i, (conv, norm)): (usize, &(Conv2d, BatchNorm2d))| {
-            let y = norm.forward(&conv.forward(&x)?)?;
-            if i < last { y.relu() } else { Ok(y) }
+            norm.forward_relu(&conv.forward(&x)?, (i == last).then_some(&shortcut))
         };
-        self.units.iter().enumerate().try_fold(x.clone(), unit)?.add(&shortcut)?.relu()
+        self.units.iter().enumerate().try_fold(x.clone(), unit)
     }
 }
 
@@ -156,7 +155,7 @@ impl ResNet {
 
     /// The output of the last stage, `[N, 512, ..]`, or `[N, 2048, ..]` of bottlenecks.
     pub fn features(&self, x: &Tensor) -> Result<Tensor> {
-        let x = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
+        let x = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
         let x = match self.stem {
             Stem::ImageNet => x.max_pool2d(MaxPool { stride: [2; 2], padding: [1; 2], ..MaxPool::new([3; 2]) })?,
             Stem::Cifar => x,

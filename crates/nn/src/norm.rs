@@ -288,12 +288,7 @@ channel_norm!(
 
 impl<const D: usize> Forward for BatchNorm<D> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let op = "batch_norm";
-        if x.rank() != D + 2 && !(D == 1 && x.rank() == 2) {
-            let message = format!("x has shape {}, expected [N, C] and {D} dimensions", x.shape());
-            return Err(Error::shape(op, message));
-        }
-        check_channels(op, x, 1, self.channels)?;
+        self.check(x)?;
         if let Some(across) = self.across.as_ref().filter(|_| self.mode.is_training()) {
             return self.normalised_across(x, &**across);
         }
@@ -303,6 +298,26 @@ impl<const D: usize> Forward for BatchNorm<D> {
 }
 
 impl<const D: usize> BatchNorm<D> {
+    /// `max(forward(x) + residual, 0)`, see [`batch_norm_relu`](Tensor::batch_norm_relu). Errors: as there.
+    pub fn forward_relu(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
+        if self.across.is_some() && self.mode.is_training() {
+            let y = self.forward(x)?;
+            return residual.map_or(Ok(y.clone()), |residual| y.add(residual))?.relu();
+        }
+        self.check(x)?;
+        let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
+        x.batch_norm_relu(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps, residual)
+    }
+
+    fn check(&self, x: &Tensor) -> Result<()> {
+        let op = "batch_norm";
+        if x.rank() != D + 2 && !(D == 1 && x.rank() == 2) {
+            let message = format!("x has shape {}, expected [N, C] and {D} dimensions", x.shape());
+            return Err(Error::shape(op, message));
+        }
+        check_channels(op, x, 1, self.channels)
+    }
+
     /// The norm by mean and variance of the parts of a batch that several processes have: two sums over the processes.
     fn normalised_across(&self, x: &Tensor, across: &dyn Across) -> Result<Tensor> {
         let axes: Vec<isize> = (0..x.rank() as isize).filter(|axis| *axis != 1).collect();

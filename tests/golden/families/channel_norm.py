@@ -20,6 +20,15 @@ def batch_norm(
     return F.batch_norm(x, *kept, weight, bias, training, average_factor(momentum, num_batches), eps)
 
 
+def batch_norm_relu(
+    x, weight=None, bias=None, running_mean=None, running_var=None, num_batches=None, residual=None,
+    *, training=True, momentum=0.1, eps=1e-5
+):
+    statistics = (running_mean, running_var, num_batches)
+    y = batch_norm(x, weight, bias, *statistics, training=training, momentum=momentum, eps=eps)
+    return F.relu(y if residual is None else y + residual)
+
+
 def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
     if weight is None and bias is not None:  # of which PyTorch has no gradient
         weight = torch.ones_like(bias)
@@ -55,6 +64,7 @@ def running(norm):
 
 OPS |= {
     "batch_norm": ("x weight bias", batch_norm),
+    "batch_norm_relu": ("x weight bias residual", batch_norm_relu),
     "group_norm": ("x weight bias", group_norm),
     "instance_norm": ("x weight bias", instance_norm),
     "batch_norm_running": ("", running(lambda x, mean, var, m, eps: F.batch_norm(x, mean, var, None, None, True, m, eps))),
@@ -105,3 +115,12 @@ def cases(out):
     out.error("group_norm/no_groups", "Attr", equal, num_groups=0)
     out.error("instance_norm/one_value", "Value", one)
     out.error("batch_norm_running/not_counted", "Attr", equal | statistics(2), momentum=None)
+    for name, shape in {"37x16": (37, 16), "2x6x5": (2, 6, 5)}.items():
+        x, channels = {"x": 3 * normal(*shape) + 1, "residual": normal(*shape)}, shape[1]
+        affine = x | {"weight": normal(channels), "bias": normal(channels)}
+        out.case(f"batch_norm_relu/{name}", {"x": x["x"]})
+        out.case(f"batch_norm_relu/{name}_residual", x)
+        out.case(f"batch_norm_relu/{name}_affine", affine)
+        out.case(f"batch_norm_relu/{name}_eval", affine | statistics(channels), training=False)
+        out.case(f"batch_norm/{name}_words", {key: affine[key] for key in ("x", "weight", "bias")})
+    out.error("batch_norm_relu/residual_shape", "Shape", {"x": normal(2, 3), "residual": normal(2, 1)})

@@ -3,8 +3,8 @@
 use super::rows::{Clock, Op};
 use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
 use isograd::nn::{
-    Adam, AdamW, Conv2d, Flatten, Forward, GcnConv, GcnOptions, Graph, Init, Linear, MaxPool2d, Module, Optimizer,
-    Relu, Sequential, Sgd,
+    Adam, AdamW, Conv2d, Embedding, Flatten, Forward, GcnConv, GcnOptions, Graph, Init, Linear, Lstm, MaxPool2d, Module,
+    Optimizer, RecurrentOptions, Relu, Sequential, Sgd,
 };
 use isograd::ops::{Activation, Conv, Padding};
 use isograd::parity::bench::{Action, Bench, Call, Cost, Work};
@@ -33,6 +33,9 @@ pub fn all() -> Vec<Op> {
         op("captured small cnn tf32", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c, Precision::Tf32))),
         op("captured resnet18 bf16", &[256, 3, 32, 32], resnet_cost, |c| captured(c, resnet18(c))),
         op("captured gpt2 bf16", &[16, 1024], gpt2_cost, |c| captured(c, gpt2(c))),
+        op("captured lstm", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F32, Precision::Exact))),
+        op("captured lstm tf32", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F32, Precision::Tf32))),
+        op("captured lstm f16", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F16, Precision::Exact))),
     ];
     let gcns = [
         op("gcn step", &GCN_DIMS, gcn_cost, |c| eager(gcn(c, Precision::Exact))),
@@ -162,6 +165,38 @@ fn gpt2_cost(c: &Call) -> Cost {
     let parameters = GPT2_VOCAB * 768 + 12 * 12 * 768 * 768;
     let flops = 6.0 * (parameters as f64 + (12 * 768 * t) as f64) * tokens as f64;
     Cost { bytes: 28 * parameters + tokens * 768 * 12 * 4, flops }
+}
+
+/// A language model of two layers of LSTM for tokens `[T, B]`, in f32 or with autocast to f16, and Adam.
+fn lstm(c: &Call, dtype: DType, precision: Precision) -> Made {
+    let init = Init::new(&c.device);
+    let [vocab, width, layers] = LSTM;
+    let embedding = Embedding::new(vocab, width, &init)?;
+    let options = RecurrentOptions { layers, ..RecurrentOptions::default() };
+    let lstm = Lstm::with_options(width, width, options, &init)?;
+    let output = Linear::new(width, vocab, &init)?;
+    let parameters = embedding.parameters().into_iter().chain(lstm.parameters()).chain(output.parameters());
+    let mut optimizer = Adam::from_parameters(parameters.collect());
+    let step = with_precision(c, precision, move |(x, y)| {
+        let loss = |x: &Tensor| {
+            let (states, _) = lstm.run(&embedding.forward(x)?, None, None)?;
+            output.forward(&states.flatten(0, 1)?)?.cross_entropy(&y.flatten(0, 1)?)
+        };
+        if dtype == DType::F32 { loss(&x)? } else { autocast(dtype, || loss(&x))? }.backward()?;
+        optimizer.step()
+    });
+    Ok((step, (c.indices(vocab, &c.dims)?, c.indices(vocab, &c.dims)?)))
+}
+
+/// Words, width and layers of the recurrent network.
+const LSTM: [usize; 3] = [10_000, 512, 2];
+
+fn lstm_cost(c: &Call) -> Cost {
+    let [vocab, width, layers] = LSTM;
+    let rows = c.dims[0] * c.dims[1];
+    let parameters = 2 * vocab * width + layers * 8 * width * width;
+    let flops = 3 * rows * (2 * 8 * width * width * layers + 2 * width * vocab);
+    Cost { bytes: c.bytes(7 * parameters + 6 * rows * width * 4 * layers + 3 * rows * vocab), flops: flops as f64 }
 }
 
 /// Nodes, edges and features of a graph.

@@ -1,7 +1,7 @@
 //! Elements in another order, or several times: flip, roll, repeat, and lists of parts.
 
 use super::gradients;
-use crate::tape::{record, report};
+use crate::tape::{record, record_outputs, report};
 use crate::tensor::describe;
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
 
@@ -115,13 +115,31 @@ impl Tensor {
         }
     }
 
-    /// The slices along `dim`, without this dimension. Views. Errors: `Attr`; `Shape` for a scalar.
+    /// The slices along `dim`, without this dimension. Views, whose gradients are stacked. Errors: `Attr`; `Shape` for a scalar.
     pub fn unbind(&self, dim: isize) -> Result<Vec<Tensor>> {
         let d = self.shape().dim_for("unbind", dim)?;
         if self.rank() == 0 {
             return Err(Error::shape("unbind", format!("{} has no dimensions", describe(&[self]))));
         }
-        (0..self.dims()[d]).map(|i| self.select(d as isize, i as isize)).collect()
+        let slices: Vec<Tensor> =
+            (0..self.dims()[d]).map(|i| self.with_layout(self.layout().select(d, i))).collect();
+        for (i, slice) in slices.iter().enumerate() {
+            report("select", &[self], &[slice], || [("dim", d.into()), ("index", (i as i64).into())]);
+        }
+        if slices.is_empty() {
+            return Ok(slices);
+        }
+        let (count, shape) = (slices.len(), self.shape().clone());
+        record_outputs("unbind", &[self], slices, move |t| {
+            let present: Vec<(usize, &Tensor)> = (0..count).filter_map(|i| Some((i, t.dy_of(i)?))).collect();
+            if present.len() == count {
+                let dy: Vec<&Tensor> = present.iter().map(|(_, dy)| *dy).collect();
+                return gradients![Some(Tensor::stack(&dy, d as isize)?)];
+            }
+            let mut placed = present.iter().map(|(i, dy)| dy.unsqueeze(d as isize)?.embed(&shape, d, *i, 1));
+            let first = placed.next().expect("an output has a gradient")?;
+            gradients![Some(placed.try_fold(first, |sum, dy| sum.add(&dy?))?)]
+        })
     }
 
     /// `value` where the bool tensor `mask`, which broadcasts to x, is true; x elsewhere. Errors: `Shape`, `Dtype`.

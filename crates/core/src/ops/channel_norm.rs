@@ -3,10 +3,11 @@
 use super::in_acc;
 use super::in_place::update_for;
 use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, standardise};
+use super::row_like;
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, no_grad, report};
-use crate::tensor::{check_device, check_float, describe};
+use crate::tape::{Backward, Saved, is_traced, no_grad, report};
+use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Running mean and variance, which training updates in place.
@@ -66,9 +67,43 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
-        let op = "batch_norm";
+        self.batch_norm_then("batch_norm", weight, bias, statistics, eps, Then::default())
+    }
+
+    /// `max(batch_norm(x) + residual, 0)` with the parameters of [`batch_norm`](Tensor::batch_norm), and a residual like x where it is
+    /// given: what follows a convolution in residual networks. One kernel on GPUs, forward and backward. He et al. 2016,
+    /// arXiv:1512.03385.
+    ///
+    /// Errors: as [`batch_norm`](Tensor::batch_norm); `Shape`, `Dtype` or `Device` for a residual that is not like x.
+    pub fn batch_norm_relu(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        statistics: Statistics<'_>,
+        eps: f64,
+        residual: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        self.batch_norm_then("batch_norm_relu", weight, bias, statistics, eps, Then { residual, is_relu: true })
+    }
+
+    fn batch_norm_then(
+        &self,
+        op: &'static str,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        statistics: Statistics<'_>,
+        eps: f64,
+        then: Then<'_>,
+    ) -> Result<Tensor> {
         let form = Form::new(op, &operands(self, weight, bias, statistics), None, eps)?;
         form.check(self, weight, bias, statistics)?;
+        if let Some(residual) = then.residual {
+            check_same(op, &[self, residual])?;
+            if residual.shape() != self.shape() {
+                let message = format!("the residual must have the shape of x: {}", describe(&[self, residual]));
+                return Err(Error::shape(op, message));
+            }
+        }
         let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
         let (weight, bias) = (weight.as_ref(), bias.as_ref());
         let count = form.batch * form.inner;
@@ -76,11 +111,21 @@ impl Tensor {
             let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
             return Err(Error::value(op, message));
         }
+        // The traces of others have the parts.
+        if then.is_relu && is_traced() {
+            let y = self.batch_norm(weight, bias, statistics, eps)?;
+            return then.residual.map_or(Ok(y.clone()), |residual| y.add(residual))?.relu();
+        }
         let y = if self.is_channels_last() {
-            self.on_rows(|rows| rows.batch_norm(weight, bias, statistics, eps))?
+            let residual = then.residual.map(Tensor::to_channels_last).transpose()?;
+            let rows = residual.as_ref().map(Tensor::as_rows).transpose()?;
+            let then = Then { residual: rows.as_ref(), ..then };
+            self.on_rows(|x| x.batch_norm_then(op, weight, bias, statistics, eps, then))?
         } else {
             let x = self.reshape(form.shape())?;
-            form.over_batch(&x, weight, bias, statistics)?.reshape(self.shape())?
+            let residual = then.residual.map(|residual| residual.reshape(form.shape())).transpose()?;
+            let then = Then { residual: residual.as_ref(), ..then };
+            form.over_batch(&x, weight, bias, statistics, then)?.reshape(self.shape())?
         };
         form.report(self, [weight, bias], statistics, &y);
         Ok(y)
@@ -135,7 +180,7 @@ impl Tensor {
         let (weight, bias) = (weight.as_ref(), bias.as_ref());
         let x = self.reshape(form.shape())?;
         let y = match statistics {
-            Statistics::Running(_) => form.over_batch(&x, weight, bias, statistics)?,
+            Statistics::Running(_) => form.over_batch(&x, weight, bias, statistics, Then::default())?,
             _ if form.inner == 1 => {
                 let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
                 return Err(Error::value(op, message));
@@ -148,8 +193,22 @@ impl Tensor {
     }
 }
 
-/// Inputs: x `[batch, channels, inner]`; the weight and bias of channels, where present; the given mean and variance of channels.
-/// Outputs: y; mean and `1 / sqrt(var + eps)` of channels; where present, running mean, running variance and number of batches,
+/// What follows a normalisation over the batch, before it is rounded: a residual is added, and a maximum with 0 is taken.
+#[derive(Clone, Copy, Default)]
+struct Then<'a> {
+    residual: Option<&'a Tensor>,
+    is_relu: bool,
+}
+
+impl Then<'_> {
+    fn apply(&self, y: Tensor) -> Result<Tensor> {
+        let y = self.residual.map_or(Ok(y.clone()), |residual| y.add(&residual.cast(y.dtype())?))?;
+        if self.is_relu { y.relu() } else { Ok(y) }
+    }
+}
+
+/// Inputs: x `[batch, channels, inner]`; the weight and bias of channels, where present; a residual like x, where present; the given mean
+/// and variance of channels. Outputs: y; mean and `1 / sqrt(var + eps)` of channels; where present, running mean, running variance and number of batches,
 /// which are updated in place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
@@ -163,6 +222,10 @@ pub struct BatchNorm {
     pub has_weight: bool,
     /// True if there is a bias.
     pub has_bias: bool,
+    /// True if there is a residual, which is added to what is normalised.
+    pub has_residual: bool,
+    /// True if y is `max(.., 0)` of this.
+    pub is_relu: bool,
     /// The source of mean and variance.
     pub moments: ChannelMoments,
     /// True if the number of batches is incremented, before running statistics are updated.
@@ -184,14 +247,16 @@ pub enum ChannelMoments {
     Given,
 }
 
-/// Inputs: dy, x, mean, rstd and, where present, the weight. Outputs: dx and the gradients of weight and bias, where present and
-/// wanted.
+/// Inputs: dy, x, mean, rstd, the weight where present and, after a relu, y. Outputs: dx and the gradients of weight, bias and residual,
+/// where present and wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNormBackward {
     /// The forward kernel.
     pub norm: BatchNorm,
-    /// The outputs of the kernel.
+    /// The outputs of the kernel, beside the gradient of the residual.
     pub wanted: Wanted,
+    /// True if the gradient of the residual is wanted.
+    pub residual: bool,
 }
 
 /// Inputs: x `[batch, groups, channels, inner]`; the weight and bias of all channels, where present; the number of batches, if
@@ -242,6 +307,9 @@ impl Fused for BatchNorm {
         };
         let rstd = var.add_scalar(self.eps)?.rsqrt()?;
         let y = scaled(&x.sub(&mean)?.mul(&rstd)?, &inputs[1..], self.has_weight, self.has_bias)?;
+        let residual = &inputs[1 + self.has_weight as usize + self.has_bias as usize..];
+        let y = if self.has_residual { y.add(&residual[0].reshape(y.shape())?)? } else { y };
+        let y = if self.is_relu { y.relu()? } else { y };
         let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
         if self.moments == ChannelMoments::Update {
             let batches = if self.counts_batches { Some(before[5].add_scalar(1)?) } else { None };
@@ -263,7 +331,15 @@ impl Fused for BatchNormBackward {
         let is_given = moments == ChannelMoments::Given;
         let gradients =
             ChannelGradients { shape: &[batch, channels, inner], has_weight, has_bias, wanted: self.wanted };
-        gradients.of(inputs, &[0, 2], is_given)
+        let mut inputs = inputs.to_vec();
+        if self.norm.is_relu {
+            let y = inputs.remove(4 + has_weight as usize);
+            let (dy, y) = (inputs[0].clone(), y.reshape(inputs[0].shape())?);
+            inputs[0] = row_like(Pointwise::ReluBackward, &[dy.clone(), y], &[dy], &[])?.remove(0);
+        }
+        let mut found = gradients.of(&inputs, &[0, 2], is_given)?;
+        found.extend(self.residual.then(|| Some(inputs[0].clone())));
+        Ok(found)
     }
 }
 
@@ -487,12 +563,13 @@ impl Form {
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
         of: Statistics<'_>,
+        then: Then<'_>,
     ) -> Result<Tensor> {
         if has_fused::<BatchNorm>(x, of.running()) {
-            return self.fused_over_batch(x, weight, bias, of);
+            return self.fused_over_batch(x, weight, bias, of, then);
         }
         let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
-        let y = self.composite(x, weight, bias, given.as_ref(), &[0, 3])?;
+        let y = self.composite(x, weight, bias, given.as_ref(), &[0, 3], then)?;
         if let Some(running) = of.updated() {
             self.update(x, running, &[0, 3])?;
         }
@@ -513,6 +590,7 @@ impl Form {
         bias: Option<&Tensor>,
         given: Option<&(Tensor, Tensor)>,
         axes: &[isize],
+        then: Then<'_>,
     ) -> Result<Tensor> {
         let spread = |t: &Tensor, dtype: DType| t.cast(dtype)?.reshape((self.groups, self.channels, 1));
         in_acc(x, |x| {
@@ -526,7 +604,7 @@ impl Form {
             if let Some(bias) = bias {
                 y = y.add(&spread(bias, y.dtype())?)?;
             }
-            Ok(y)
+            then.apply(y)
         })
     }
 
@@ -558,6 +636,7 @@ impl Form {
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
         of: Statistics<'_>,
+        then: Then<'_>,
     ) -> Result<Tensor> {
         let (op, form, x) = (self.op, *self, x.contiguous()?);
         let acc = x.dtype().acc();
@@ -565,7 +644,8 @@ impl Form {
         let (mean, rstd) = (statistics()?, statistics()?);
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
         let parameters = contiguous(weight, bias)?;
-        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
+        let residual = then.residual.map(Tensor::contiguous).transpose()?;
+        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).chain(&residual).collect();
         let (used, updated) = (of.used(), of.updated());
         let changed = updated.iter().flat_map(|r| [r.mean, r.var].into_iter().chain(r.batches));
         let changed: Vec<&Tensor> = changed.collect();
@@ -578,6 +658,8 @@ impl Form {
             inner: self.inner,
             has_weight,
             has_bias,
+            has_residual: residual.is_some(),
+            is_relu: then.is_relu,
             moments: match (used, updated) {
                 (Some(_), _) => ChannelMoments::Given,
                 (_, Some(_)) => ChannelMoments::Update,
@@ -590,13 +672,33 @@ impl Form {
         run_fused(op, &fused, &read, &written)?;
         changed.iter().for_each(|t| t.touch());
         let given = used.is_some().then(|| (mean.clone(), rstd.clone()));
+        let (is_relu, parameters) = (then.is_relu, has_weight as usize + has_bias as usize);
         let again = move |x: &[Tensor]| {
             let (weight, bias) = split(x, has_weight, has_bias);
-            form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3])
+            let then = Then { residual: x.get(1 + parameters), is_relu };
+            form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3], then)
         };
+        let result = is_relu.then(|| Saved::output(&y));
         record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-            let backward = |wanted| BatchNormBackward { norm: fused, wanted };
-            gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
+            let is_parameter = |i: &usize| (1..=parameters).contains(i);
+            let needs = |i: usize| t.needs(i);
+            let wanted = Wanted { dx: needs(0), parameters: (0..inputs.len()).filter(is_parameter).any(needs) };
+            let residual = inputs.len() > 1 + parameters && needs(1 + parameters);
+            let wants = |i: usize| match i {
+                0 => wanted.dx,
+                i if is_parameter(&i) => wanted.parameters,
+                _ => residual,
+            };
+            let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
+            let found = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
+            let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
+            let dy = t.dy().contiguous()?;
+            let y = result.as_ref().map(|y| t.get(y)).transpose()?;
+            let mut operands = vec![&dy, &inputs[0], &mean, &rstd];
+            operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(&y));
+            let outputs: Vec<&Tensor> = found.iter().flatten().collect();
+            run_fused(op, &BatchNormBackward { norm: fused, wanted, residual }, &operands, &outputs)?;
+            Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| needs(i))).collect())
         })
     }
 
@@ -611,7 +713,7 @@ impl Form {
     ) -> Result<Tensor> {
         let (op, form) = (self.op, *self);
         if !has_fused::<GroupNorm>(x, updated) {
-            let y = self.composite(x, weight, bias, None, &[2, 3])?;
+            let y = self.composite(x, weight, bias, None, &[2, 3], Then::default())?;
             if let Some(running) = updated {
                 self.update(x, running, &[2, 3])?;
             }
@@ -646,7 +748,7 @@ impl Form {
         changed.iter().for_each(|t| t.touch());
         let again = move |x: &[Tensor]| {
             let (weight, bias) = split(x, has_weight, has_bias);
-            form.composite(&x[0], weight, bias, None, &[2, 3])
+            form.composite(&x[0], weight, bias, None, &[2, 3], Then::default())
         };
         record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             let backward = |wanted| GroupNormBackward { norm: fused, wanted };

@@ -115,7 +115,7 @@ impl Tensor {
     }
 
     /// Zeros of `shape` with this tensor at `start`, `start + step`, ... of dimension `dim`: the adjoint of a slice.
-    fn embed(&self, shape: &Shape, dim: usize, start: usize, step: usize) -> Result<Tensor> {
+    pub(super) fn embed(&self, shape: &Shape, dim: usize, start: usize, step: usize) -> Result<Tensor> {
         let op = "select_backward";
         let y = Tensor::zeros(shape, self.dtype(), self.device())?;
         let place = y.with_layout(y.layout().narrow(dim, start, self.dims()[dim], step));
@@ -227,10 +227,16 @@ impl Tensor {
         self.permute(&order)
     }
 
+    /// The rows `[N .., C]` of this tensor, whose channels are last in memory.
+    pub(super) fn as_rows(&self) -> Result<Tensor> {
+        let channels = self.dims()[1];
+        self.with_channels_at_end()?.reshape((self.numel() / channels, channels))
+    }
+
     /// Applies `f` to the rows `[N .., C]` of this tensor, whose channels are last in memory, and gives its result this tensor's shape.
     pub(super) fn on_rows(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let (x, channels) = (self.with_channels_at_end()?, self.dims()[1]);
-        f(&x.reshape((self.numel() / channels, channels))?)?.reshape(x.shape())?.with_channels_second()
+        let x = self.with_channels_at_end()?;
+        f(&self.as_rows()?)?.reshape(x.shape())?.with_channels_second()
     }
 
     /// A contiguous copy in memory of its own.

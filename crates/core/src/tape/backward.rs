@@ -384,12 +384,12 @@ fn accumulate(sum: &mut Tensor, term: Tensor, create_graph: bool) -> Result<()> 
     Ok(())
 }
 
-/// Adds to a leaf's gradient. It owns its memory, so that an optimizer may change it in place.
+/// Adds to a leaf's gradient. It owns its memory, in any order without gaps, so that an optimizer may change it in place.
 fn keep(kept: &mut Option<Tensor>, dy: Tensor, create_graph: bool) -> Result<()> {
     match kept {
         Some(sum) => accumulate(sum, dy, create_graph),
         None => {
-            *kept = Some(if dy.is_unique() && dy.is_contiguous() { dy } else { dy.copy()? });
+            *kept = Some(if dy.is_unique() && dy.layout().is_dense() { dy } else { dy.copy()? });
             Ok(())
         }
     }

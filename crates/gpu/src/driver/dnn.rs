@@ -1,19 +1,38 @@
-//! The interface of a vendor's library of convolutions.
+//! The interface of a vendor's library of neural networks: convolutions and attention.
 
 use crate::driver::Address;
 use isograd_core::{DType, Precision, Result};
 use smallvec::SmallVec;
 
-/// A vendor's library, for the queue of one device. It has several kernels for a convolution, of which the caller chooses one.
+/// A vendor's library, for the queue of one device. It has several kernels for a form, of which the caller chooses one.
 pub trait Library: Send + Sync {
-    /// The number of kernels for a convolution. The library's own choice is the first. 0 if there are none.
+    /// The number of kernels for a form. The library's own choice is the first. 0 if there are none.
     fn kernels(&self, form: &Form) -> Result<usize>;
 
     /// Bytes of device memory that a kernel needs while it runs.
     fn workspace(&self, form: &Form, kernel: usize) -> Result<usize>;
 
-    /// Enqueues a kernel. Addresses are those of input, weight and output, of which the form's map says which one is written.
-    fn convolve(&self, form: &Form, kernel: usize, addresses: [Address; 3], workspace: Address) -> Result<()>;
+    /// Enqueues a kernel on operands at addresses, in the order of the form.
+    fn run(&self, form: &Form, kernel: usize, addresses: &[Address], workspace: Address) -> Result<()>;
+}
+
+/// All of a call but its addresses. A library chooses its kernels by this.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Operands: input, weight and output, of which the map says which one is written.
+    Convolution(Convolution),
+    /// Operands: those of [`Attention::operands`].
+    Attention(Attention),
+}
+
+impl Form {
+    /// Whether every run must give the same bits.
+    pub fn is_deterministic(&self) -> bool {
+        match self {
+            Form::Convolution(form) => form.is_deterministic,
+            Form::Attention(form) => form.is_deterministic,
+        }
+    }
 }
 
 /// Extents, or strides in elements: one a dimension.
@@ -39,9 +58,9 @@ pub enum Map {
     Weight,
 }
 
-/// All of a convolution but its addresses. A library chooses its kernels by this.
+/// A convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Form {
+pub struct Convolution {
     /// The map of the convolution.
     pub map: Map,
     /// Of all operands.
@@ -62,4 +81,27 @@ pub struct Form {
     pub padding: [Sizes; 2],
     /// Distance between elements of a window.
     pub dilation: Sizes,
+}
+
+/// Attention of queries `[B, H, Tq, D]` to keys and values `[B, Hk, Tk, D]`, or its gradients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attention {
+    /// Of all operands but the logarithms, which are f32.
+    pub dtype: DType,
+    /// Whether every run must give the same bits.
+    pub is_deterministic: bool,
+    /// Whether query i attends to the keys up to i alone.
+    pub is_causal: bool,
+    /// The bits of the factor of scores, an f32.
+    pub scale: u32,
+    /// The operands: q, k, v, the result and the logarithms of sums `[B, H, Tq, 1]`; for gradients also the gradients of the result, of
+    /// q, of k and of v.
+    pub operands: Vec<View>,
+}
+
+impl Attention {
+    /// Whether gradients are computed.
+    pub fn is_backward(&self) -> bool {
+        self.operands.len() > 5
+    }
 }

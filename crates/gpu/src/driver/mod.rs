@@ -217,7 +217,7 @@ pub trait Driver: Send + Sync + 'static {
         None
     }
 
-    /// The vendor's library of convolutions, where it is installed.
+    /// The vendor's library of neural networks, where it is installed.
     fn dnn(&self) -> Option<&dyn dnn::Library> {
         None
     }

@@ -31,8 +31,8 @@ pub struct Gpu {
     precision: Mutex<Precision>,
     pub(crate) is_blas_off: AtomicBool,
     pub(crate) is_dnn_off: AtomicBool,
-    /// The library's kernel for each convolution that was measured; none where our own is faster.
-    pub(crate) convolutions: Mutex<HashMap<dnn::Form, Option<usize>>>,
+    /// The library's kernel for each form that was seen; none where our own is faster.
+    pub(crate) forms: Mutex<HashMap<dnn::Form, Option<usize>>>,
     /// Device memory for the library of products.
     pub(crate) workspace: Mutex<Option<Buffer>>,
     pub(crate) pool: Arc<Pool>,
@@ -80,7 +80,7 @@ impl Gpu {
             precision: Mutex::default(),
             is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
             is_dnn_off: AtomicBool::new(std::env::var("ISOGRAD_DNN").is_ok_and(|value| value == "own")),
-            convolutions: Mutex::default(),
+            forms: Mutex::default(),
             workspace: Mutex::default(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {

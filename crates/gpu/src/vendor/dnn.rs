@@ -1,12 +1,13 @@
-//! Convolutions by the vendor's library: which ones it gets, and which of its kernels. A device that must give the same bits in every run
-//! takes the library's own choice. Otherwise all its kernels, and our own, are measured once for each form.
+//! Convolutions and attention by the vendor's library: which ones it gets, and which of its kernels. A device that must give the same bits
+//! in every run takes the library's own choice. Otherwise all its kernels, and our own, are measured once for each form.
 
 use crate::driver::Address;
-use crate::driver::dnn::{Form, Library, Map, Sizes, View};
+use crate::driver::dnn::{Attention, Convolution, Form, Library, Map, Sizes, View};
 use crate::launch::device::Gpu;
 use crate::launch::operands::place;
 use crate::ops;
 use crate::vendor::note;
+use isograd_core::ops::attention::flash::{FlashAttention, FlashAttentionBackward};
 use isograd_core::ops::conv::{self, ConvForward, ConvInput, ConvWeight};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Dims, Error, Kernel, Layout, Operand, Result, Shape};
@@ -14,40 +15,38 @@ use std::sync::atomic::Ordering;
 
 /// Multiplications of a convolution that are worth a library's time to choose a kernel.
 const LEAST: usize = 1 << 24;
+/// Scores that are worth a library's kernel, whose launch takes longer than that of ours.
+const LEAST_SCORES: usize = 1 << 20;
+/// The widest rows of attention.
+const MOST_WIDTH: usize = 128;
 /// Kernels that are measured.
 const MOST_KERNELS: usize = 8;
-/// Bytes of workspace of a kernel that is measured, at most.
+/// Bytes of workspace of a kernel, at most.
 const MOST_WORKSPACE: usize = 1 << 30;
 /// Measured runs, of which the fastest counts. One more comes before.
 const RUNS: usize = 3;
 
-/// Has the library compute a convolution; false if it is left to us.
+/// Has the library compute a convolution, or attention; false if it is left to us.
 pub fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
     let Kernel::Fused(fused) = call.kernel else { return Ok(false) };
-    let found = if let Some(ConvForward(geometry)) = fused.downcast_ref() {
-        (Map::Forward, geometry)
+    let asked = if let Some(ConvForward(geometry)) = fused.downcast_ref() {
+        convolution(gpu, call, Map::Forward, geometry)?
     } else if let Some(ConvInput(geometry)) = fused.downcast_ref() {
-        (Map::Input, geometry)
+        convolution(gpu, call, Map::Input, geometry)?
     } else if let Some(ConvWeight(geometry)) = fused.downcast_ref() {
-        (Map::Weight, geometry)
+        convolution(gpu, call, Map::Weight, geometry)?
+    } else if let Some(forward) = fused.downcast_ref() {
+        attention(gpu, call, forward, None)?
+    } else if let Some(backward) = fused.downcast_ref::<FlashAttentionBackward>() {
+        attention(gpu, call, &backward.forward, Some(backward))?
     } else {
-        return Ok(false);
+        None
     };
+    let Some((form, addresses)) = asked else { return Ok(false) };
     let Some(library) = library(gpu) else { return Ok(false) };
-    let (map, geometry) = found;
-    // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
-    let is_depthwise = geometry.channels == 1 && geometry.groups > 1 && call.inputs[0].layout.is_contiguous();
-    if is_depthwise || (geometry.is_pointwise() && call.outputs[0].dtype == DType::F32) {
-        return Ok(false);
-    }
-    let multiplied = [geometry.batch, geometry.groups, geometry.channels, geometry.outputs];
-    let multiplied = multiplied.into_iter().chain([geometry.windows.outputs(), geometry.windows.window()]);
-    if multiplied.fold(1, usize::saturating_mul) < LEAST {
-        return Ok(false);
-    }
-    let convolution = Convolution::new(gpu, library, call, map, geometry)?;
-    match convolution.kernel(call)? {
-        Some(kernel) => convolution.run(kernel, call).map(|()| true),
+    let asked = Asked { gpu, library, form, addresses };
+    match asked.kernel(call)? {
+        Some(kernel) => asked.run(kernel, call).map(|()| true),
         None => Ok(false),
     }
 }
@@ -57,54 +56,129 @@ fn library(gpu: &Gpu) -> Option<&dyn Library> {
     gpu.driver().dnn().filter(|_| !is_off)
 }
 
+/// A convolution as the library sees it; none if our own kernel is faster.
+fn convolution(
+    gpu: &Gpu,
+    call: &Call<'_>,
+    map: Map,
+    geometry: &conv::Geometry,
+) -> Result<Option<(Form, Vec<Address>)>> {
+    // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
+    let is_depthwise = geometry.channels == 1 && geometry.groups > 1 && call.inputs[0].layout.is_contiguous();
+    if is_depthwise || (geometry.is_pointwise() && call.outputs[0].dtype == DType::F32) {
+        return Ok(None);
+    }
+    let multiplied = [geometry.batch, geometry.groups, geometry.channels, geometry.outputs];
+    let multiplied = multiplied.into_iter().chain([geometry.windows.outputs(), geometry.windows.window()]);
+    if multiplied.fold(1, usize::saturating_mul) < LEAST {
+        return Ok(None);
+    }
+    let [first, second, result] = [&call.inputs[0], &call.inputs[1], &call.outputs[0]];
+    let operands = match map {
+        Map::Forward => [first, second, result],
+        Map::Input => [result, second, first],
+        Map::Weight => [second, result, first],
+    };
+    let windows = &geometry.windows;
+    // Operands of one and two dimensions have leading extents of 1 in `windows`, and none themselves.
+    let own = |sizes: [usize; 3]| -> Sizes {
+        sizes[5 - operands[0].layout.shape().rank()..].iter().map(|&s| s as i64).collect()
+    };
+    let [input, weight, output] = operands.map(|operand| view(operand.layout));
+    let form = Convolution {
+        map,
+        dtype: result.dtype,
+        precision: gpu.precision(),
+        is_deterministic: gpu.is_deterministic.load(Ordering::Relaxed),
+        input,
+        weight,
+        output,
+        stride: own(windows.stride),
+        padding: [own(windows.low), own(windows.high)],
+        dilation: own(windows.dilation),
+    };
+    Ok(Some((Form::Convolution(form), addresses(&operands.map(|x| *x))?)))
+}
+
+/// Attention, or its gradients, as the library sees it; none for what it has no kernel for.
+fn attention(
+    gpu: &Gpu,
+    call: &Call<'_>,
+    of: &FlashAttention,
+    backward: Option<&FlashAttentionBackward>,
+) -> Result<Option<(Form, Vec<Address>)>> {
+    let (results, operands) = call.inputs.split_at(if backward.is_some() { 3 } else { 0 });
+    let is_whole = backward.is_none_or(|b| b.queries && b.keys && !b.has_dlse);
+    if !is_whole || of.has_mask || of.dropout.is_some() {
+        return Ok(None);
+    }
+    let operands: Vec<Operand<'_>> = match results {
+        [dy, o, lse] => operands[..3].iter().chain([o, lse, dy]).chain(call.outputs).copied().collect(),
+        _ => operands[..3].iter().chain(call.outputs).copied().collect(),
+    };
+    let (q, k) = (operands[0].layout.shape().dims(), operands[1].layout.shape().dims());
+    let (heads, queries, width, keys) = (q[1], q[2], q[3], k[2]);
+    let (is_full, is_causal) = {
+        let band = of.band;
+        let starts = band.low <= 1 - queries as i64;
+        (starts && band.high >= keys as i64 - 1, starts && band.high == 0)
+    };
+    let scores = [q[0], heads, queries, keys].into_iter().fold(1, usize::saturating_mul);
+    let has_kernel = operands[0].dtype.size() == 2 && width % 8 == 0 && width <= MOST_WIDTH;
+    // Heads that share keys would need the sums of their gradients.
+    let is_shared = backward.is_some() && heads != k[1];
+    if !has_kernel || is_shared || !(is_full || is_causal) || scores < LEAST_SCORES || queries == 1 {
+        return Ok(None);
+    }
+    // Words of 16 bytes.
+    let is_aligned = |x: &Operand<'_>| x.layout.strides()[..3].iter().all(|stride| stride % 8 == 0);
+    if !operands.iter().filter(|x| x.layout.shape().rank() == 4).all(is_aligned) {
+        return Ok(None);
+    }
+    let places = addresses(&operands)?;
+    if places.iter().any(|place| place % 16 != 0) {
+        return Ok(None);
+    }
+    let form = Attention {
+        dtype: operands[0].dtype,
+        is_deterministic: gpu.is_deterministic.load(Ordering::Relaxed),
+        is_causal: !is_full,
+        scale: (of.scale as f32).to_bits(),
+        operands: operands.iter().map(|x| view(x.layout)).map(with_four).collect(),
+    };
+    Ok(Some((Form::Attention(form), places)))
+}
+
+/// A view of four dimensions, of which those of one element have the strides of row-major order.
+fn with_four(mut view: View) -> View {
+    while view.extents.len() < 4 {
+        view.extents.push(1);
+        view.strides.push(1);
+    }
+    for d in (0..3).rev() {
+        if view.extents[d] == 1 {
+            view.strides[d] = view.strides[d + 1] * view.extents[d + 1];
+        }
+    }
+    view
+}
+
+fn addresses(operands: &[Operand<'_>]) -> Result<Vec<Address>> {
+    operands.iter().map(place).collect()
+}
+
 /// A call as the library sees it.
-struct Convolution<'a> {
+struct Asked<'a> {
     gpu: &'a Gpu,
     library: &'a dyn Library,
     form: Form,
-    /// Of input, weight and output.
-    addresses: [Address; 3],
+    addresses: Vec<Address>,
 }
 
-impl<'a> Convolution<'a> {
-    fn new(
-        gpu: &'a Gpu,
-        library: &'a dyn Library,
-        call: &Call<'_>,
-        map: Map,
-        geometry: &conv::Geometry,
-    ) -> Result<Convolution<'a>> {
-        let [first, second, result] = [&call.inputs[0], &call.inputs[1], &call.outputs[0]];
-        let operands = match map {
-            Map::Forward => [first, second, result],
-            Map::Input => [result, second, first],
-            Map::Weight => [second, result, first],
-        };
-        let windows = &geometry.windows;
-        // Operands of one and two dimensions have leading extents of 1 in `windows`, and none themselves.
-        let own = |sizes: [usize; 3]| -> Sizes {
-            sizes[5 - operands[0].layout.shape().rank()..].iter().map(|&s| s as i64).collect()
-        };
-        let [input, weight, output] = operands.map(|operand| view(operand.layout));
-        let form = Form {
-            map,
-            dtype: result.dtype,
-            precision: gpu.precision(),
-            is_deterministic: gpu.is_deterministic.load(Ordering::Relaxed),
-            input,
-            weight,
-            output,
-            stride: own(windows.stride),
-            padding: [own(windows.low), own(windows.high)],
-            dilation: own(windows.dilation),
-        };
-        let [x, w, y] = operands;
-        Ok(Convolution { gpu, library, form, addresses: [place(x)?, place(w)?, place(y)?] })
-    }
-
+impl Asked<'_> {
     /// The kernel of the library; none if there is none, or if our own is faster.
     fn kernel(&self, call: &Call<'_>) -> Result<Option<usize>> {
-        if let Some(&chosen) = self.gpu.convolutions.lock().get(&self.form) {
+        if let Some(&chosen) = self.gpu.forms.lock().get(&self.form) {
             return Ok(chosen);
         }
         if self.gpu.records() {
@@ -114,16 +188,16 @@ impl<'a> Convolution<'a> {
         let count = match self.library.kernels(&self.form) {
             Ok(count) => count.min(MOST_KERNELS),
             Err(error) => {
-                tracing::warn!(%error, "our own kernel convolves");
+                tracing::warn!(%error, "our own kernel runs");
                 0
             }
         };
-        let chosen = match (count, self.form.is_deterministic) {
+        let chosen = match (count, self.form.is_deterministic()) {
             (0, _) => None,
-            (_, true) => Some(0),
+            (_, true) => Some(0).filter(|_| self.library.workspace(&self.form, 0).is_ok_and(|n| n <= MOST_WORKSPACE)),
             (_, false) => self.fastest(count, call)?,
         };
-        self.gpu.convolutions.lock().insert(self.form.clone(), chosen);
+        self.gpu.forms.lock().insert(self.form.clone(), chosen);
         Ok(chosen)
     }
 
@@ -157,11 +231,11 @@ impl<'a> Convolution<'a> {
 
     fn run(&self, kernel: usize, call: &Call<'_>) -> Result<()> {
         let workspace = self.gpu.scratch(self.library.workspace(&self.form, kernel)?)?;
-        self.library.convolve(&self.form, kernel, self.addresses, workspace.address)?;
+        self.library.run(&self.form, kernel, &self.addresses, workspace.address)?;
         note(self.gpu, &self.form);
-        match call.inputs.get(2) {
-            Some(bias) => add(self.gpu, call, bias, &call.outputs[0]),
-            None => Ok(()),
+        match (&self.form, call.inputs.get(2)) {
+            (Form::Convolution(_), Some(bias)) => add(self.gpu, call, bias, &call.outputs[0]),
+            _ => Ok(()),
         }
     }
 }

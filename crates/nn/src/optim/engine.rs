@@ -722,7 +722,10 @@ fn check_groups(op: &'static str, own: &StateDict, state: &StateDict) -> Result<
     Err(Error::value(op, format!("{message}; build it with the parameters and groups of the saved run")))
 }
 
-/// An initial state of a parameter.
+/// An initial state of a parameter. One of the parameter's shape gets its order in memory, so that one launch updates them all.
 fn start(rule: &impl Rule, state: &str, t: &Tensor) -> Result<Tensor> {
-    Tensor::full(rule.shape_of(state, t), rule.initial(), t.dtype().acc(), t.device())
+    let shape = rule.shape_of(state, t);
+    let has_order = shape == *t.shape() && t.is_channels_last();
+    let state = Tensor::full(shape, rule.initial(), t.dtype().acc(), t.device())?;
+    if has_order { state.to_channels_last() } else { Ok(state) }
 }

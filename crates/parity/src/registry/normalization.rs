@@ -217,9 +217,18 @@ fn of_channels() -> Vec<Op> {
             .constant(STATISTICS)
             .kernels(&["batchnorm_forward"])
             .fused()
-            // Copies of both running statistics, then two kernels. The gradient is two kernels as well.
-            .launches(4, 2)
+            // Copies of both running statistics, then two kernels, or three where channels are adjacent. So is the gradient.
+            .launches(5, 3)
             .bench([of_images(|_, x| x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
+        Op::new("batch_norm_relu", |c| one(Kept::of(c)?.batch_norm_relu(c)), batch_norm_relu_case)
+            .class(Stages)
+            .constant(STATISTICS)
+            .also(&["batch_norm"])
+            .fused()
+            .launches(5, 3)
+            .bench([of_images(|_, x| {
+                x[0].batch_norm_relu(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5, Some(&x[0].detach()))
+            })]),
         Op::new("group_norm", group_norm, |g| channels_case(g, Kind::Group))
             .class(Stages)
             .slice(Slice::From(1))
@@ -233,7 +242,7 @@ fn of_channels() -> Vec<Op> {
             .slice(Slice::From(2))
             .kernels(&["instancenorm_forward"])
             .fused()
-            // The launches of `batch_norm`.
+            // Copies of both running statistics, then two kernels.
             .launches(4, 2)
             .bench([of_images(|_, x| x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
         // The running statistics after both ops, and the number of batches.
@@ -242,7 +251,7 @@ fn of_channels() -> Vec<Op> {
             .derivative(IN_PLACE)
             .also(&["batch_norm"])
             .fused()
-            .launches(5, 0),
+            .launches(6, 0),
         Op::new(
             "instance_norm_running",
             |c| Kept::of(c)?.after(c, Kept::instance_norm),
@@ -252,7 +261,7 @@ fn of_channels() -> Vec<Op> {
         .derivative(IN_PLACE)
         .also(&["instance_norm"])
         .fused()
-        // The launches of `batch_norm_running`, and two kernels that count the batch.
+        // Copies, two kernels, and two that count the batch.
         .launches(7, 0),
     ]
 }
@@ -295,6 +304,11 @@ impl Kept {
     fn batch_norm(&self, c: &Invocation<'_>) -> Result<Tensor> {
         let (weight, bias) = (c.optional("weight"), c.optional("bias"));
         c.input("x")?.batch_norm(weight, bias, self.statistics(c)?, c.float("eps")?)
+    }
+
+    fn batch_norm_relu(&self, c: &Invocation<'_>) -> Result<Tensor> {
+        let (weight, bias, residual) = (c.optional("weight"), c.optional("bias"), c.optional("residual"));
+        c.input("x")?.batch_norm_relu(weight, bias, self.statistics(c)?, c.float("eps")?, residual)
     }
 
     fn instance_norm(&self, c: &Invocation<'_>) -> Result<Tensor> {
@@ -371,6 +385,15 @@ fn channels_case(g: &mut Gen, kind: Kind) -> Case {
     }
     let name = if kind == Kind::Batch { "training" } else { "use_input_stats" };
     Case::new(json!({name: is_own, "momentum": 0.1, "eps": 0.5}), inputs)
+}
+
+fn batch_norm_relu_case(g: &mut Gen) -> Case {
+    let mut case = channels_case(g, Kind::Batch);
+    if g.coin() {
+        let shape = case.inputs[0].1.dims().to_vec();
+        case.inputs.push(("residual".into(), g.tensor(Domain::Real, &shape)));
+    }
+    case
 }
 
 /// A case that updates running statistics, with a momentum or by the average over batches.

@@ -1,18 +1,21 @@
-//! cuDNN, NVIDIA's library of convolutions: what is called of it, through its interface of graphs.
+//! cuDNN, NVIDIA's library of neural networks: what is called of it, through its interface of graphs.
 
 // C: handles, and attributes as arrays.
 #![allow(unsafe_code)]
+
+mod attention;
+mod convolution;
 
 use crate::driver::{Stream, turn};
 use crate::library::{self, PLACES};
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Attribute, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Heuristic, cudnnBackendNumericalNote_t as Note,
-    cudnnConvolutionMode_t as Mode, cudnnDataType_t as DataType,
+    cudnnDataType_t as DataType,
 };
-use isograd_core::{DType, Error, Precision, Result};
+use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
-use isograd_gpu::driver::dnn::{self, Form, Map, View};
+use isograd_gpu::driver::dnn::{self, Form, View};
 use isograd_gpu::vendor::dynlib::Files;
 use libloading::Library;
 use parking_lot::Mutex;
@@ -30,15 +33,12 @@ const FILES: Files = Files {
 
 /// The oldest version, 9.0.
 const OLDEST: usize = 9_00_00;
-/// Kernels of one convolution.
+/// Kernels of one form.
 const MOST_KERNELS: usize = 8;
 /// Configurations that are asked for.
 const MOST_FOUND: usize = 32;
-/// Convolutions whose kernels are kept.
+/// Networks whose kernels are kept.
 const MOST_FORMS: usize = 1024;
-/// Numbers of operands in a graph: of input, weight and output.
-const IDS: [i64; 3] = [1, 2, 3];
-
 type Code = c_uint;
 type Pointer = *mut c_void;
 
@@ -116,84 +116,21 @@ impl Cudnn {
         Ok(Object { library: self, at })
     }
 
-    /// An operand of a graph, whose memory begins at multiples of 16 bytes.
-    fn tensor(&'static self, id: i64, view: &View, data_type: DataType) -> Result<Object> {
+    /// A tensor of a graph, whose memory begins at multiples of 16 bytes.
+    fn tensor(&'static self, id: i64, view: &View, data_type: DataType, place: Place) -> Result<Object> {
         let tensor = self.object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[data_type as c_uint])?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &view.extents)?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &view.strides)?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_UNIQUE_ID, Type::CUDNN_TYPE_INT64, &[id])?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &[16i64])?;
+        match place {
+            Place::Memory => {}
+            Place::Within => tensor.set(Attribute::CUDNN_ATTR_TENSOR_IS_VIRTUAL, Type::CUDNN_TYPE_BOOLEAN, &[true])?,
+            Place::Host => tensor.set(Attribute::CUDNN_ATTR_TENSOR_IS_BY_VALUE, Type::CUDNN_TYPE_BOOLEAN, &[true])?,
+        }
         tensor.finalize("tensor")?;
         Ok(tensor)
-    }
-
-    fn convolution(&'static self, form: &Form, compute: DataType) -> Result<Object> {
-        let convolution = self.object(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
-        let integers = |name, values: &[i64]| convolution.set(name, Type::CUDNN_TYPE_INT64, values);
-        let mode = [Mode::CUDNN_CROSS_CORRELATION as c_uint];
-        convolution.set(Attribute::CUDNN_ATTR_CONVOLUTION_CONV_MODE, Type::CUDNN_TYPE_CONVOLUTION_MODE, &mode)?;
-        let compute = [compute as c_uint];
-        convolution.set(Attribute::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &compute)?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[form.stride.len() as i64])?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &form.stride)?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_DILATIONS, &form.dilation)?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &form.padding[0])?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &form.padding[1])?;
-        convolution.finalize("convolution")?;
-        Ok(convolution)
-    }
-
-    /// The operation of a form on its operands: input, weight and output.
-    fn operation(&'static self, form: &Form, convolution: &Object, operands: &[Object; 3]) -> Result<Object> {
-        use Attribute as A;
-        let (kind, [x, w, y], of, alpha, beta) = match form.map {
-            Map::Forward => (
-                Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                [
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                ],
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-            ),
-            Map::Input => (
-                Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                [
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                ],
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-            ),
-            Map::Weight => (
-                Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                [
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                ],
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-            ),
-        };
-        let operation = self.object(kind)?;
-        operation.set_objects(of, &[convolution])?;
-        [x, w, y].into_iter().zip(operands).try_for_each(|(name, operand)| operation.set_objects(name, &[operand]))?;
-        let factors = [(alpha, 1.0), (beta, 0.0)];
-        for (name, factor) in factors {
-            match form.dtype {
-                DType::F64 => operation.set(name, Type::CUDNN_TYPE_DOUBLE, &[factor])?,
-                _ => operation.set(name, Type::CUDNN_TYPE_FLOAT, &[factor as f32])?,
-            }
-        }
-        operation.finalize("operation")?;
-        Ok(operation)
     }
 
     /// The configurations that a mode of the library proposes for a graph, the best guess first.
@@ -220,6 +157,17 @@ impl Cudnn {
         notes.truncate(count);
         Ok(notes)
     }
+}
+
+/// Where the numbers of a graph's tensor are.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In memory of the device.
+    Memory,
+    /// Within the kernel.
+    Within,
+    /// A number of the host, which is read when the kernel is enqueued.
+    Host,
 }
 
 /// A descriptor that the library made.
@@ -283,21 +231,6 @@ fn data_type(dtype: DType) -> Option<DataType> {
     }
 }
 
-/// Whether an engine with these remarks computes as exactly as our kernels do.
-fn is_exact(form: &Form, notes: &[c_uint]) -> bool {
-    let has = |note: Note| notes.contains(&(note as c_uint));
-    let is_rounded = [
-        Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
-        Note::CUDNN_NUMERICAL_NOTE_FFT,
-        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD,
-    ];
-    let is_narrow = form.dtype == DType::F32
-        && form.precision == Precision::Exact
-        && (has(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) || has(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
-    let is_random = form.is_deterministic && has(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-    !is_narrow && !is_random && !is_rounded.into_iter().any(has)
-}
-
 /// A kernel: a plan of the library, and what it was made of.
 struct Plan {
     plan: Object,
@@ -305,14 +238,14 @@ struct Plan {
     _configuration: Object,
 }
 
-/// The kernels of a convolution.
+/// The kernels of a form.
 struct Kernels {
     plans: Vec<Plan>,
     _graph: Vec<Object>,
 }
 
 /// The library on a stream.
-pub struct Convolutions {
+pub struct Networks {
     library: &'static Cudnn,
     handle: Pointer,
     stream: Arc<Stream>,
@@ -320,53 +253,56 @@ pub struct Convolutions {
 }
 
 // SAFETY: the handle is used by one thread at a time, which holds the lock of the kernels.
-unsafe impl Send for Convolutions {}
+unsafe impl Send for Networks {}
 // SAFETY: as above.
-unsafe impl Sync for Convolutions {}
+unsafe impl Sync for Networks {}
 
-impl Convolutions {
+impl Networks {
     /// None where the library is missing, or does not run on the device.
-    pub fn new(stream: &Arc<Stream>) -> Option<Convolutions> {
+    pub fn new(stream: &Arc<Stream>) -> Option<Networks> {
         let made = Cudnn::open().and_then(|library| {
             let _turn = turn();
             stream.enter("dnn")?;
             let mut handle = null_mut();
             // SAFETY: the handle is written where it is; it is for the context that was entered.
             library.check("handle", unsafe { (library.create_handle)(&mut handle) })?;
-            let convolutions = Convolutions { library, handle, stream: stream.clone(), kernels: Mutex::default() };
+            let networks = Networks { library, handle, stream: stream.clone(), kernels: Mutex::default() };
             // SAFETY: the handle and the stream live.
             library.check("stream", unsafe { (library.set_stream)(handle, stream.stream.cast()) })?;
-            Ok(convolutions)
+            Ok(networks)
         });
-        made.inspect_err(|error| tracing::debug!(%error, "our own kernels convolve")).ok()
+        made.inspect_err(|error| tracing::debug!(%error, "our own kernels run")).ok()
     }
 
     fn find(&self, form: &Form) -> Result<Kernels> {
-        let library = self.library;
-        let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
-        let Some(dtype) = data_type(form.dtype) else { return Ok(none) };
-        let compute = if form.dtype == DType::F64 { dtype } else { DataType::CUDNN_DATA_FLOAT };
-        let views = [&form.input, &form.weight, &form.output];
-        let tensor = |k: usize| library.tensor(IDS[k], views[k], dtype);
-        let operands = [tensor(0)?, tensor(1)?, tensor(2)?];
-        let convolution = library.convolution(form, compute)?;
-        let operation = library.operation(form, &convolution, &operands)?;
-        let graph = library.object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        match form {
+            Form::Convolution(form) => self.convolution_kernels(form),
+            Form::Attention(form) => self.attention_kernels(form),
+        }
+    }
+
+    /// The kernels of a graph, which compute its operations as one. `is_taken` is asked with the remarks on a kernel's numbers. The other
+    /// descriptors are kept with the kernels.
+    fn kernels_of(
+        &self,
+        operations: &[&Object],
+        is_taken: impl Fn(&[c_uint]) -> bool,
+    ) -> Result<(Object, Vec<Plan>)> {
+        let graph = self.library.object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         graph.set(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[self.handle])?;
-        graph.set_objects(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, &[&operation])?;
+        graph.set_objects(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)?;
         graph.finalize("graph")?;
         let mut plans = Vec::new();
         for mode in [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK] {
-            for configuration in library.proposed(&graph, mode).unwrap_or_default() {
-                if plans.len() >= MOST_KERNELS || !is_exact(form, &library.notes(&configuration)?) {
+            for configuration in self.library.proposed(&graph, mode).unwrap_or_default() {
+                if plans.len() >= MOST_KERNELS || !is_taken(&self.library.notes(&configuration)?) {
                     continue;
                 }
                 // Not every configuration that is proposed can be made.
                 plans.extend(self.plan(configuration).ok());
             }
         }
-        let _graph = operands.into_iter().chain([convolution, operation, graph]).collect();
-        Ok(Kernels { plans, _graph })
+        Ok((graph, plans))
     }
 
     fn plan(&self, configuration: Object) -> Result<Plan> {
@@ -392,10 +328,11 @@ impl Convolutions {
         f(&kernels[form])
     }
 
-    fn execute(&self, plan: &Plan, addresses: [Address; 3], workspace: Address) -> Result<()> {
+    /// Enqueues a kernel with the addresses of the operands of these numbers.
+    fn execute(&self, plan: &Plan, ids: &[i64], addresses: &[Address], workspace: Address) -> Result<()> {
         let pack = self.library.object(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
-        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Type::CUDNN_TYPE_INT64, &IDS)?;
-        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Type::CUDNN_TYPE_VOID_PTR, &addresses)?;
+        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Type::CUDNN_TYPE_INT64, ids)?;
+        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Type::CUDNN_TYPE_VOID_PTR, addresses)?;
         pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Type::CUDNN_TYPE_VOID_PTR, &[workspace])?;
         pack.finalize("operands")?;
         // SAFETY: the handle and the descriptors live; the operands and the workspace are within allocations, which the caller sees to.
@@ -403,21 +340,33 @@ impl Convolutions {
     }
 }
 
-impl dnn::Library for Convolutions {
+impl dnn::Library for Networks {
     fn kernels(&self, form: &Form) -> Result<usize> {
         self.with_kernels(form, |kernels| Ok(kernels.plans.len()))
     }
 
     fn workspace(&self, form: &Form, kernel: usize) -> Result<usize> {
-        self.with_kernels(form, |kernels| Ok(kernels.plans[kernel].workspace))
+        self.with_kernels(form, |kernels| {
+            let own = kernels.plans[kernel].workspace;
+            Ok(match form {
+                Form::Convolution(_) => own,
+                Form::Attention(form) => own.next_multiple_of(attention::ALIGN) + attention::extra(form),
+            })
+        })
     }
 
-    fn convolve(&self, form: &Form, kernel: usize, addresses: [Address; 3], workspace: Address) -> Result<()> {
-        self.with_kernels(form, |kernels| self.execute(&kernels.plans[kernel], addresses, workspace))
+    fn run(&self, form: &Form, kernel: usize, addresses: &[Address], workspace: Address) -> Result<()> {
+        self.with_kernels(form, |kernels| {
+            let plan = &kernels.plans[kernel];
+            match form {
+                Form::Convolution(_) => self.execute(plan, &convolution::IDS, addresses, workspace),
+                Form::Attention(form) => self.attend(form, plan, addresses, workspace),
+            }
+        })
     }
 }
 
-impl Drop for Convolutions {
+impl Drop for Networks {
     fn drop(&mut self) {
         let _turn = turn();
         let _ = self.stream.enter("dnn");
