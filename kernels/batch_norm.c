@@ -43,7 +43,7 @@ typedef u32 place;
 #define WORKER (LANE / COLUMNS)
 
 // The sums of `n` numbers over a channel's threads; n is at most 2 CHANNELS.
-#if COLUMNS == 1
+#if COLUMNS == 1 && CHANNELS == 1
 #define CHANNEL_JOINS() JOINS(2)
 #define CHANNEL_SUMS(v, n) team_join(v, n, SIDE(2), JOIN_TO_SUM)
 #else
