@@ -67,7 +67,7 @@ const PROGRAMS: &[Programs] = &[
             "channels_last",
         ],
     },
-    Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt"] },
+    Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt", "--test", "cudnn"] },
     Programs { folder: "hip", arguments: &["test", "--no-run", "-p", "isograd-hip", "--test", "rocblas"] },
 ];
 

@@ -13,6 +13,7 @@ mod nvrtc;
 mod staging;
 
 pub use blaslt::CublasLt;
+pub use cudnn::Cudnn;
 pub use driver::Cuda;
 pub use nvrtc::Nvrtc;
 

@@ -335,7 +335,6 @@ impl Networks {
                 add(WIDE_DQ, sums + extra_parts(form)[0] as Address);
             }
         }
-        if std::env::var("ZZ").is_ok() { eprintln!("ZZ {form:?} {places:x?} {workspace:x} {}", plan.workspace); }
         self.execute(plan, &ids, &places, workspace)
     }
 }

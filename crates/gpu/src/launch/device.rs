@@ -115,6 +115,11 @@ impl Gpu {
         *self.precision.lock()
     }
 
+    /// Whether the vendor's library of neural networks may compute what it has kernels for, as `ISOGRAD_DNN` says at the start.
+    pub fn set_dnn(&self, is_on: bool) {
+        self.is_dnn_off.store(!is_on, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_precision(&self, precision: Precision) {
         *self.precision.lock() = precision;
     }

@@ -2,7 +2,7 @@
 
 mod attention;
 mod batch_norm;
-mod conv;
+pub mod conv;
 mod cross_entropy;
 mod ctc;
 mod custom;

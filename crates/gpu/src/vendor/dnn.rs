@@ -64,7 +64,8 @@ fn convolution(
     geometry: &conv::Geometry,
 ) -> Result<Option<(Form, Vec<Address>)>> {
     // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
-    let is_depthwise = geometry.channels == 1 && geometry.groups > 1 && call.inputs[0].layout.is_contiguous();
+    let is_row_major = call.inputs[..2].iter().chain(call.outputs).all(|x| x.layout.is_contiguous());
+    let is_depthwise = ops::conv::is_depthwise(geometry, map) && is_row_major;
     if is_depthwise || (geometry.is_pointwise() && call.outputs[0].dtype == DType::F32) {
         return Ok(None);
     }

@@ -152,7 +152,7 @@ struct Multiplied<'a> {
 
 fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
     let Multiplied { map, geometry, is_last, dtype, addresses, bias } = multiplied;
-    if geometry.channels == 1 && geometry.groups > 1 && depthwise(gpu, &multiplied)? {
+    if is_depthwise(geometry, map) && !is_last && depthwise(gpu, &multiplied)? {
         return Ok(());
     }
     let e = if is_last { map.extents_last(geometry) } else { map.extents(geometry) };
@@ -176,6 +176,11 @@ fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
     let loading = Loading { file, flags, table: None, ints: extents::ints(geometry, over) };
     let has_words = is_last && has_mma(gpu, geometry, dtype);
     matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: addresses[2], is_wide, has_words, loading })
+}
+
+/// Whether groups have one channel each, so that memory bounds the map. Of a single channel, the gradient is a sum over many outputs.
+pub fn is_depthwise(geometry: &Geometry, map: Map) -> bool {
+    geometry.channels == 1 && (geometry.groups > 1 || map != Map::Input)
 }
 
 /// Runs a map of groups that have one channel each by a kernel for them; false if there is none.
@@ -229,6 +234,10 @@ const EXAMPLES: &[Example] = &[
         differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| {
             x[0].to_channels_last()?.conv2d(&x[1].to_channels_last()?, Some(&x[2]), PADDED)
         })
+    },
+    // One channel.
+    |d, t| {
+        differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED))
     },
     // Groups of one channel, and such with a stride.
     |d, t| {
