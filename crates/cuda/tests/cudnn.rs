@@ -18,7 +18,7 @@ type Case = fn(&[Tensor; 3]) -> Result<Tensor>;
 const ATTENTIONS: [[usize; 5]; 4] =
     [[2, 4, 512, 512, 64], [1, 2, 777, 1000, 40], [1, 3, 700, 700, 128], [3, 1, 2048, 512, 96]];
 /// Images, and the weight of windows, for more multiplications than the library is asked for at least.
-const CONVOLUTIONS: [[[usize; 4]; 2]; 2] = [[[8, 16, 28, 28], [32, 16, 3, 3]], [[4, 3, 64, 65], [40, 3, 7, 5]]];
+const CONVOLUTIONS: [[[usize; 4]; 2]; 2] = [[[16, 16, 28, 28], [32, 16, 3, 3]], [[4, 3, 64, 65], [40, 3, 7, 5]]];
 
 fn main() {
     let arguments = Arguments::from_args();

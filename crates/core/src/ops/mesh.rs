@@ -390,12 +390,16 @@ fn input(e: &Neighborhoods, g: &Tensor, table: &Table, w: &Tensor) -> Result<Ten
     let (dtype, acc) = (g.dtype(), g.dtype().acc());
     no_autocast(|| {
         // Samples are features of a row here, so that one pattern serves all of them.
-        let g = g.cast(acc)?.transpose(0, 1)?.reshape((rows * batch, outputs))?;
-        let shares = g.matmul(&w.cast(acc)?)?.reshape((rows, batch, slots, channels))?;
-        let shares = shares.transpose(1, 2)?.reshape((rows * slots, batch * channels))?;
-        let sums = if has_kernel::<SparseReduce>(&shares) {
-            shares.sparse_mm(table.uses()?, None)?
+        let shares = |dtype: DType| {
+            let g = g.cast(dtype)?.transpose(0, 1)?.reshape((rows * batch, outputs))?;
+            let shares = g.matmul(&w.cast(dtype)?)?.reshape((rows, batch, slots, channels))?;
+            shares.transpose(1, 2)?.reshape((rows * slots, batch * channels))
+        };
+        let sums = if has_kernel::<SparseReduce>(g) {
+            // Adds in the accumulation dtype. Shares of 16 bits are half as much to write and to read.
+            shares(dtype)?.sparse_mm(table.uses()?, None)?
         } else {
+            let shares = shares(acc)?;
             // The last row is that of absent neighbours.
             let zeros = Tensor::zeros((rows + 1, batch * channels), acc, g.device())?;
             zeros.index_add(0, &numbers(&table.neighbors)?, &shares, 1)?.narrow(0, 0, rows)?

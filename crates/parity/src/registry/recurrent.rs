@@ -34,7 +34,7 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .fused()
         .kernels(&["convlstm_cell_forward"])
-        .launches(6, 22),
+        .launches(6, 24),
         of(
             "conv_lstm",
             |g| images(g, true),
@@ -43,7 +43,7 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .kernels(&["convlstm_forward"])
         .slice(Slice::From(1))
-        .launches(11, 42),
+        .launches(11, 44),
     ]
 }
 
