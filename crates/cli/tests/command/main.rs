@@ -8,9 +8,11 @@ mod graph;
 mod images;
 mod kernels;
 mod parity;
+mod predicting;
 mod refusing;
 mod resuming;
 mod runs;
+mod settings;
 mod text;
 mod training;
 
