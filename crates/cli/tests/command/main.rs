@@ -9,6 +9,7 @@ mod images;
 mod kernels;
 mod parity;
 mod predicting;
+mod readme;
 mod refusing;
 mod resuming;
 mod runs;
