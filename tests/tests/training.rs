@@ -4,8 +4,20 @@
 #![allow(clippy::duplicate_mod)]
 
 #[allow(dead_code)]
+#[path = "../../crates/isograd/examples/autoencoder.rs"]
+mod autoencoder;
+#[allow(dead_code)]
 #[path = "../../crates/isograd/examples/characters.rs"]
 mod characters;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/classifier.rs"]
+mod classifier;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/every_device.rs"]
+mod every_device;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/freezing.rs"]
+mod freezing;
 #[allow(dead_code)]
 #[path = "../../crates/isograd/examples/karate.rs"]
 mod karate;
@@ -16,8 +28,11 @@ mod moving_digits;
 #[path = "../../crates/isograd/examples/own_dataset.rs"]
 mod own_dataset;
 #[allow(dead_code)]
-#[path = "../../crates/isograd/examples/regression.rs"]
-mod regression;
+#[path = "../../crates/isograd/examples/pytorch_weights.rs"]
+mod pytorch_weights;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/resume.rs"]
+mod resume;
 #[allow(dead_code)]
 #[path = "../../crates/isograd/examples/shapes.rs"]
 mod shapes;
@@ -29,13 +44,16 @@ use isograd::data::{Dataset, Items, Loader, Tokens};
 use isograd::nn::schedule::Cosine;
 use isograd::nn::{AdamW, Dropout, Forward, Init, Linear, Module, Optimizer, Schedule, Sequential};
 use isograd::train::{End, Goal, SavedRun, Trainer};
-use isograd::{DType, Device, Kind, Result, Tensor};
+use isograd::{DType, Device, Error, Kind, Result, Tensor};
 use isograd_tests::harness::{self, Outcome, expect};
 use libtest_mimic::Trial;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 type Batch = (Tensor, Tensor);
+
+/// Weights of an example.
+const PYTORCH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/isograd/examples/pytorch/mlp.pt");
 
 fn main() {
     harness::main(|device| {
@@ -49,8 +67,17 @@ fn main() {
             check("mixed_precision_learns", mixed_precision),
             check("a_loss_that_is_no_number_ends_the_run", diverges),
             check("the_example_of_a_table_learns", |d| {
-                let (guess, loss) = regression::train(d, None, 20)?;
-                Ok(expect(loss < 0.5 * guess, format!("{loss}, and the mean has {guess}")))
+                let (largest, accuracy) = classifier::train(d, None, 20)?;
+                Ok(expect(accuracy > 0.95 && largest < 0.8, format!("{accuracy}, and the largest class has {largest}")))
+            }),
+            check("the_example_of_pytorchs_weights_has_pytorchs_outputs", |d| {
+                let difference = pytorch_weights::difference(d, PYTORCH.as_ref())?;
+                Ok(expect(difference < 1e-5, format!("the outputs differ by {difference}")))
+            }),
+            check("the_example_of_every_device_has_the_losses_of_the_cpu", |d| {
+                let (here, there) = (every_device::train(&Device::cpu()?, 5)?, every_device::train(d, 5)?);
+                let is_near = here.iter().zip(&there).all(|(a, b)| (a - b).abs() < 1e-4);
+                Ok(expect(is_near && here.len() == 5 && here[4] < here[0], format!("{there:?}, on the CPU {here:?}")))
             }),
             check("the_example_of_characters_learns", |d| {
                 let text = "one two three four five six seven eight nine ten; ".repeat(12);
@@ -58,7 +85,7 @@ fn main() {
                 Ok(expect(accuracy > 0.8, format!("accuracy {accuracy}")))
             }),
             check("the_example_of_a_dataset_of_ones_own_learns", |d| {
-                let (first, last) = own_dataset::train(d, 3)?;
+                let (first, last) = own_dataset::train(d, 4)?;
                 Ok(expect(last < 0.6 * first, format!("{first} at first, {last} at last")))
             }),
         ];
@@ -72,6 +99,20 @@ fn main() {
                 check("the_example_of_moving_digits_learns", |d| {
                     let (still, last) = moving_digits::train(d, 128, 5)?;
                     Ok(expect(last < 0.5 * still, format!("{last}, and the image before has {still}")))
+                }),
+                check("the_example_of_an_autoencoder_learns", |d| {
+                    let (loss, mean) = autoencoder::train(d, 8)?;
+                    Ok(expect(loss < 0.6 * mean, format!("{loss}, and the mean image has {mean}")))
+                }),
+                check("the_example_of_a_resumed_run_has_the_bits_of_a_whole_one", |d| {
+                    let file = tempfile::NamedTempFile::new().map_err(|e| Error::value("test", e.to_string()))?;
+                    let [whole, resumed] = resume::train(d, file.path(), 4)?;
+                    Ok(expect(whole == resumed && whole < 1.0, format!("{resumed}, and {whole} without a stop")))
+                }),
+                check("the_example_of_freezing_learns_in_two_steps", |d| {
+                    let (frozen, whole, is_same) = freezing::train(d, 6)?;
+                    let learns = is_same && frozen > 0.4 && whole > frozen && whole > 0.8;
+                    Ok(expect(learns, format!("{frozen} frozen, {whole} after that; the same weights: {is_same}")))
                 }),
                 check("the_example_of_shapes_learns", |d| {
                     let accuracy = shapes::train(d, 10)?;

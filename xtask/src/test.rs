@@ -151,6 +151,7 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
         tools::ensure_chromium();
         tools::ensure_mpi();
         tools::ensure_onnxruntime();
+        tools::ensure_tensorboard();
     }
     let mut done = Vec::new();
     let mut failures = Vec::new();

@@ -132,27 +132,41 @@ pub fn ensure_nvrtc() -> Option<PathBuf> {
     })
 }
 
-/// Installs onnxruntime from PyPI, which runs exported models, in an environment of its own, unless it is there or cannot be installed
-/// here. Those tests are skipped without it; `ISOGRAD_REQUIRE=onnxruntime` makes them fail.
+/// Installs onnxruntime from PyPI, which runs exported models. Those tests are skipped without it; `ISOGRAD_REQUIRE=onnxruntime` makes them
+/// fail.
 pub fn ensure_onnxruntime() {
-    let folder = root().join("target/onnxruntime");
+    let install = || ensure_python("onnxruntime", "import onnx, onnxruntime", &["numpy", "onnx", "onnxruntime"]);
+    if install().is_err() {
+        say!("xtask: onnxruntime could not be installed: exported models are not run");
+    }
+}
+
+/// Installs TensorBoard from PyPI, which reads event files. Those tests are skipped without it; `ISOGRAD_REQUIRE=tensorboard` makes them
+/// fail.
+pub fn ensure_tensorboard() {
+    let import = "import tensorboard.backend.event_processing.event_accumulator";
+    if ensure_python("tensorboard", import, &["tensorboard"]).is_err() {
+        say!("xtask: TensorBoard could not be installed: event files are not read back");
+    }
+}
+
+/// Installs packages of PyPI in an environment of their own, `target/NAME`, where tests look for it, unless they are there.
+fn ensure_python(name: &str, import: &str, packages: &[&str]) -> Result<(), Failure> {
+    let folder = root().join("target").join(name);
     let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let python = python.to_string_lossy();
-    if works(&python, &["-c", "import onnx, onnxruntime"]) {
-        return;
+    if works(&python, &["-c", import]) {
+        return Ok(());
     }
-    say!("xtask: installing onnxruntime");
+    say!("xtask: installing {name}");
     let create = || run("python3", &["-m", "venv", &folder.to_string_lossy()]);
     let is_made = create().or_else(|failure| match apt_install("venv of Python", &["python3-venv"]) {
         true => create(),
         false => Err(failure),
     });
-    let install = ["-m", "pip", "install", "--quiet", "numpy", "onnx", "onnxruntime"];
-    if is_made.and_then(|()| run(&python, &install)).is_err() {
-        // The tests look for the folder.
-        let _ = std::fs::remove_dir_all(&folder);
-        say!("xtask: onnxruntime could not be installed: exported models are not run");
-    }
+    let install = [&["-m", "pip", "install", "--quiet"], packages].concat();
+    // What is there in part is not there.
+    is_made.and_then(|()| run(&python, &install)).inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))
 }
 
 /// Installs AMD's compilers, HIPRTC of ROCm 5 and clang 19 with ROCm's headers and device libraries, unless they are there

@@ -18,7 +18,8 @@ pub fn list() -> Result<ExitCode> {
                     print(&format!("{:<10} {}{note}", device.name, device.description))?;
                 }
             }
-            Err(error) => print(&format!("{backend:<10} none: {error}"))?,
+            // Why stands on a line of its own, which may be long.
+            Err(error) => print(&format!("{backend:<10} none\n{:<10} {}", "", error.message()))?,
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -8,11 +8,12 @@ mod kernels;
 mod parity;
 mod ranks;
 mod runs;
+mod settings;
 mod text;
 mod train;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
 use std::io::{self, Write};
@@ -45,6 +46,8 @@ enum Command {
     Train(text::Train),
     /// Compute the loss and the accuracy of a trained model
     Eval(train::Eval),
+    /// Predict the classes or numbers of a new file with a trained model
+    Predict(train::PredictOptions),
     /// Compare trained models: their results, settings and curves
     Runs(runs::Runs),
     /// Write a trained model in the format of ONNX
@@ -123,7 +126,14 @@ fn show_warnings() {
 
 fn main() -> ExitCode {
     show_warnings();
-    let result = match Arguments::parse().command {
+    let arguments = match settings::expanded(Arguments::command(), std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            tell(&format!("error: {error:#}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = match Arguments::parse_from(arguments).command {
         Command::Devices => devices::list(),
         Command::Bench(bench) => bench::run(bench),
         Command::Parity(parity) => parity::run(parity),
@@ -132,6 +142,7 @@ fn main() -> ExitCode {
         Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => text::train(train),
         Command::Eval(eval) => train::evaluate(eval),
+        Command::Predict(options) => train::predict(options),
         Command::Runs(options) => runs::run(options),
         Command::Export(export) => export::run(export),
         Command::Generate(options) => text::generate(options),

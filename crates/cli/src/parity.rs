@@ -66,6 +66,9 @@ pub struct Parity {
     /// No checks: only how near every op comes to the bandwidth of a copy
     #[arg(long, conflicts_with_all = ["cases", "quick", "status"])]
     speeds: bool,
+    /// Print a line for each op, device and dtype [default: the groups of ops, and what failed]
+    #[arg(long)]
+    all: bool,
     /// Only this case, as the report gives it
     #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "speeds", "pages"])]
     repeat: Option<Repeat>,
@@ -117,7 +120,7 @@ pub fn run(options: Parity) -> Result<ExitCode> {
     }
     let has_passed = reports.iter().all(Report::passed);
     match options.from.is_empty() {
-        true => report(&reports[0].text(), has_passed),
+        true => report(&if options.all { reports[0].text() } else { reports[0].summary() }, has_passed),
         false => Ok(if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     }
 }

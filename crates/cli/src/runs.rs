@@ -23,6 +23,9 @@ pub struct Runs {
     /// Write a page for browsers to this file: curves and settings of all runs
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the curves of all runs as a picture to this file: SVG, light or dark as its reader
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// A finished or unfinished run.
@@ -33,9 +36,7 @@ struct Run {
 }
 
 pub fn run(options: Runs) -> Result<ExitCode> {
-    if let Some(path) = &options.html {
-        crate::check_writable(path)?;
-    }
+    [&options.html, &options.svg].into_iter().flatten().try_for_each(|path| crate::check_writable(path))?;
     let mut runs = Vec::new();
     find(&options.folder, &options.folder, DEPTH, &mut runs)?;
     if runs.is_empty() {
@@ -44,6 +45,9 @@ pub fn run(options: Runs) -> Result<ExitCode> {
     runs.sort_by(|a, b| a.best_loss().total_cmp(&b.best_loss()).then_with(|| a.name.cmp(&b.name)));
     if let Some(path) = &options.html {
         replace_file(path, &[page(&runs).as_bytes()])?;
+    }
+    if let Some(path) = &options.svg {
+        replace_file(path, &[svg(&runs).as_bytes()])?;
     }
     crate::report(table(&runs).trim_end(), true)
 }
@@ -187,13 +191,7 @@ fn page(runs: &[Run]) -> String {
         text.push_str("</tr>\n");
     }
     text.push_str("</table>\n");
-    let metrics: BTreeSet<&String> =
-        runs.iter().flat_map(|run| &run.history).flat_map(|epoch| epoch.metrics.keys()).collect();
-    picture(&mut text, "training loss", runs, |epoch| Some(epoch.train_loss));
-    picture(&mut text, "validation loss", runs, |epoch| epoch.validation_loss);
-    for name in metrics {
-        picture(&mut text, name, runs, |epoch| epoch.metrics.get(name).copied());
-    }
+    pictures(runs).iter().for_each(|picture| text.push_str(picture));
     picture(&mut text, "learning rate", runs, |epoch| Some(epoch.learning_rate));
     let (differing, all) = settings(runs);
     text.push_str("<h2>Settings</h2>\n<table><tr><th></th>");
@@ -211,6 +209,54 @@ fn page(runs: &[Run]) -> String {
     }
     text.push_str("</body></html>\n");
     text
+}
+
+/// A picture of the losses and of each metric.
+fn pictures(runs: &[Run]) -> Vec<String> {
+    let metrics: BTreeSet<&String> =
+        runs.iter().flat_map(|run| &run.history).flat_map(|epoch| epoch.metrics.keys()).collect();
+    let drawn = |title: &str, value: &dyn Fn(&Epoch) -> Option<f64>| {
+        let mut text = String::new();
+        picture(&mut text, title, runs, value);
+        text
+    };
+    let mut all =
+        vec![drawn("training loss", &|epoch| Some(epoch.train_loss)), drawn("validation loss", &|e| e.validation_loss)];
+    all.extend(
+        metrics.into_iter().map(|name| drawn(&name.replace('_', " "), &|epoch| epoch.metrics.get(name).copied())),
+    );
+    all.retain(|picture| !picture.is_empty());
+    all
+}
+
+/// All pictures in one, up to three in a row, and under them the runs by their colours, if there are several.
+fn svg(runs: &[Run]) -> String {
+    let pictures = pictures(runs);
+    let columns = pictures.len().clamp(1, 3);
+    let rows = pictures.len().div_ceil(columns);
+    let names = if runs.len() > 1 { runs } else { &[] };
+    let (width, height) = (WIDTH * columns as f64, HEIGHT * rows as f64 + 20.0 * names.len() as f64);
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+         <style>:root {{ background: #fff; color: #1b1f24; }} text {{ font: 12px system-ui, sans-serif; fill: currentColor; }}\n\
+         .grid {{ stroke: #8884; }} @media (prefers-color-scheme: dark) {{ :root {{ background: #12161b; color: #e4e8ec; }} }}</style>\n",
+    );
+    for (i, picture) in pictures.iter().enumerate() {
+        let (x, y) = (WIDTH * (i % columns) as f64, HEIGHT * (i / columns) as f64);
+        text.push_str(&picture.replacen("<svg ", &format!("<svg x=\"{x}\" y=\"{y}\" "), 1));
+    }
+    for (i, run) in names.iter().enumerate() {
+        let (y, color) = (HEIGHT * rows as f64 + 20.0 * i as f64, COLORS[i % COLORS.len()]);
+        let name = escaped(&run.name);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "<rect x=\"{LEFT}\" y=\"{y}\" width=\"10\" height=\"10\" fill=\"{color}\"/><text x=\"{}\" y=\"{}\">{name}</text>",
+            LEFT + 16.0,
+            y + 10.0
+        );
+    }
+    text + "</svg>\n"
 }
 
 /// Adds an element with this text, after `before`, which is HTML.
@@ -285,6 +331,8 @@ fn short(v: f64) -> String {
     if v != 0.0 && (v.abs() < 1e-3 || v.abs() >= 1e5) {
         format!("{v:.1e}")
     } else {
-        format!("{v:.4}").trim_end_matches('0').trim_end_matches('.').into()
+        let digits = [1.0, 10.0, 100.0, 1000.0].iter().filter(|from| v.abs() < **from).count();
+        let text = format!("{v:.digits$}");
+        if digits > 0 { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
     }
 }

@@ -2,7 +2,7 @@
 //! Arrow file.
 
 use crate::file::{self, invalid};
-use crate::{Labelled, Regression};
+use crate::{HostTensor, Labelled, Regression};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use isograd_core::{Error, Kind, Result};
 use isograd_files::looks_like;
@@ -122,6 +122,50 @@ pub fn parse_regression(path: &Path, bytes: &[u8], options: &Options) -> Result<
 /// it then refuses with the line. Errors: as [`read`], except for those of cells.
 pub fn content(path: impl AsRef<Path>, options: &Options) -> Result<Content> {
     content_of(path.as_ref(), Source::open(path.as_ref(), options)?, options)
+}
+
+/// The columns of a table, as [`columns`] finds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// Their number.
+    pub count: usize,
+    /// Their names; none where the table has no names.
+    pub names: Vec<String>,
+    /// Which of them are targets, in the order of the options.
+    pub targets: Vec<usize>,
+}
+
+/// The columns of a table. Errors: as [`read`], except for those of cells.
+pub fn columns(path: impl AsRef<Path>, options: &Options) -> Result<Columns> {
+    let path = path.as_ref();
+    let mut found = None;
+    let count = Source::open(path, options)?.each_row(path, options, |layout, _| {
+        found.get_or_insert_with(|| (layout.names.clone(), layout.targets.clone()));
+        Ok(())
+    })?;
+    let (names, targets) = found.unwrap_or_default();
+    let names = names.unwrap_or_default();
+    match names.is_empty() || names.len() == count {
+        true => Ok(Columns { count, names, targets }),
+        false => {
+            Err(invalid(path, format!("the header has {} names, but the lines have {count} columns", names.len())))
+        }
+    }
+}
+
+/// Reads some columns of a table, f32 `[lines, columns]`: those that `options` call targets, in their order. Other cells may be anything.
+/// Errors: as [`read_regression`].
+pub fn read_columns(path: impl AsRef<Path>, options: &Options) -> Result<HostTensor> {
+    let path = path.as_ref();
+    let mut values = Vec::new();
+    Source::open(path, options)?.each_row(path, options, |layout, row| {
+        for &column in &layout.targets {
+            values.push(layout.target(row, column, |cell| cell.finite())?);
+        }
+        Ok(())
+    })?;
+    let each = options.targets.len();
+    HostTensor::new(&values, [values.len() / each.max(1), each])
 }
 
 fn labelled(path: &Path, source: Source<'_>, options: &Options) -> Result<Labelled> {
@@ -436,6 +480,7 @@ impl Record<'_> {
 struct Layout<'a> {
     path: &'a Path,
     columns: usize,
+    names: Option<Vec<String>>,
     /// The columns of targets, in the order of the options.
     targets: Vec<usize>,
 }
@@ -461,7 +506,7 @@ impl<'a> Layout<'a> {
             }
             targets.push(index);
         }
-        Ok(Layout { path, columns, targets })
+        Ok(Layout { path, columns, names: names.map(<[String]>::to_vec), targets })
     }
 
     fn check(&self, row: &dyn Row) -> Result<()> {

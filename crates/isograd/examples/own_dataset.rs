@@ -1,4 +1,5 @@
-//! A dataset of one's own: points on a noisy spiral, turned at random in each epoch, with their angle and radius as targets.
+//! A dataset of one's own: points on a noisy spiral, turned at random in each epoch. Targets are a number, their radius, and a sequence of
+//! classes, the quarters of the plane in which the next places of the spiral are.
 //! `cargo run --example own_dataset -- --device opencl:0`.
 
 mod print;
@@ -8,6 +9,7 @@ use isograd::data::{Collate, Context, Dataset, Loader};
 use isograd::prelude::*;
 use isograd::train::Trainer;
 use print::print;
+use std::f64::consts::TAU;
 
 #[derive(Parser)]
 struct Options {
@@ -16,12 +18,14 @@ struct Options {
     device: Option<String>,
 }
 
-/// A point, its distance from the middle, and the direction that it is in, as sine and cosine.
+const NEXT: usize = 4;
+
+/// A point, its distance from the middle, and the quarters in which it is after each eighth of a turn.
 #[derive(Collate)]
 pub struct Point {
     at: [f32; 2],
     radius: [f32; 1],
-    direction: [f32; 2],
+    quarters: [i64; NEXT],
 }
 
 struct Spiral(usize);
@@ -35,37 +39,32 @@ impl Dataset for Spiral {
 
     fn get(&self, index: usize, context: &Context) -> Result<Point> {
         let part = index as f64 / self.0 as f64;
-        let (sin, cos) = (12.0 * part + context.between(-3.0, 3.0)).sin_cos();
+        let turn = (12.0 * part + context.between(-3.0, 3.0)) / TAU;
         let radius = 0.2 + 0.8 * part + 0.01 * context.normal();
-        let at = [(radius * cos) as f32, (radius * sin) as f32];
-        Ok(Point { at, radius: [radius as f32], direction: [sin as f32, cos as f32] })
+        let (sin, cos) = (TAU * turn).sin_cos();
+        let quarters = std::array::from_fn(|i| (4.0 * (turn + (i + 1) as f64 / 8.0).rem_euclid(1.0)) as i64 % 4);
+        Ok(Point { at: [(radius * cos) as f32, (radius * sin) as f32], radius: [radius as f32], quarters })
     }
 }
 
-#[derive(Module)]
-struct Polar {
-    hidden: Linear,
-    radius: Linear,
-    direction: Linear,
-}
-
-/// The mean square error of radius and direction, first and last.
+/// The error of the radius and the loss of the quarters together, first and last.
 pub fn train(device: &Device, epochs: u64) -> Result<(f64, f64)> {
     let init = Init::new(device).seed(42);
-    let model = Polar {
-        hidden: Linear::new(2, 64, &init)?,
-        radius: Linear::new(64, 1, &init)?,
-        direction: Linear::new(64, 2, &init)?,
-    };
+    let model = Sequential::new().push(Linear::new(2, 64, &init)?).push(Tensor::tanh).push(Linear::new(
+        64,
+        1 + 4 * NEXT,
+        &init,
+    )?);
     let loader = Loader::new(Spiral(1024), 64)?.shuffle(42).workers(2)?.to(device);
-    let predict = |model: &Polar, batch: &PointBatch| {
-        let hidden = model.hidden.forward(&batch.at)?.tanh()?;
-        Ok((model.radius.forward(&hidden)?, model.direction.forward(&hidden)?))
+    let predict = |model: &Sequential, batch: &PointBatch| {
+        let y = model.forward(&batch.at)?;
+        // The radius, and logits [B * NEXT, 4] of each place of each sequence.
+        Ok((y.narrow(1, 0, 1)?, y.narrow(1, 1, 4 * NEXT)?.reshape((y.dims()[0] * NEXT, 4))?))
     };
     let mut trainer =
-        Trainer::new(&model, AdamW::new(&model).lr(1e-2), loader, predict, |(radius, direction), batch| {
-            let mse = Default::default();
-            radius.mse_loss(&batch.radius, mse)?.add(&direction.mse_loss(&batch.direction, mse)?)
+        Trainer::new(&model, AdamW::new(&model).lr(1e-2), loader, predict, |(radius, quarters), batch| {
+            let of_radius = radius.mse_loss(&batch.radius, Default::default())?;
+            of_radius.add(&quarters.cross_entropy(&batch.quarters.flatten(0, 1)?)?)
         })
         .epochs(epochs);
     trainer.run()?;

@@ -140,7 +140,8 @@ fn has_sub_groups(device: &Device) -> opencl3::Result<bool> {
     Ok(!is_pocl(device)? && has("cl_khr_subgroup_shuffle") && has("cl_intel_required_subgroup_size"))
 }
 
-fn is_pocl(device: &Device) -> opencl3::Result<bool> {
+/// True for the driver of processors by pocl.org.
+pub(crate) fn is_pocl(device: &Device) -> opencl3::Result<bool> {
     Ok(device.version()?.contains("PoCL"))
 }
 

@@ -26,7 +26,7 @@ inventory::submit! {
     Registered(&DIALECT)
 }
 
-/// All devices of all platforms, the host's own processor last.
+/// All devices of all platforms. The host's own processor is last, as PoCL has it before other drivers.
 fn devices() -> Result<Vec<Device>> {
     // Some drivers tell a second thread that there are no devices while they start.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -36,7 +36,7 @@ fn devices() -> Result<Vec<Device>> {
     })?;
     let of = |p: &opencl3::platform::Platform| p.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default();
     let mut devices: Vec<Device> = platforms.iter().flat_map(of).map(Device::new).collect();
-    devices.sort_by_key(|device| !is_accelerator(device));
+    devices.sort_by_key(|device| (!is_accelerator(device), !driver::is_pocl(device).unwrap_or(false)));
     match devices.is_empty() {
         true => Err(Error::device("opencl", "libOpenCL is there, but it knows no device")),
         false => Ok(devices),
@@ -57,7 +57,11 @@ fn describe(ordinal: usize, device: &Device) -> DeviceInfo {
             let f64 = if limits.has_f64 { "f64" } else { "no f64" };
             let wave = if limits.wave > 1 { format!("waves of {}", limits.wave) } else { "no waves".into() };
             let gib = limits.memory as f64 / 2f64.powi(30);
-            let description = format!("{}, {gib:.1} GiB, {f64}, {wave}, {}", limits.name, limits.driver);
+            // PoCL names its version and then the processor by LLVM's name of it.
+            let (name, driver) = (&limits.name, &limits.driver);
+            let name =
+                if driver::is_pocl(device).unwrap_or(false) { format!("PoCL on {}", bare(name)) } else { name.clone() };
+            let description = format!("{name}, {gib:.1} GiB, {f64}, {wave}, {driver}");
             (description, limits.driver, Some(limits.memory))
         }
         Err(error) => (error.to_string(), String::new(), None),
@@ -65,6 +69,12 @@ fn describe(ordinal: usize, device: &Device) -> DeviceInfo {
     let is_accelerator = is_accelerator(device);
     let memory = memory.filter(|_| is_accelerator);
     DeviceInfo { name: format!("opencl:{ordinal}"), description, driver, memory, is_accelerator }
+}
+
+/// The processor in PoCL's name of a device, such as `pthread-skylake-avx512-AMD EPYC`: what follows the driver and LLVM's target.
+fn bare(name: &str) -> &str {
+    let model = ["AMD ", "Intel", "ARM", "Apple"].iter().filter_map(|maker| name.find(maker)).min();
+    model.map_or(name, |at| &name[at..])
 }
 
 /// Opens a device as a driver.

@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Distance {
     /// In units of the bound. Up to 1 is allowed.
     pub bounds: f64,
-    /// In units of the last place.
+    /// In units of the last place, of elements that are not near 0.
     pub ulps: f64,
 }
 
@@ -75,6 +75,10 @@ fn ulps(y: f64, r: f64, dtype: DType) -> f64 {
 /// truncation instead of rounding to nearest, which is within every bound.
 const MANY: usize = 10_000;
 
+/// The quotient of a value and its bound below which the value is near 0: its terms have cancelled, so that units of its last place say
+/// nothing about them.
+const NEAR_ZERO: f64 = 64.0;
+
 /// Compares `y` with the exact values `r`, element by element. NaN and infinities must be at the positions where `r`, rounded to
 /// the dtype of the results, has them. A bound of 0 requires the rounded value itself. The error names the first wrong element, and
 /// has the number of wrong elements and the largest distance.
@@ -94,7 +98,8 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
             count += 1;
             first.get_or_insert_with(|| format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
         }
-        worst = worst.or(Distance { bounds, ulps: ulps(y, r, dtype) });
+        let is_near_zero = bound > r.abs() / NEAR_ZERO;
+        worst = worst.or(Distance { bounds, ulps: if is_near_zero { 0.0 } else { ulps(y, r, dtype) } });
     }
     let why = first.map(|first| format!("{first}; {count} of {} elements are off", y.len()));
     why.map_or(Ok(worst), |why| Err(Miss { why, distance: worst }))

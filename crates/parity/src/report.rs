@@ -5,7 +5,7 @@ use crate::registry::find;
 use crate::run::{Check, Extent, Options};
 use crate::speed::{Pass, Speed};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The outcome of a check.
@@ -28,7 +28,7 @@ pub struct Worst {
     /// Its error in units of its bound.
     #[serde(deserialize_with = "number")]
     pub bounds: f64,
-    /// Its error in units of the last place.
+    /// Its error in units of the last place; 0 for numbers near 0.
     #[serde(deserialize_with = "number")]
     pub ulps: f64,
     /// The case.
@@ -227,10 +227,64 @@ impl Report {
             let speed = shown(speed.map(|s| &s.forward));
             let checks = if failed > 0 { format!("{failed} BAD") } else { passed.to_string() };
             let (bounds, ulps) = (largest(|w| w.bounds), largest(|w| w.ulps));
+            // Errors of numbers near 0 alone are not in units of the last place.
+            let ulps = if bounds > 0.0 && ulps == 0.0 { "-".into() } else { format!("{ulps:.1}") };
             lines.push(format!(
-                "{op:<22} {device:<9} {dtype:<5} {checks:>6} {bounds:>6.2} {ulps:>8.1} {speed:>6} {back:>6}"
+                "{op:<22} {device:<9} {dtype:<5} {checks:>6} {bounds:>6.2} {ulps:>8} {speed:>6} {back:>6}"
             ));
         }
+        self.end(&mut lines);
+        lines.join("\n")
+    }
+
+    /// A line for each family of ops on a device, with its worst error and the medians of its speeds; and the end of
+    /// [`text`](Report::text).
+    pub fn summary(&self) -> String {
+        let family = |op: &str| find(op).map_or("own", |op| op.category);
+        let has_speeds = !self.speeds.is_empty();
+        let mut lines = vec![format!(
+            "{:<15} {:<9} {:>4} {:>7}{}  {:>5}  of",
+            "group",
+            "device",
+            "ops",
+            "checks",
+            if has_speeds { "  speed   back" } else { "" },
+            "worst"
+        )];
+        let checked = self.findings.iter().map(|f| (f.op.as_str(), f.device.as_str()));
+        let timed = self.speeds.iter().map(|s| (s.op.as_str(), s.device.as_str()));
+        let mut groups: Vec<(&str, &str)> = Vec::new();
+        for (op, device) in checked.chain(timed) {
+            if !groups.contains(&(family(op), device)) {
+                groups.push((family(op), device));
+            }
+        }
+        for (group, device) in groups {
+            let findings: Vec<&Finding> =
+                self.findings.iter().filter(|f| family(&f.op) == group && f.device == device).collect();
+            let speeds: Vec<&Speed> =
+                self.speeds.iter().filter(|s| family(&s.op) == group && s.device == device).collect();
+            let of_group = findings.iter().map(|f| f.op.as_str()).chain(speeds.iter().map(|s| s.op.as_str()));
+            let ops: BTreeSet<&str> = of_group.collect();
+            let passed = findings.iter().filter(|f| f.outcome == Outcome::Passed).count();
+            let failed = findings.iter().filter(|f| f.has_failed()).count();
+            let checks = if failed > 0 { format!("{failed} BAD") } else { passed.to_string() };
+            let bounds = |finding: &Finding| finding.worst.as_ref().map_or(0.0, |worst| worst.bounds);
+            let worst = findings.iter().max_by(|a, b| bounds(a).total_cmp(&bounds(b)));
+            let worst =
+                worst.map_or_else(String::new, |f| format!("{:>5.2}  {} {} {}", bounds(f), f.op, f.check, f.dtype));
+            let forward = median(speeds.iter().map(|s| s.forward.fraction).collect());
+            let back = median(speeds.iter().filter_map(|s| s.backward.as_ref()).map(|pass| pass.fraction).collect());
+            let speeds = if has_speeds { format!(" {forward:>6} {back:>6}") } else { String::new() };
+            let line = format!("{group:<15} {device:<9} {:>4} {checks:>7}{speeds}  {worst}", ops.len());
+            lines.push(line.trim_end().to_string());
+        }
+        self.end(&mut lines);
+        lines.join("\n")
+    }
+
+    /// The failures, the devices and the counts.
+    fn end(&self, lines: &mut Vec<String>) {
         lines.push(String::new());
         for finding in &self.findings {
             let Finding { op, device, dtype, check, .. } = finding;
@@ -253,8 +307,13 @@ impl Report {
         }
         lines.push(format!("{skipped} skipped{}", self.reasons()));
         lines.push(format!("{passed} passed, {failed} failed"));
-        lines.join("\n")
     }
+}
+
+/// The median of fractions, or `-` if there are none.
+fn median(mut fractions: Vec<f64>) -> String {
+    fractions.sort_by(f64::total_cmp);
+    fractions.get(fractions.len() / 2).map_or("-".into(), |v| format!("{v:.2}"))
 }
 
 /// The current time in UTC, such as `2026-01-31 12:00:00`.

@@ -213,7 +213,16 @@ fn summary(browser: &Browser) {
     assert_eq!(failed, 2);
     assert_eq!(page.within("<title>", "</title>"), "isograd parity: 2 failed");
     let counts = format!("<span class=\"bad\">✗ 2 failed</span>, {passed} passed, {skipped} skipped");
-    assert_eq!(page.within("<p id=\"verdict\" role=\"status\" class=\"failed\">", "</p>"), counts);
+    assert_eq!(page.within("<p id=\"counts\">", "</p>"), counts);
+    let verdict = page.within("<p id=\"verdict\" role=\"status\" class=\"failed\">", "</p>");
+    let numbers = Regex::new("^✗ Failed: ([0-9]+) of ([0-9]+) kernels are right$").unwrap();
+    let numbers = numbers.captures(verdict).unwrap_or_else(|| panic!("{verdict}"));
+    let [right, all] = [1, 2].map(|i| numbers[i].parse::<usize>().unwrap());
+    assert!(0 < right && right < all, "{verdict}");
+    let passed =
+        Report { findings: REPORT.findings.iter().filter(|f| !f.has_failed()).cloned().collect(), ..REPORT.clone() };
+    let page = Elements(browser.open("passed", &html(&[passed]), "", &["--dump-dom"]));
+    assert!(page.within("class=\"passed\">", "</p>").starts_with("✓ Passed: "), "{verdict}");
     let runs = page.within("<div id=\"runs\">", "</div>");
     assert_eq!(runs.matches("<article>").count(), 4);
     let run = &REPORT.devices[0];

@@ -9,10 +9,10 @@ use crate::{check_writable, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::parity::bench::Cost;
-use isograd::{DType, Device, DeviceInfo, Kind, replace_file};
+use isograd::{DType, Device, DeviceInfo, Kind, Tensor, replace_file};
 use measure::{Limits, Row, Stand};
 use regex::Regex;
-use report::{Outcome, Record, Table};
+use report::{Columns, Outcome, Record, Table};
 use rows::{Clock, Op};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,7 +68,8 @@ pub fn run(options: Bench) -> Result<ExitCode> {
     let info = info(&device)?;
     let stand = Stand::new(&device, limits(&info, options.quick))?;
     let rows = stand.distinct(rows);
-    let mut session = Session { table: Table::new(&info)?, stand, records: Vec::new(), json: options.json };
+    let table = Table::new(&info, columns(&rows, &stand)?)?;
+    let mut session = Session { table, stand, records: Vec::new(), json: options.json };
     let ceilings = session.ceilings(&rows)?;
     let bar = progress_bar(rows.len())?;
     for row in &rows {
@@ -90,6 +91,23 @@ fn chosen(filter: Option<&Regex>) -> Result<Vec<Row>> {
         bail!("--filter finds none of {} rows; one of them is \"{} {}\"", rows.len(), first.op.group, first.label());
     }
     Ok(chosen)
+}
+
+/// The columns that these rows have on this device.
+fn columns(rows: &[Row], stand: &Stand) -> Result<Columns> {
+    let fits: Vec<(Cost, usize)> = rows
+        .iter()
+        .map(|row| {
+            let (case, divisor) = row.fit(&stand.device, &stand.limits);
+            (row.cost(&case), divisor)
+        })
+        .collect();
+    let (divisor, tflops) = (fits.iter().any(|fit| fit.1 > 1), fits.iter().any(|fit| fit.0.flops > 0.0));
+    let [x, y] = [(); 2].map(|()| Tensor::zeros(1, DType::F32, &stand.device));
+    let (x, y) = (x?, y?);
+    let mut step = stand.device.capture(|()| x.add_(&y));
+    (0..3).try_for_each(|_| step.run(()))?;
+    Ok(Columns { divisor, tflops, captured: step.is_recorded() })
 }
 
 fn info(device: &Device) -> Result<DeviceInfo> {

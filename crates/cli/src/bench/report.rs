@@ -106,27 +106,40 @@ impl Record {
     }
 }
 
+/// The columns that not every run has.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    /// Shapes are divided for this device.
+    pub divisor: bool,
+    /// The device records calls.
+    pub captured: bool,
+    /// Some rows count operations.
+    pub tflops: bool,
+}
+
 /// The table on stdout.
 pub struct Table {
     info: DeviceInfo,
+    columns: Columns,
 }
 
 impl Table {
     /// Prints what the columns are.
-    pub fn new(info: &DeviceInfo) -> Result<Table> {
+    pub fn new(info: &DeviceInfo, columns: Columns) -> Result<Table> {
+        let table = Table { info: info.clone(), columns };
         print(&format!("{}: {}", info.name, info.description))?;
-        print(
-            "Medians with cold caches; `of` is the least time that the ceilings allow, over the median; `/` is by what the",
-        )?;
-        print(
-            "first extents were divided for this device. Of short calls: `in a row`, one of many with its launch; `captured`,",
-        )?;
-        print("one of a recording with cold caches.\n")?;
-        print(&format!(
-            "{:<31} {:<22} {:>4} {:<4} {:<3} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>5} {:>4}",
-            "name", "shape", "/", "", "", "ms", "min", "in a row", "captured", "GB/s", "TFLOP/s", "of", "runs"
-        ))?;
-        Ok(Table { info: info.clone() })
+        print("Medians with cold caches; `of ceiling` is the least time that the ceilings allow, over the median.")?;
+        if columns.divisor {
+            print("`/` is by what the first extents were divided for this device.")?;
+        }
+        print("`in a row` is the time of one of many short calls, with its launch.")?;
+        if columns.captured {
+            print("`captured` is that of one of a recording, with cold caches.")?;
+        }
+        print("")?;
+        let names = ["ms", "min", "in a row", "captured", "GB/s", "TFLOP/s", "of ceiling", "runs"].map(String::from);
+        print(&format!("{}{}", table.head("name", "shape", "/", "", ""), table.cells(names)))?;
+        Ok(table)
     }
 
     /// The device of this table.
@@ -134,24 +147,40 @@ impl Table {
         &self.info
     }
 
+    /// The columns before the numbers.
+    fn head(&self, name: &str, shape: &str, divisor: &str, dtype: &str, pass: &str) -> String {
+        let divisor = if self.columns.divisor { format!(" {divisor:>4}") } else { String::new() };
+        format!("{name:<31} {shape:<22}{divisor} {dtype:<4} {pass:<3}")
+    }
+
+    /// The columns of numbers.
+    fn cells(&self, [ms, min, in_a_row, captured, gbps, tflops, fraction, runs]: [String; 8]) -> String {
+        let only = |is_shown: bool, cell: String| if is_shown { format!(" {cell:>8}") } else { String::new() };
+        let (captured, tflops) = (only(self.columns.captured, captured), only(self.columns.tflops, tflops));
+        format!(" {ms:>10} {min:>10} {in_a_row:>8}{captured} {gbps:>8}{tflops} {fraction:>10} {runs:>4}")
+    }
+
     /// Prints one line.
     pub fn row(&self, record: &Record) -> Result<()> {
         let Record { name, shape, divisor, dtype, pass, runs, .. } = record;
         let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
         let divisor = if *divisor > 1 { divisor.to_string() } else { String::new() };
-        let head = format!("{name:<31} {:<22} {divisor:>4} {dtype:<4} {pass:<3}", shape.join("x"));
+        let head = self.head(name, &shape.join("x"), &divisor, dtype, &pass.to_string());
         let number = |v: Option<f64>, digits: usize| v.map_or("-".to_string(), |v| format!("{v:.digits$}"));
         match &record.outcome {
-            Outcome::Measured => print(&format!(
-                "{head} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>5} {runs:>4}",
-                number(record.milliseconds, 4),
-                number(record.milliseconds_min, 4),
-                number(record.milliseconds_in_a_row, 4),
-                number(record.milliseconds_captured, 4),
-                number(record.gbps, 1),
-                number(record.tflops, 3),
-                number(record.fraction, 3),
-            )),
+            Outcome::Measured => {
+                let cells = self.cells([
+                    number(record.milliseconds, 4),
+                    number(record.milliseconds_min, 4),
+                    number(record.milliseconds_in_a_row, 4),
+                    number(record.milliseconds_captured, 4),
+                    number(record.gbps, 1),
+                    number(record.tflops, 3),
+                    number(record.fraction, 3),
+                    runs.to_string(),
+                ]);
+                print(&format!("{head}{cells}"))
+            }
             Outcome::Skipped(why) => print(&format!("{head} skipped: {why}")),
             Outcome::Failed(why) => print(&format!("{head} FAILED: {why}")),
         }

@@ -5,9 +5,9 @@ mod models;
 mod options;
 
 pub use generate::{Generate, is_pretrained, load_with_context as load, run as generate};
-pub use options::{NAME, Train, parse_share};
+pub use options::{NAME, Train, parse_share, takes};
 
-use crate::train::Eval;
+use crate::train::{Eval, first, measured, on_board};
 use crate::{print, ranks, tell};
 use anyhow::{Context, Result, bail};
 use generate::{Drawn, restore};
@@ -87,7 +87,7 @@ fn run_rank(options: &Text, stop: Arc<AtomicBool>, group: &Group, device: &Devic
     if group.is_first() {
         prepare(&out)?;
     }
-    let corpus = Corpus::read(&options.file, options.known_tokenizer()?, &config)?;
+    let corpus = Corpus::read(options.file(), options.known_tokenizer()?, &config)?;
     let start = Start::new(&config, &corpus, device)?;
     let title = format!("{}, {} on {}", corpus.name, config.model, ranks::words(group, device));
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
@@ -108,8 +108,20 @@ fn run_rank(options: &Text, stop: Arc<AtomicBool>, group: &Group, device: &Devic
     if options.resume.as_ref().is_some_and(|folder| *folder != out) {
         trainer.save()?;
     }
+    if group.is_first() && options.watch.tensorboard {
+        let (x, y) = first(trainer.train_loader())?;
+        let model = &*start.model;
+        trainer = trainer.on_epoch(on_board(&out, model, move || loss(&model.forward(&x)?, &(x.clone(), y.clone())))?);
+    }
     if group.is_first() && !options.json {
         announce(&config, &corpus, &start, group, resumed)?;
+    }
+    if group.is_first() && options.watch.profile {
+        // A model of its own, so that the run stays as it is.
+        let probe = Start::new(&config, &corpus, device)?;
+        let trainer = probe.trainer(&config, &corpus)?;
+        let batch = first(trainer.train_loader())?;
+        measured(device, &out, !options.json, || trainer.step(&batch))?;
     }
     if trainer.run()? == End::Interrupted {
         if group.is_first() {
@@ -216,7 +228,7 @@ fn announce(
 /// How an interrupted run goes on.
 fn continuation(options: &Text, steps: u64, out: &Path) -> String {
     let device = ranks::options(options.device.as_deref(), &options.devices);
-    let (file, out) = (options.file.display(), out.display());
+    let (file, out) = (options.file().display(), out.display());
     format!("stopped after {steps} steps; go on with: isograd train {NAME} {file}{device} --resume {out}")
 }
 

@@ -1,7 +1,7 @@
 //! The options of `isograd train text`: the command line, and the part of it that a checkpoint keeps.
 
 use super::models::{MODELS, ModelEntry};
-use crate::train;
+use crate::train::{self, TASKS, Watch};
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -31,13 +31,18 @@ pub enum Train {
 }
 
 impl Args for Train {
+    /// A subcommand for each dataset.
     fn augment_args(command: Command) -> Command {
-        let text = Text::augment_args(Command::new(NAME).about("Train a language model on a text"));
-        train::Train::augment_args(command)
+        let text = Text::augment_args(Command::new(NAME)).about("A language model of a text");
+        command
+            .subcommands(TASKS.iter().map(train::Train::command))
             .subcommand(text)
-            .args_conflicts_with_subcommands(true)
-            .subcommand_negates_reqs(true)
+            .subcommand_value_name("DATASET")
+            .subcommand_help_heading("Datasets")
+            .subcommand_required(true)
+            .arg_required_else_help(true)
             .disable_help_subcommand(true)
+            .after_help("Options of a dataset: isograd train DATASET --help")
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -47,10 +52,13 @@ impl Args for Train {
 
 impl FromArgMatches for Train {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Train, clap::Error> {
-        match matches.subcommand() {
-            Some((_, text)) => Text::from_arg_matches(text).map(|text| Train::Text(Box::new(text))),
-            None => train::Train::from_arg_matches(matches).map(|other| Train::Other(Box::new(other))),
+        let (dataset, matches) = matches.subcommand().unwrap_or((NAME, matches));
+        if dataset == NAME {
+            return Text::from_arg_matches(matches).map(|text| Train::Text(Box::new(text)));
         }
+        let mut train = train::Train::from_arg_matches(matches)?;
+        train.model.dataset = dataset.into();
+        Ok(Train::Other(Box::new(train)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -62,7 +70,14 @@ impl FromArgMatches for Train {
 #[derive(Args, Debug)]
 pub struct Text {
     /// The text
-    pub file: PathBuf,
+    #[arg(value_name = "PATH", required_unless_present = "data")]
+    path: Option<PathBuf>,
+    /// The text
+    #[arg(long, value_name = "PATH", conflicts_with = "path")]
+    data: Option<PathBuf>,
+    /// Take options from this TOML file, by their long names, or from config.json of another run; those of the command line win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The model [default: gpt2]
     #[arg(long, value_parser = PossibleValuesParser::new(MODELS.iter().map(|model| model.name)))]
     pub model: Option<String>,
@@ -127,12 +142,19 @@ pub struct Text {
         conflicts_with_all = ["model", "layers", "width", "heads", "context", "dropout", "tokenizer", "validation", "batch_size", "eval_every", "lr", "autocast", "seed"]
     )]
     pub resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub watch: Watch,
     /// Print one line of JSON at the end, and nothing else
     #[arg(long)]
     pub json: bool,
     /// Show no progress: only the first and the last line, and the sample
     #[arg(long)]
     pub quiet: bool,
+}
+
+/// False for an option that the model, or the default one, does not have.
+pub fn takes(model: Option<&str>, option: &str) -> bool {
+    option != "heads" || ModelEntry::named(model.unwrap_or(MODELS[0].name)).has_heads
 }
 
 /// A number from 0 to 1.
@@ -273,6 +295,11 @@ pub fn tokenizer_of(folder: &Path) -> Result<Box<dyn Tokenizer>> {
 }
 
 impl Text {
+    /// The text.
+    pub fn file(&self) -> &Path {
+        self.path.as_deref().or(self.data.as_deref()).unwrap_or(Path::new(""))
+    }
+
     /// The tokenizer of the folder of --resume, or that of a file; none for one that is made of the text.
     pub fn known_tokenizer(&self) -> Result<Option<Box<dyn Tokenizer>>> {
         match (&self.resume, self.tokenizer.as_deref()) {

@@ -2,11 +2,12 @@
 
 use super::graph::{GraphConfig, GraphOptions};
 use super::images::{ImageConfig, ImageOptions};
-use super::models::{MODELS, Make, ModelEntry};
-use super::tasks::{TASKS, Task};
+use super::models::{MODELS, ModelEntry};
+use super::tasks::{Data, Signature, TASKS, Task};
+use super::watch::Watch;
 use anyhow::{Result, bail};
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use isograd::DType;
 use isograd::data::csv;
 use serde::{Deserialize, Serialize};
@@ -50,9 +51,8 @@ impl OptimizerName {
 /// checkpoint.
 #[derive(Args, Debug)]
 pub struct Model {
-    /// The dataset: handwritten digits inside this program, MNIST's IDX files, CIFAR's binary files, a folder of images, a table, or a
-    /// graph
-    #[arg(value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
+    /// The name of the dataset.
+    #[arg(skip)]
     pub dataset: String,
     /// The folder or the file with the samples
     #[arg(value_name = "PATH")]
@@ -99,7 +99,12 @@ impl Model {
     fn check(&self, task: &Task, model: &ModelEntry) -> Result<()> {
         let ImageOptions { size, augment, stem, channels_last } = &self.images;
         let GraphOptions { neighbours, replacement, undirected, dropout, heads } = &self.graph;
+        let TableOptions { target, header, classes, numbers } = &self.table;
         let given = [
+            ("target", !target.is_empty()),
+            ("header", *header),
+            ("classes", *classes),
+            ("numbers", *numbers),
             ("hidden", self.hidden.is_some()),
             ("size", size.is_some()),
             ("augment", augment.is_some()),
@@ -112,15 +117,14 @@ impl Model {
             ("heads", heads.is_some()),
         ];
         for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
-            if !task.options.contains(&option) && !model.options.contains(&option) {
+            if !task.takes(model, option) {
                 let tasks = TASKS.iter().filter(|task| task.options.contains(&option)).map(|task| task.name);
                 let models = MODELS.iter().filter(|model| model.options.contains(&option)).map(|model| model.name);
                 bail!("--{option} is for {}", tasks.chain(models).collect::<Vec<_>>().join(", "));
             }
         }
-        let takes_graph = |model: &ModelEntry| matches!(model.make, Make::OfGraph(_));
-        if takes_graph(model) != task.is_graph {
-            let fit = MODELS.iter().filter(|model| takes_graph(model) == task.is_graph).map(|model| model.name);
+        if !task.fits(model) {
+            let fit = MODELS.iter().filter(|model| task.fits(model)).map(|model| model.name);
             bail!("--model {} is not for {}, but {}", model.name, task.name, fit.collect::<Vec<_>>().join(", "));
         }
         if task.is_graph && self.batch_size.is_some() && neighbours.is_none() {
@@ -176,11 +180,14 @@ impl Table {
     }
 }
 
-/// The options of `isograd train`.
+/// The options of `isograd train` with a dataset of samples.
 #[derive(Args, Debug)]
 pub struct Train {
     #[command(flatten)]
     pub model: Model,
+    /// Take options from this TOML file, by their long names, or from config.json of another run; those of the command line win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
@@ -209,12 +216,86 @@ pub struct Train {
         ]
     )]
     pub resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub watch: Watch,
     /// Print one line of JSON at the end, and nothing else
     #[arg(long)]
     pub json: bool,
     /// Show no progress: only the first and the last line
     #[arg(long)]
     pub quiet: bool,
+}
+
+impl Train {
+    /// The subcommand of a dataset, whose help has the options that the dataset or one of its models takes.
+    pub fn command(task: &'static Task) -> Command {
+        let fit: Vec<&ModelEntry> = MODELS.iter().filter(|model| task.fits(model)).collect();
+        Train::augment_args(Command::new(task.name)).about(task.about).mut_args(|arg| {
+            let option = arg.get_long().unwrap_or("data");
+            let is_path = option == "data";
+            let is_common = !OPTIONS.contains(&option) && !is_path;
+            let is_hidden = match is_path {
+                true => task.data == Data::Inside,
+                false => !is_common && !fit.iter().any(|model| task.takes(model, option)),
+            };
+            let names: Vec<&str> = fit.iter().map(|model| model.name).collect();
+            let arg = match option {
+                // Other models are refused with the names of those that fit.
+                "model" => {
+                    let help = format!("The model: {} [default: {}]", names.join(", "), task.model);
+                    arg.hide_possible_values(true).help(help)
+                }
+                "hidden" => {
+                    let units =
+                        |model: &&ModelEntry| model.hidden.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+                    let has_hidden = fit.iter().filter(|model| model.options.contains(&"hidden"));
+                    let each: Vec<String> =
+                        has_hidden.map(|model| format!("{} for {}", units(model), model.name)).collect();
+                    arg.help(format!(
+                        "Sizes of the hidden layers, separated by commas{} [default: {}]",
+                        if task.is_graph { ", of gat in each head" } else { "" },
+                        each.join(", ")
+                    ))
+                }
+                "lr" if !task.is_graph => {
+                    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                    arg.help(help.replace("; ten times as much for graphs", ""))
+                }
+                "batch-size" => arg.help(format!("Samples a step [default: {}]", task.batch_size)),
+                "epochs" => arg.help(format!("Passes over the training data [default: {}]", task.epochs)),
+                "out" => arg.help(format!(
+                    "The folder of the run: configuration, metrics, curves and checkpoints [default: out/{}]",
+                    task.name
+                )),
+                _ => arg,
+            };
+            arg.hide(is_hidden)
+        })
+    }
+}
+
+/// The options that not every dataset and model has.
+const OPTIONS: [&str; 14] = [
+    "target",
+    "header",
+    "classes",
+    "numbers",
+    "hidden",
+    "size",
+    "augment",
+    "stem",
+    "channels-last",
+    "neighbours",
+    "replacement",
+    "undirected",
+    "dropout",
+    "heads",
+];
+
+/// False for an option that neither this dataset nor its model, or the default one, has.
+pub fn takes(dataset: &str, model: Option<&str>, option: &str) -> bool {
+    let Some(task) = Task::named(dataset) else { return true };
+    !OPTIONS.contains(&option) || task.takes(ModelEntry::named(model.unwrap_or(task.model)), option)
 }
 
 /// A number of at least 1.
@@ -269,6 +350,9 @@ pub struct Config {
     pub dtype: String,
     /// The seed of weights and order.
     pub seed: u64,
+    /// What the model is told of its samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<Signature>,
 }
 
 impl Config {
@@ -292,6 +376,7 @@ impl Config {
             hidden,
             dtype: options.dtype.unwrap_or(DType::F32).to_string(),
             seed: options.seed.unwrap_or(42),
+            samples: None,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `isograd eval`.
 
 use super::models::Predict;
-use super::{Config, Start, device, task};
+use super::{Config, Split, Start, device, task};
 use crate::{print, text};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -34,8 +34,8 @@ pub struct Eval {
 
 /// The part of a configuration that all runs have.
 #[derive(Deserialize)]
-struct Dataset {
-    dataset: String,
+pub struct Dataset {
+    pub dataset: String,
 }
 
 /// The best model of a run, or the last one, the shape of a sample, and the dtype of its elements.
@@ -47,17 +47,20 @@ pub fn restored(
 ) -> Result<(Box<dyn Predict>, Vec<usize>, DType)> {
     let saved = SavedRun::load(run, device).with_context(|| format!("cannot export {}", run.display()))?;
     let config: Config = saved.config()?;
-    let split = task(&config.dataset)?.load(data, &config)?;
-    if split.graph.is_some() {
+    if task(&config.dataset)?.is_graph {
         bail!("{} is a run of {}, whose model is for one graph", run.display(), config.dataset);
     }
+    let split = match (&config.samples, data) {
+        (Some(signature), None) => Split::of(&config.dataset, signature),
+        _ => task(&config.dataset)?.load(data, &config)?,
+    };
     let start = Start::new(&config, &split, device, None)?;
     restore(&saved, run, &start, is_last)?;
     Ok((start.model, split.shape, start.dtype))
 }
 
 /// Gives a model the best weights of a run, or the last ones. Returns their epoch.
-fn restore(saved: &SavedRun, run: &Path, start: &Start, is_last: bool) -> Result<u64> {
+pub fn restore(saved: &SavedRun, run: &Path, start: &Start, is_last: bool) -> Result<u64> {
     match (is_last, saved.progress.best) {
         (false, Some(best)) => {
             Checkpoint::load(run.join(BEST), start.init.device())?.restore_model(&*start.model)?;

@@ -3,7 +3,7 @@
 use super::batch::Input;
 use super::config::Config;
 use super::models::Predict;
-use super::tasks::{Objective, Sample, Split};
+use super::tasks::{Names, Objective, Sample, Split};
 use anyhow::{Result, bail};
 use clap::Args;
 use isograd::Tensor;
@@ -140,6 +140,7 @@ pub fn folder(path: &Path, config: &Config) -> isograd::Result<Split> {
         shape: vec![folder.features.dims()[1]],
         outputs: folder.classes,
         objective: Objective::Classes,
+        names: Names::numbered(folder.classes),
         scales: None,
         mixup: None,
         workers: 1,

@@ -1,7 +1,7 @@
 //! Images: their options, and the datasets that have them.
 
 use super::config::{Config, parse_count};
-use super::tasks::{Objective, Sample, Split};
+use super::tasks::{Names, Objective, Sample, Split};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use isograd::Error;
@@ -118,31 +118,41 @@ type Pictures = Box<dyn Dataset<Item = (HostTensor, i64)>>;
 struct About {
     name: String,
     size: [usize; 2],
-    classes: usize,
-    /// Means and deviations of red, green and blue, where pixels are in 0..1.
-    statistics: [[f32; 3]; 2],
+    classes: Vec<String>,
+    normalize: Normalize,
     /// Threads that read images.
     workers: usize,
 }
 
+/// The normalisation of a dataset's images, whose pixels are in 0..1: by mean and deviation of red, green and blue.
+pub fn normalization(dataset: &str) -> isograd::Result<Normalize> {
+    let [mean, std] = match dataset {
+        "cifar10" => [[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]],
+        "cifar100" => [[0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]],
+        // Those of ImageNet, which weights trained on it expect.
+        _ => [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]],
+    };
+    Normalize::new(&mean, &std)
+}
+
 /// CIFAR-10.
 pub fn cifar10(path: &Path, config: &Config) -> isograd::Result<Split> {
-    in_memory(images::cifar10(path)?, [[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]], config)
+    in_memory(images::cifar10(path)?, images::CIFAR10_CLASSES.map(String::from).into(), config)
 }
 
 /// CIFAR-100.
 pub fn cifar100(path: &Path, config: &Config) -> isograd::Result<Split> {
-    in_memory(images::cifar100(path)?, [[0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]], config)
+    in_memory(images::cifar100(path)?, Names::numbered(100).classes, config)
 }
 
 fn in_memory(
     (train, test): (images::Images, images::Images),
-    statistics: [[f32; 3]; 2],
+    classes: Vec<String>,
     config: &Config,
 ) -> isograd::Result<Split> {
     let [_, rows, columns] = train.shape();
-    let (name, classes) = (train.name().to_string(), train.classes());
-    let about = About { name, size: [rows, columns], classes, statistics, workers: 1 };
+    let (name, normalize) = (train.name().to_string(), normalization(&config.dataset)?);
+    let about = About { name, size: [rows, columns], classes, normalize, workers: 1 };
     split(Box::new(train), Box::new(test), about, &config.images)
 }
 
@@ -153,13 +163,12 @@ pub fn folder(path: &Path, config: &Config) -> isograd::Result<Split> {
     let open = |path: &Path| ImageFolder::open(path, size);
     let tests = ["test", "val"].map(|name| path.join(name));
     let (train_path, test_path) = (path.join("train"), tests.iter().find(|path| path.is_dir()));
-    // Mean and deviation of ImageNet, which weights trained on it expect.
-    let statistics = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+    let normalize = normalization(&config.dataset)?;
     let about = |folder: &ImageFolder| About {
         name: path.display().to_string(),
         size,
-        classes: folder.classes().len(),
-        statistics,
+        classes: folder.classes().to_vec(),
+        normalize: normalize.clone(),
         workers: available_parallelism().map_or(1, usize::from).min(8),
     };
     if let (true, Some(test_path)) = (train_path.is_dir(), test_path) {
@@ -188,18 +197,18 @@ fn parts(folder: &ImageFolder) -> (Vec<usize>, Vec<usize>) {
 }
 
 fn split(train: Pictures, test: Pictures, about: About, config: &ImageConfig) -> isograd::Result<Split> {
-    let About { name, size, classes, statistics: [mean, std], workers } = about;
-    let normalize = Normalize::new(&mean, &std)?;
+    let About { name, size, classes, normalize, workers } = about;
     let [rows, columns] = size;
-    let mixup = config.has(Augment::Mixup).then_some(Mixup { alpha: 0.2, classes });
+    let mixup = config.has(Augment::Mixup).then_some(Mixup { alpha: 0.2, classes: classes.len() });
     Ok(Split {
         name,
         train: samples(train, config.transforms(size, normalize.clone())),
         validation: None,
         test: samples(test, vec![Box::new(normalize)]),
         shape: vec![3, rows, columns],
-        outputs: classes,
+        outputs: classes.len(),
         objective: Objective::Classes,
+        names: Names { classes, ..Names::default() },
         scales: None,
         mixup,
         workers,

@@ -1,4 +1,4 @@
-//! `isograd train` and `isograd eval`.
+//! `isograd train`, `isograd eval` and `isograd predict`.
 
 mod batch;
 mod config;
@@ -8,21 +8,26 @@ mod images;
 mod mixed;
 mod models;
 mod networks;
+mod predict;
 mod tasks;
+mod watch;
 
 pub use batch::Input;
-pub use config::{Config, Model, Train, parse_count, parse_rate};
+pub use config::{Config, Model, Train, parse_count, parse_rate, takes};
 pub use eval::{Eval, restored, run as evaluate};
-pub use tasks::{Set, Split, Task};
+pub use predict::{Predict as PredictOptions, run as predict};
+pub use tasks::{Set, Split, TASKS, Task};
+pub use watch::{Watch, measured, on_board};
 
 use crate::{print, ranks, tell};
 use anyhow::{Context, Result, bail};
 use batch::Batch;
 use config::OptimizerName;
+use isograd::data::Loader;
 use isograd::nn::{Adagrad, Adam, AdamW, GradScaler, Init, Lamb, Lars, Module, Optimizer, RmsProp, Sgd};
 use isograd::parallel::{Group, ParallelOptions};
 use isograd::train::{Display, End, Evaluation, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
-use isograd::{DType, Device, Tensor};
+use isograd::{DType, Device, Error, Tensor, Tensors};
 use mixed::Mixed;
 use models::Predict;
 use serde::Serialize;
@@ -78,7 +83,7 @@ fn run_rank(options: &Train, stop: Arc<AtomicBool>, group: &Group, device: &Devi
     let saved = options.resume.as_deref().map(|folder| read_saved(folder, options, device)).transpose()?;
     let resumed = saved.as_ref().map(|(saved, _)| (saved.path.clone(), saved.progress.steps));
     let task = task(&options.model.dataset)?;
-    let (saved, config) = match saved {
+    let (saved, mut config) = match saved {
         Some((saved, config)) => (Some(saved), config),
         None => (None, Config::new(&options.model, task, options.epochs)?),
     };
@@ -87,6 +92,7 @@ fn run_rank(options: &Train, stop: Arc<AtomicBool>, group: &Group, device: &Devi
         prepare(&out)?;
     }
     let split = task.load(options.model.data(), &config)?;
+    config.samples = Some(split.signature());
     let across = (group.size() > 1 && options.sync_batch_norm).then_some(group);
     let start = Start::new(&config, &split, device, across)?;
     let title = format!("{}, {} on {}", config.dataset, config.dtype, ranks::words(group, device));
@@ -105,8 +111,18 @@ fn run_rank(options: &Train, stop: Arc<AtomicBool>, group: &Group, device: &Devi
             trainer.save()?;
         }
     }
+    if group.is_first() && options.watch.tensorboard {
+        trainer = trainer.on_epoch(on_board(&out, &*start.model, start.first_loss(&config, &split)?)?);
+    }
     if group.is_first() && !options.json {
         announce(&config, &split, &start, group, resumed)?;
+    }
+    if group.is_first() && options.watch.profile {
+        // A model of its own, so that the run stays as it is.
+        let probe = Start::new(&config, &split, device, None)?;
+        let trainer = probe.trainer(&config, &split, split.validated())?;
+        let batch = first(trainer.train_loader())?;
+        measured(device, &out, !options.json, || trainer.step(&batch))?;
     }
     if trainer.run()? == End::Interrupted {
         if group.is_first() {
@@ -165,6 +181,13 @@ impl Start {
         Ok(Start { model: models::model(config, split, &init)?, init, dtype })
     }
 
+    /// The loss of the first batch with the weights of the time of the call.
+    fn first_loss(&self, config: &Config, split: &Split) -> isograd::Result<impl Fn() -> isograd::Result<Tensor> + '_> {
+        let loader = split.train_loader(config.batch_size)?.shuffle(config.seed).to(self.init.device());
+        let (batch, dtype, objective) = (first(&loader)?, self.dtype, split.objective);
+        Ok(move || objective.loss(&self.model.predict(&batch.0.cast(dtype)?)?, &batch.1))
+    }
+
     /// The trainer of this model, which is validated with a set of the samples.
     pub fn trainer(&self, config: &Config, split: &Split, validated: &Set) -> isograd::Result<Classifier<'_>> {
         let (device, dtype, objective) = (self.init.device(), self.dtype, split.objective);
@@ -189,6 +212,12 @@ impl Start {
             _ => Ok(trainer),
         }
     }
+}
+
+/// The first batch of a run.
+pub fn first<B: Tensors + Send + 'static>(loader: &Loader<B>) -> isograd::Result<B> {
+    let batch = loader.epoch(0).next();
+    batch.unwrap_or_else(|| Err(Error::value("train", "there is no sample to train on")))
 }
 
 fn announce(

@@ -4,18 +4,22 @@ use super::batch::{All, Batch, Plain, Seed};
 use super::config::{Config, Table};
 use super::graph::{self, Nodes};
 use super::images;
+use super::models::{Make, ModelEntry};
 use anyhow::{Result, bail};
 use isograd::Tensor;
 use isograd::data::images::Mixup;
 use isograd::data::{self, Context, Dataset, HostTensor, Items, Loader, Samples, csv};
 use isograd::ops::loss::Reduction;
 use isograd::train::Goal;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 
 /// A dataset by its name on the command line.
 pub struct Task {
     pub name: &'static str,
+    /// What `isograd train --help` says of it.
+    pub about: &'static str,
     /// Passes over the training data, and samples a step, if the command line does not say.
     pub epochs: u64,
     pub batch_size: usize,
@@ -45,6 +49,7 @@ pub enum Data {
 pub const TASKS: &[Task] = &[
     Task {
         name: "digits",
+        about: "Handwritten digits, which are in this program",
         epochs: 60,
         batch_size: 32,
         lr_factor: 1.0,
@@ -52,10 +57,11 @@ pub const TASKS: &[Task] = &[
         is_graph: false,
         options: &[],
         data: Data::Inside,
-        load: |_, _| classes(data::digits()?.split_every(5)?),
+        load: |_, _| digits(),
     },
     Task {
         name: "mnist",
+        about: "MNIST's IDX files, or others in their format",
         epochs: 10,
         batch_size: 128,
         lr_factor: 1.0,
@@ -67,17 +73,19 @@ pub const TASKS: &[Task] = &[
     },
     Task {
         name: "csv",
+        about: "A table: classes or numbers in one of its columns",
         epochs: 60,
         batch_size: 32,
         lr_factor: 1.0,
         model: "mlp",
         is_graph: false,
-        options: &[],
+        options: &["target", "header", "classes", "numbers"],
         data: Data::Named("--data FILE with a table"),
         load: |file, config| table(file, &config.table),
     },
     Task {
         name: "cifar10",
+        about: "CIFAR-10's binary files",
         epochs: 30,
         batch_size: 128,
         lr_factor: 1.0,
@@ -89,6 +97,7 @@ pub const TASKS: &[Task] = &[
     },
     Task {
         name: "cifar100",
+        about: "CIFAR-100's binary files",
         epochs: 30,
         batch_size: 128,
         lr_factor: 1.0,
@@ -100,6 +109,7 @@ pub const TASKS: &[Task] = &[
     },
     Task {
         name: "images",
+        about: "A folder of images for each class",
         epochs: 30,
         batch_size: 32,
         lr_factor: 1.0,
@@ -111,6 +121,7 @@ pub const TASKS: &[Task] = &[
     },
     Task {
         name: "graph",
+        about: "The nodes of a graph",
         epochs: 200,
         batch_size: 512,
         lr_factor: 10.0,
@@ -140,6 +151,7 @@ pub struct Split {
     pub shape: Vec<usize>,
     pub outputs: usize,
     pub objective: Objective,
+    pub names: Names,
     /// The scales of features and targets, for data that is not scaled.
     pub scales: Option<(Scale, Scale)>,
     /// Mixes the samples of a batch to train on.
@@ -150,8 +162,46 @@ pub struct Split {
     pub graph: Option<Arc<Nodes>>,
 }
 
+/// What a model is told of its samples: the part of a configuration with which it predicts without the training data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Signature {
+    /// The shape of a sample, and the outputs of a model.
+    pub shape: Vec<usize>,
+    pub outputs: usize,
+    pub objective: Objective,
+    /// The model scales its inputs, and numbers that it predicts.
+    pub is_scaled: bool,
+    pub names: Names,
+}
+
+/// Names of what a model reads and predicts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Names {
+    /// The classes; none for numbers.
+    pub classes: Vec<String>,
+    /// The number of columns of a table; 0 for samples that are none.
+    pub columns: usize,
+    /// The names of the columns; none where the table has no names.
+    pub of_columns: Vec<String>,
+    /// Which of the columns are predicted.
+    pub targets: Vec<usize>,
+}
+
+impl Names {
+    /// Classes without names.
+    pub fn numbered(classes: usize) -> Names {
+        Names { classes: (0..classes).map(|class| class.to_string()).collect(), ..Names::default() }
+    }
+
+    /// The columns that are not predicted.
+    pub fn features(&self) -> Vec<usize> {
+        (0..self.columns).filter(|column| !self.targets.contains(column)).collect()
+    }
+}
+
 /// The objective of a task: its loss and its metric.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Objective {
     /// The class of a sample: cross entropy, and the share of samples whose largest logit is that of their class.
     Classes,
@@ -170,6 +220,16 @@ impl Task {
     /// The task of this name.
     pub fn named(name: &str) -> Option<&'static Task> {
         TASKS.iter().find(|task| task.name == name)
+    }
+
+    /// True for models of such samples.
+    pub fn fits(&self, model: &ModelEntry) -> bool {
+        matches!(model.make, Make::OfGraph(_)) == self.is_graph
+    }
+
+    /// True for an option that this dataset or its model has.
+    pub fn takes(&self, model: &ModelEntry, option: &str) -> bool {
+        self.options.contains(&option) || model.options.contains(&option)
     }
 
     /// Reads the samples. `path` is the --data of the command line.
@@ -195,6 +255,24 @@ fn readers() -> String {
 }
 
 impl Split {
+    /// A split without samples, for a model whose weights are restored.
+    pub fn of(dataset: &str, signature: &Signature) -> Split {
+        let Signature { shape, outputs, objective, is_scaled, names } = signature.clone();
+        let targets = if objective == Objective::Numbers { outputs } else { 0 };
+        let scales = is_scaled.then(|| (Scale::unit(shape.iter().product()), Scale::unit(targets)));
+        let none: Set = Arc::new(Items(Vec::new()));
+        let (train, test, validation, mixup, graph) = (none.clone(), none, None, None, None);
+        let name = dataset.to_string();
+        Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph }
+    }
+
+    /// What the model is told of the samples.
+    pub fn signature(&self) -> Signature {
+        let Split { shape, outputs, objective, scales, names, .. } = self;
+        let (shape, names, is_scaled) = (shape.clone(), names.clone(), scales.is_some());
+        Signature { shape, outputs: *outputs, objective: *objective, is_scaled, names }
+    }
+
     /// Batches to train on, in the order of the dataset.
     pub fn train_loader(&self, batch_size: usize) -> isograd::Result<Loader<Batch>> {
         let train = self.train.clone();
@@ -268,11 +346,15 @@ impl Objective {
 
 fn classes((train, test): (data::Labelled, data::Labelled)) -> isograd::Result<Split> {
     let (name, shape, outputs) = (train.name().to_string(), train.sample_shape().to_vec(), train.classes());
+    let names = match train.class_names() {
+        [] => Names::numbered(outputs),
+        known => Names { classes: known.to_vec(), ..Names::default() },
+    };
     let items = |set: data::Labelled| Arc::new(set.map(|(x, label), _| Ok((x, HostTensor::new(&[label], [])?))));
     let (train, test) = (items(train), items(test));
     let objective = Objective::Classes;
     let (validation, scales, mixup, graph) = (None, None, None, None);
-    Ok(Split { name, train, validation, test, shape, outputs, objective, scales, mixup, workers: 1, graph })
+    Ok(Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph })
 }
 
 /// Every fifth line of a table is for testing.
@@ -285,12 +367,16 @@ fn table(path: &Path, table: &Table) -> isograd::Result<Split> {
             content => content,
         },
     };
+    let csv::Columns { count, names, targets } = csv::columns(path, &options)?;
+    let names = Names { classes: Vec::new(), columns: count, of_columns: names, targets };
     if content != csv::Content::Numbers {
         let labels = if content == csv::Content::Names { csv::Labels::Names } else { csv::Labels::Indices };
         let all = csv::read(path, &csv::Options { labels, ..options })?;
         let scale = Scale::of(&all.split_every(5)?.0);
-        let unscaled = Scale { means: Vec::new(), deviations: Vec::new() };
-        return Ok(Split { scales: Some((scale, unscaled)), ..classes(all.split_every(5)?)? });
+        let unscaled = Scale::unit(0);
+        let split = classes(all.split_every(5)?)?;
+        let names = Names { classes: split.names.classes, ..names };
+        return Ok(Split { scales: Some((scale, unscaled)), names, ..split });
     }
     let (train, test) = csv::read_regression(path, &options)?.split_every(5)?;
     let (name, shape) = (train.name().to_string(), train.sample_shape().to_vec());
@@ -300,10 +386,23 @@ fn table(path: &Path, table: &Table) -> isograd::Result<Split> {
     let scales = Some((Scale::of(&train), Scale::of_columns(&targets, outputs)));
     let (train, test, objective) = (Arc::new(train), Arc::new(test), Objective::Numbers);
     let (validation, mixup, graph) = (None, None, None);
-    Ok(Split { name, train, validation, test, shape, outputs, objective, scales, mixup, workers: 1, graph })
+    Ok(Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph })
+}
+
+/// The digits within this program.
+fn digits() -> isograd::Result<Split> {
+    let split = classes(data::digits()?.split_every(5)?)?;
+    let pixels = split.inputs();
+    let names = Names { columns: pixels + 1, targets: vec![pixels], ..split.names };
+    Ok(Split { names, ..split })
 }
 
 impl Scale {
+    /// Columns that stay as they are.
+    fn unit(columns: usize) -> Scale {
+        Scale { means: vec![0.0; columns], deviations: vec![1.0; columns] }
+    }
+
     fn of<T: Clone>(samples: &Samples<T>) -> Scale {
         Scale::of_columns(samples.features(), samples.sample_len())
     }

@@ -3,14 +3,16 @@
 use crate::refusing::assert_refused;
 use crate::{Ended, ISOGRAD, names, run};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const SMALL: [&str; 6] = ["digits", "--hidden", "16", "--batch-size", "8", "--devices"];
+const SMALL: [&str; 4] = ["--hidden", "16", "--batch-size", "8"];
 
-fn diff(arguments: &[&str]) -> Ended {
-    run(&[&["diff"], &SMALL[..], arguments].concat())
+/// Compares two devices on the digits.
+fn diff(devices: [&str; 2], options: &[&str]) -> Ended {
+    run(&[&["diff"], &devices[..], &SMALL[..], options].concat())
 }
 
 #[test]
@@ -18,13 +20,19 @@ fn a_device_is_like_itself_and_all_of_it_is_in_the_results() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("found.json");
     for dtype in ["f32", "f16", "bf16", "f64"] {
-        let ended = diff(&["cpu,cpu", "--dtype", dtype, "--json", file.to_str().unwrap()]);
+        let ended = diff(["cpu", "cpu"], &["--dtype", dtype, "--json", file.to_str().unwrap()]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         assert_eq!(ended.stdout.lines().last(), Some("no node is beyond its tolerance"));
         let found: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         assert_eq!(found["devices"], serde_json::json!(["cpu", "cpu"]));
         let entries = found["entries"].as_array().unwrap();
-        assert_eq!(ended.stdout.lines().count(), entries.len() + 2);
+        // A head, a verdict, and a line for all calls that differ in their values alone, with their number.
+        let lines: Vec<&str> = ended.stdout.lines().collect();
+        let keys = ["direction", "op", "kernel", "place", "inputs", "outputs"];
+        let kinds: HashSet<String> = entries.iter().map(|e| keys.map(|key| e[key].to_string()).join(" ")).collect();
+        assert_eq!(lines.len(), kinds.len() + 2);
+        let calls = lines[1..lines.len() - 1].iter().map(|line| line.split_whitespace().nth(1).unwrap());
+        assert_eq!(calls.map(|n| n.parse::<usize>().unwrap()).sum::<usize>(), entries.len(), "{}", ended.stdout);
         let of = |direction: &str, op: &str| {
             let found = entries.iter().find(|e| e["direction"] == direction && e["op"] == op);
             found.unwrap_or_else(|| panic!("{direction} {op}: {}", ended.stdout)).clone()
@@ -81,14 +89,14 @@ fn a_mutated_kernel_is_found_and_named() {
         assert!(!required.contains("opencl"), "there is no OpenCL device");
         return;
     }
-    let ended = diff(&["cpu,opencl:0"]);
+    let ended = diff(["cpu", "opencl:0"], &[]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     for (way, from, to) in
         [("forward", "((A)1)", "((A)1.0001f)"), ("backward", "s.sum = s.own;", "s.sum = s.own * 1.0001f;")]
     {
         let folder = tempfile::tempdir().unwrap();
         mutated(folder.path(), "cross_entropy.c", from, to);
-        let arguments = [&["diff"], &SMALL[..], &["cpu,opencl:0"]].concat();
+        let arguments = [&["diff", "cpu", "opencl:0"], &SMALL[..]].concat();
         let mut command = Command::new(ISOGRAD);
         let ended = command.args(arguments).env("ISOGRAD_KERNELS", folder.path()).output().unwrap();
         let ended = Ended::from(ended);
@@ -101,23 +109,29 @@ fn a_mutated_kernel_is_found_and_named() {
     }
 }
 
+/// Without a terminal, the verdict is plain text.
+#[test]
+fn two_devices_are_enough_of_a_command() {
+    let ended = run(&["diff", "cpu", "cpu"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.stdout.lines().last(), Some("no node is beyond its tolerance"));
+}
+
 #[test]
 fn what_cannot_be_compared_is_said_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().to_str().unwrap();
-    assert_refused(&diff(&["cpu"]), &["--devices names 1, expected two such as cpu,opencl:0"]);
-    assert_refused(&diff(&["cpu,cpu,cpu"]), &["--devices names 3"]);
-    assert_refused(&diff(&["cpu,quantum"]), &["there is no device \"quantum\""]);
-    assert_refused(&diff(&["cpu,"]), &["there is no device \"\""]);
-    assert_refused(&diff(&["cpu,cpu", "--json", file]), &[file, "is a folder"]);
-    assert_refused(&diff(&["cpu,cpu", "--data", file]), &["the digits are inside this program"]);
-    assert_refused(&run(&["diff", "mnist", "--devices", "cpu,cpu"]), &["mnist needs --data DIR"]);
+    assert_refused(&diff(["cpu", "quantum"], &[]), &["there is no device \"quantum\""]);
+    assert_refused(&diff(["", "cpu"], &[]), &["there is no device \"\""]);
+    assert_refused(&diff(["cpu", "cpu"], &["--json", file]), &[file, "is a folder"]);
+    assert_refused(&diff(["cpu", "cpu"], &["--data", file]), &["the digits are inside this program"]);
+    assert_refused(&run(&["diff", "cpu", "cpu", "mnist"]), &["mnist needs --data DIR"]);
     assert_eq!(names(folder.path()), [""; 0]);
     let wrong: [(&[&str], &str); 4] = [
-        (&["diff", "digits"], "--devices <A,B>"),
-        (&["diff", "cifar", "--devices", "cpu,cpu"], "possible values: digits, mnist"),
-        (&["diff", "digits", "--devices", "cpu,cpu", "--dtype", "i64"], "none of f32, f64, f16, bf16"),
-        (&["diff", "digits", "--devices", "cpu,cpu", "--epochs", "3"], "unexpected argument"),
+        (&["diff", "cpu"], "<B>"),
+        (&["diff", "cpu", "cpu", "cifar"], "possible values: digits, mnist"),
+        (&["diff", "cpu", "cpu", "--dtype", "i64"], "none of f32, f64, f16, bf16"),
+        (&["diff", "cpu", "cpu", "--epochs", "3"], "unexpected argument"),
     ];
     for (arguments, expected) in wrong {
         let ended = run(arguments);

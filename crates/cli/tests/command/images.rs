@@ -1,5 +1,6 @@
 //! Images: CIFAR's files and folders of classes.
 
+use crate::predicting::assert_alike;
 use crate::refusing::assert_refused;
 use crate::{bits, isograd, run, saved};
 use image::{ImageBuffer, Rgb};
@@ -163,5 +164,26 @@ fn images_that_cannot_be_read() {
     assert_refused(
         &isograd(&format!("train images {} --size 32 --model lenet --json", path("set")), out.path()),
         &["lenet", "images have 28 x 28 pixels", "shape [3, 32, 32]"],
+    );
+}
+
+#[test]
+fn images_are_predicted_by_file() {
+    let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_classes(data.path(), &["cats", "dogs"], 12, [10, 14]);
+    train(&format!("images {SMALL} --size 8 --epochs 8"), data.path(), out.path());
+    let folder = out.path().to_str().unwrap();
+    let whole = run(&["predict", folder, data.path().to_str().unwrap()]);
+    assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<Vec<&str>> = whole.stdout.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((lines[0].join(","), lines.len()), ("file,class,cats,dogs".into(), 25));
+    let right = lines[1..].iter().filter(|row| row[0].contains(&format!("/{}/", row[1]))).count();
+    assert!(right >= 22, "{}", whole.stdout);
+    let one = run(&["predict", folder, data.path().join("dogs/003.png").to_str().unwrap()]).stdout;
+    assert_alike(one.lines().last().unwrap(), whole.stdout.lines().find(|line| line.contains("dogs/003.png")).unwrap());
+    let empty = tempfile::tempdir().unwrap();
+    assert_refused(
+        &run(&["predict", folder, empty.path().to_str().unwrap()]),
+        &["there is no png or jpeg file in this folder"],
     );
 }

@@ -8,9 +8,12 @@ mod graph;
 mod images;
 mod kernels;
 mod parity;
+mod predicting;
+mod readme;
 mod refusing;
 mod resuming;
 mod runs;
+mod settings;
 mod text;
 mod training;
 

@@ -19,7 +19,7 @@ pub fn json(path: &Path) -> Value {
 fn speeds_are_measured_without_checks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("speeds.json");
-    let arguments = ["parity", "--device", "cpu", "--speeds", "--filter", "^(neg|relu)$", "--json"];
+    let arguments = ["parity", "--device", "cpu", "--speeds", "--all", "--filter", "^(neg|relu)$", "--json"];
     let ended = run(&[&arguments[..], &[file.to_str().unwrap()]].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let rows: Vec<&str> = ended.stdout.lines().take(4).collect();
@@ -37,7 +37,7 @@ fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     let (results, status) = (folder.path().join("results.json"), folder.path().join("status.md"));
     let (file, page) = (results.to_str().unwrap(), status.to_str().unwrap());
     let html = folder.path().join("report.html");
-    let arguments = ["parity", "--device", "cpu", "--quick", "--filter", "^(gelu|softmax|topk)$"];
+    let arguments = ["parity", "--device", "cpu", "--quick", "--all", "--filter", "^(gelu|softmax|topk)$"];
     let files = ["--json", file, "--status", page, "--html", html.to_str().unwrap()];
     let ended = run(&[&arguments[..], &files].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
@@ -79,6 +79,21 @@ fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     let ended = run(&["parity", "--from", file, "--from", file, "--html", html.to_str().unwrap()]);
     assert_eq!((ended.code, &*ended.stdout), (Some(0), ""));
     assert!(fs::read_to_string(html).unwrap().len() > browsers.len() + fs::read(&results).unwrap().len() / 2);
+}
+
+#[test]
+fn a_report_has_the_groups_of_ops_and_what_failed() {
+    let arguments = ["parity", "--device", "cpu", "--quick", "--filter", "^(gelu|relu|topk)$", "--dtype", "f32"];
+    let ended = run(&arguments);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert!(lines[0].starts_with("group           device     ops  checks  worst  of"), "{}", ended.stdout);
+    assert!(lines[1].starts_with("activation      cpu          2 "), "{}", ended.stdout);
+    assert!(lines[2].starts_with("indexing        cpu          1 ") && lines[3].is_empty(), "{}", ended.stdout);
+    // The row of one op is in the whole table alone.
+    let is_of_gelu = |line: &&str| line.starts_with("gelu ");
+    assert!(!lines.iter().any(is_of_gelu));
+    assert!(run(&[&arguments[..], &["--all"]].concat()).stdout.lines().any(|line| is_of_gelu(&line)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Runs side by side.
 
-use crate::{ISOGRAD, isograd, train};
+use crate::{ISOGRAD, isograd, run, train};
 use std::fs;
 use std::process::Command;
 
@@ -27,6 +27,13 @@ fn runs_are_compared_in_a_table_and_on_a_page() {
     assert!(text.contains("inner/&lt;slow&gt;") && !text.contains("<slow>"));
     assert!(text.contains("validation loss") && text.matches("<polyline").count() >= 8, "{text}");
     assert!(!text.contains("http"), "the page loads something");
+    let picture = out.path().join("runs.svg");
+    assert_eq!(run(&["runs", out.path().to_str().unwrap(), "--svg", picture.to_str().unwrap()]).code, Some(0));
+    let drawn = fs::read_to_string(&picture).unwrap();
+    assert!(drawn.starts_with("<svg xmlns=") && drawn.ends_with("</svg>\n"), "{drawn}");
+    // Two losses and an accuracy of two runs, and their names.
+    assert_eq!((drawn.matches("<svg ").count(), drawn.matches("<polyline").count()), (4, 6));
+    assert!(drawn.contains("prefers-color-scheme: dark") && drawn.contains(">inner/&lt;slow&gt;</text>"), "{drawn}");
     // A folder of one run.
     let one = String::from_utf8(runs(&out.path().join("quick")).stdout).unwrap();
     assert!(one.lines().nth(1).unwrap().starts_with("quick"), "{one}");

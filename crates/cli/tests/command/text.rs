@@ -230,7 +230,7 @@ fn texts_and_options_that_do_not_fit() {
     let missing = isograd("train text nowhere.txt --json", &out);
     assert_refused(&missing, &["cannot read nowhere.txt"]);
     for (arguments, expected) in [
-        ("train text", "<FILE>"),
+        ("train text", "<PATH>"),
         ("train text file --model mlp", "possible values: gpt2, lstm, gru"),
         ("train text file --steps 0", "--steps"),
         ("train text file --eval-every 0", "--eval-every"),

@@ -286,3 +286,27 @@ fn several_devices_train_together() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("there is no device \"nowhere\""), "{}", refused.stderr);
 }
+
+/// A run that is watched has the bits of one that is not.
+#[test]
+fn a_profile_and_event_files_are_left_beside_the_run() {
+    let [plain, watched] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    train("--epochs 2", plain.path());
+    let ended = isograd("train digits --hidden 16 --epochs 2 --quiet --profile --tensorboard", watched.path());
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert_eq!(bits(plain.path()), bits(watched.path()));
+    let head = ended.stdout.lines().position(|line| line.trim_start().starts_with("share ")).unwrap();
+    let rows: Vec<&str> = ended.stdout.lines().skip(head + 1).take_while(|line| line.contains(" % ")).collect();
+    for (way, op) in [("forward", "gemm_bias"), ("backward", "gemm_bias"), ("forward", "adam_step")] {
+        let is_of = |row: &&str| row.contains(way) && row.split_whitespace().any(|word| word == op);
+        assert!(rows.iter().any(is_of), "{way} {op}: {}", ended.stdout);
+    }
+    let trace: Value = serde_json::from_slice(&fs::read(watched.path().join("profile.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |category: &str| events.iter().filter(|event| event["cat"] == category).count();
+    assert!(of("forward") > 5 && of("backward") > 5, "{trace}");
+    let left: Vec<String> = names(watched.path()).into_iter().filter(|name| !FILES.contains(&name.as_str())).collect();
+    assert!(left.len() == 2 && left[0].starts_with("events.out.tfevents.") && left[1] == "profile.json", "{left:?}");
+    // A profile alone prints nothing beside the report.
+    assert_eq!(isograd("train digits --epochs 1 --json --profile", watched.path()).stdout.lines().count(), 1);
+}

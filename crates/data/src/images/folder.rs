@@ -79,8 +79,25 @@ impl Dataset for ImageFolder {
 
     fn get(&self, index: usize, _: &Context) -> Result<(HostTensor, i64)> {
         let file = self.files.get(index).ok_or_else(|| no_sample(&self.name, index, self.files.len()))?;
-        Ok((read(&file.0, self.size)?, file.1))
+        Ok((read_image(&file.0, self.size)?, file.1))
     }
+}
+
+/// The images of a folder and of the folders in it, by name; or the file itself. Which files are images: as of an [`ImageFolder`].
+///
+/// Errors: `Io` if there is no such file or a folder cannot be read; `Format` if there is no image.
+pub fn image_files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let path = path.as_ref();
+    let about = std::fs::metadata(path).map_err(|e| file::failed(path, e))?;
+    if !about.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let images = entries(path, usize::MAX)?.into_iter().filter(is_image);
+    let files: Vec<PathBuf> = images.map(DirEntry::into_path).collect();
+    if files.is_empty() {
+        return Err(invalid(path, "there is no png or jpeg file in this folder"));
+    }
+    Ok(files)
 }
 
 /// The entries of a folder, down to a depth, in the order of their names. Names that begin with a dot are left out.
@@ -100,8 +117,9 @@ fn is_image(entry: &DirEntry) -> bool {
     entry.file_type().is_file() && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
-/// The image of a file, u8 `[3, rows, columns]`.
-fn read(path: &Path, [rows, columns]: [usize; 2]) -> Result<HostTensor> {
+/// The image of a file, u8 `[3, rows, columns]`: scaled and cut as those of an [`ImageFolder`]. Errors: `Io`; `Format` if it is no image.
+pub fn read_image(path: impl AsRef<Path>, [rows, columns]: [usize; 2]) -> Result<HostTensor> {
+    let path = path.as_ref();
     let bytes = file::read(path)?;
     let failed = |e| invalid(path, format!("the image cannot be decoded: {e}")).with_source(e);
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();

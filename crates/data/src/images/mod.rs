@@ -32,7 +32,7 @@ mod transform;
 pub use cifar::{CIFAR10_CLASSES, cifar10, cifar100};
 pub use color::{ColorJitter, Normalize};
 pub use crop::{Cutout, RandomCrop, RandomHorizontalFlip};
-pub use folder::ImageFolder;
+pub use folder::{ImageFolder, image_files, read_image};
 pub use mixup::{Mixed, Mixup};
 pub use transform::{Transform, augment};
 

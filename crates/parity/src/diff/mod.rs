@@ -7,6 +7,7 @@ pub use isograd_core::Direction;
 use isograd_core::{Device, Result, Tensor};
 use lockstep::Lockstep;
 use serde::{Serialize, Serializer};
+use std::collections::HashMap;
 
 /// Runs `step` once, on two devices in lockstep, and finds the error that each node adds on each of them.
 ///
@@ -117,28 +118,57 @@ impl Diff {
         self.entries.iter().find(|entry| entry.failed().is_some())
     }
 
-    /// The table of all calls, in order. The last line names the first call that exceeds its tolerance.
+    /// The [`table`](Diff::table), and the [`verdict`](Diff::verdict) as the last line.
     pub fn text(&self) -> String {
+        format!("{}\n{}", self.table(), self.verdict())
+    }
+
+    /// All calls, in order. Calls of the same place, kernel and shapes are one line, with their number and their largest errors.
+    pub fn table(&self) -> String {
         let widths = self.devices.each_ref().map(|name| name.len().max(6));
         let heads = [0, 1].map(|k| format!("{:>w$}", self.devices[k], w = widths[k]));
-        let mut lines =
-            vec![format!("    # way      {:<24} {:<24} {} {}  place and shapes", "op", "kernel", heads[0], heads[1])];
-        for (i, entry) in self.entries.iter().enumerate() {
-            let Entry { direction, op, kernel, .. } = entry;
-            let cells = [0, 1].map(|k| match &entry.found[k] {
-                Some(off) => format!("{:>w$.2}", off.bounds, w = widths[k]),
+        let mut lines = vec![format!(
+            "    # calls way      {:<24} {:<24} {} {}  place and shapes",
+            "op", "kernel", heads[0], heads[1]
+        )];
+        for (first, calls) in self.folded() {
+            let Entry { direction, op, kernel, .. } = calls[0];
+            let largest = |k: usize| {
+                let bounds = calls.iter().filter_map(|entry| Some(entry.found[k].as_ref()?.bounds));
+                bounds.fold(None, |worst: Option<f64>, next| Some(worst.map_or(next, |worst| worst.max(next))))
+            };
+            let cells = [0, 1].map(|k| match largest(k) {
+                Some(bounds) => format!("{bounds:>w$.2}", w = widths[k]),
                 None => format!("{:>w$}", "-", w = widths[k]),
             });
-            let place = entry.place.as_deref().unwrap_or("-");
-            let shapes = format!("{} -> {}", entry.inputs.join(", "), entry.outputs.join(", "));
-            let [a, b] = cells;
-            lines.push(format!("{:>5} {direction:<8} {op:<24} {kernel:<24} {a} {b}  {place}  {shapes}", i + 1));
+            let place = calls[0].place.as_deref().unwrap_or("-");
+            let shapes = format!("{} -> {}", calls[0].inputs.join(", "), calls[0].outputs.join(", "));
+            let ([a, b], count) = (cells, calls.len());
+            lines.push(format!(
+                "{:>5} {count:>5} {direction:<8} {op:<24} {kernel:<24} {a} {b}  {place}  {shapes}",
+                first + 1
+            ));
         }
-        lines.push(self.last());
         lines.join("\n")
     }
 
-    fn last(&self) -> String {
+    /// The calls that differ in nothing but their values, with the position of the first, in the order of the first.
+    fn folded(&self) -> Vec<(usize, Vec<&Entry>)> {
+        let mut known = HashMap::new();
+        let mut folded: Vec<(usize, Vec<&Entry>)> = Vec::new();
+        for (i, entry) in self.entries.iter().enumerate() {
+            let Entry { direction, op, kernel, place, inputs, outputs, .. } = entry;
+            let at = *known.entry((direction.to_string(), op, kernel, place, inputs, outputs)).or_insert_with(|| {
+                folded.push((i, Vec::new()));
+                folded.len() - 1
+            });
+            folded[at].1.push(entry);
+        }
+        folded
+    }
+
+    /// `no node is beyond its tolerance`, or the first call that is, with its worst element.
+    pub fn verdict(&self) -> String {
         let first = self.entries.iter().enumerate().find_map(|(i, entry)| Some((i, entry, entry.failed()?)));
         let Some((i, entry, k)) = first else { return "no node is beyond its tolerance".into() };
         let Entry { direction, op, kernel, found, .. } = entry;

@@ -131,6 +131,20 @@ function cell(kernel, column, list) {
   return el("button", { type: "button", class: kind, "data-id": id, "aria-label": label, title: said, tabindex: -1 }, text);
 }
 
+/** The findings of an op that runs a kernel. */
+const runs = (kernel) => (finding) => kernel.ops[finding.op]?.includes(finding.check) ?? true;
+
+/** The number of kernels that passed wherever they ran, and of all that an op covers. */
+function rightKernels() {
+  const byOp = Map.groupBy(findings, (finding) => finding.op);
+  const covered = kernels.filter((kernel) => Object.keys(kernel.ops).length);
+  const isRight = (kernel) => {
+    const { passed, failed } = summary(Object.keys(kernel.ops).flatMap((op) => byOp.get(op) ?? []).filter(runs(kernel)));
+    return passed > 0 && failed === 0;
+  };
+  return [covered.filter(isRight).length, covered.length];
+}
+
 function renderMap(found, { matches }) {
   const dtypesOf = (name) => ordered(found.filter((f) => backend(f.device) === name).map((f) => f.dtype), DTYPES);
   const backends = ordered(found.map((finding) => backend(finding.device)), Object.keys(BACKENDS));
@@ -146,8 +160,7 @@ function renderMap(found, { matches }) {
     for (const kernel of ofCategory) {
       const ops = Object.keys(kernel.ops);
       const isWanted = matches(kernel.name) || ops.some(matches);
-      const runs = (finding) => kernel.ops[finding.op]?.includes(finding.check) ?? true;
-      const list = isWanted ? ops.flatMap((op) => byOp.get(op) ?? []).filter(runs) : [];
+      const list = isWanted ? ops.flatMap((op) => byOp.get(op) ?? []).filter(runs(kernel)) : [];
       if (!list.length) {
         (ops.length ? idle : planned).push(kernel.name);
         continue;
@@ -217,7 +230,7 @@ function renderTable(found) {
     return el("tr", { "data-op": row.op },
       el("th", { scope: "row" }, el("button", { type: "button", "data-id": id }, row.op)),
       el("td", {}, row.where), el("td", {}, row.dtype), number(...counts(row)),
-      number(ran ? short(row.bounds) : "–"), number(ran ? short(row.ulps) : "–"), number(...speed), number(time(row.seconds)));
+      number(ran ? short(row.bounds) : "–"), number(ran && (row.ulps || !row.bounds) ? short(row.ulps) : "–"), number(...speed), number(time(row.seconds)));
   });
   document.getElementById("table").replaceChildren(...(rows.length ? [head, el("tbody", {}, ...body)] : [nothing()]));
   return rows.length;
@@ -247,7 +260,10 @@ function facts(pairs) {
 /** Of a finding that failed, the worst is often of cases before that, which were within their bounds. */
 const error = (finding) => {
   const isKnown = finding.case && (finding.state === "passed" || finding.bounds > 1);
-  return isKnown ? `${short(finding.bounds)} of its bound, ${short(finding.ulps)} ulps` : "";
+  if (!isKnown) return "";
+  // Of numbers near 0 there are no units of the last place.
+  const ulps = finding.bounds > 0 && !finding.ulps ? "" : `, ${short(finding.ulps)} ulps`;
+  return `${short(finding.bounds)} of its bound${ulps}`;
 };
 const outcome = ({ state }) => {
   if (state === "failed") return el("span", { class: "bad" }, "✗ failed");
@@ -369,8 +385,13 @@ function render() {
 function renderRuns() {
   const all = summary(findings);
   const verdict = document.getElementById("verdict");
-  verdict.append(...counts(all));
-  verdict.className = all.failed ? "failed" : "passed";
+  const isSpeeds = data.reports.every((report) => report.extent === "speeds");
+  const isRight = !all.failed && data.reports.every((report) => report.complete) && (all.passed > 0 || isSpeeds);
+  const [right, of] = rightKernels();
+  const what = isSpeeds ? "Nothing was checked: these are speeds" : `${right} of ${of} kernels are right`;
+  verdict.textContent = isRight ? `✓ Passed: ${what}` : `✗ Failed: ${what}`;
+  verdict.className = isRight ? "passed" : "failed";
+  document.getElementById("counts").append(...counts(all));
   document.title = `isograd parity: ${all.failed ? `${all.failed} failed` : `${all.passed} passed`}`;
   document.getElementById("runs").append(...data.reports.flatMap((report, run) => report.devices.map((device) => {
     const list = findings.filter((f) => f.run === run && f.device === device.name);

@@ -1,0 +1,78 @@
+//! Learns classes from a table: names of classes, validation, a schedule, early stopping, and the best weights at the end.
+//! `cargo run --example classifier -- --device opencl:0`; `--data FILE` reads a table of your own, whose last column has the classes.
+
+mod print;
+
+use clap::Parser;
+use isograd::data::{Dataset, Loader, csv};
+use isograd::nn::schedule::OneCycle;
+use isograd::prelude::*;
+use isograd::train::{Goal, Trainer};
+use print::print;
+use std::path::{Path, PathBuf};
+
+#[derive(Parser)]
+struct Options {
+    /// The device, as `isograd devices` lists it [default: the best]
+    #[arg(long)]
+    device: Option<String>,
+    /// A table with a header, and names of classes in the last column [default: one that is computed]
+    #[arg(long)]
+    data: Option<PathBuf>,
+}
+
+/// A table of angles and speeds, and whether a wing stalls.
+fn table() -> String {
+    let mut text = String::from("angle,speed,flow\n");
+    for i in 0..600 {
+        let (angle, speed) = (f64::from(i) * 0.618 % 1.0, f64::from(i) * 0.755 % 1.0);
+        let flow = if (6.0 * angle).sin() * speed > 0.3 { "lifts" } else { "stalls" };
+        text += &format!("{angle:.4},{speed:.4},{flow}\n");
+    }
+    text
+}
+
+/// The share of the largest class, and the best accuracy of samples that were not learnt.
+pub fn train(device: &Device, data: Option<&Path>, epochs: u64) -> Result<(f64, f64)> {
+    let options = csv::Options { header: csv::Header::Present, labels: csv::Labels::Names, ..csv::Options::default() };
+    let table = match data {
+        Some(path) => csv::read(path, &options)?,
+        None => csv::parse(Path::new("wing.csv"), table().as_bytes(), &options)?,
+    };
+    let (inputs, classes) = (table.sample_len(), table.classes());
+    let count = |class| table.labels().iter().filter(|&&label| label == class as i64).count();
+    let largest = (0..classes).map(count).max().unwrap_or(0) as f64 / table.len() as f64;
+    let [train, test] = table.random_split([0.8, 0.2], 7)?;
+
+    let init = Init::new(device).seed(42);
+    let model = Sequential::new()
+        .push(Linear::new(inputs, 48, &init)?)
+        .push(Tensor::tanh)
+        .push(Linear::new(48, 48, &init)?)
+        .push(Tensor::tanh)
+        .push(Linear::new(48, classes, &init)?);
+    let train = Loader::new(train, 32)?.shuffle(42).to(device);
+    let steps = epochs * train.len() as u64;
+    let mut trainer = Trainer::new(
+        &model,
+        AdamW::new(&model).clip_norm(1.0),
+        train,
+        |model, (x, _)| model.forward(x),
+        |scores, (_, y)| scores.cross_entropy(y),
+    )
+    .validate(Loader::new(test, 128)?.to(device))
+    .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
+    .schedule(OneCycle::new(1e-2, steps))
+    .early_stopping(15)
+    .epochs(epochs);
+    trainer.run()?;
+    Ok((largest, trainer.evaluate()?.metrics["accuracy"]))
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let device = options.device.map_or_else(Device::best, |name| name.parse())?;
+    let (largest, accuracy) = train(&device, options.data.as_deref(), 60)?;
+    print(&format!("{device}: accuracy {accuracy:.3}; the largest class has a share of {largest:.3}"));
+    Ok(())
+}
