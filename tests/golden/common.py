@@ -142,6 +142,10 @@ def i32(values):
     return torch.tensor(values, dtype=I32)
 
 
+def u8(values):
+    return torch.tensor(values, dtype=torch.uint8)
+
+
 def mask(values):
     return torch.tensor(values, dtype=BOOL)
 

@@ -47,9 +47,14 @@ impl DType {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// True for i32 and i64, the dtypes of indices and of integer arithmetic.
+    /// True for i32 and i64, the dtypes of indices.
     pub fn is_int(self) -> bool {
         matches!(self, DType::I64 | DType::I32)
+    }
+
+    /// True for all but bool: floats, i64, i32 and u8. Integer arithmetic wraps.
+    pub fn is_number(self) -> bool {
+        self != DType::Bool
     }
 
     /// The dtype in which this dtype's arithmetic is done: f32 for 16-bit floats, i64 for integers.

@@ -17,8 +17,18 @@ def hardtanh(x, *, min=-1.0, max=1.0):
     return torch.where(x <= min, min, torch.where(x >= max, max, x))
 
 
-def hardsigmoid(x):
+def hardsigmoid(x, *, alpha=None, beta=None):
+    if alpha is not None:
+        y = alpha * x + beta
+        return torch.where((0 < y) & (y < 1), y, y.clamp(0, 1).detach())
     return torch.where((-3 < x) & (x < 3), (x + 3) / 6, ((x + 3).clamp(0, 6) / 6).detach())
+
+
+def swiglu(gate, up, *, alpha=None, beta=None, limit=None):
+    if alpha is None:
+        return F.silu(gate) * up
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return gate * torch.sigmoid(alpha * gate) * (up + beta)
 
 
 KINKS = [-30.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 25.0, 40.0]
@@ -37,10 +47,10 @@ POINTWISE = {
     "softplus": (lambda x, *, beta=1.0, threshold=20.0: F.softplus(x, beta, threshold), {"": {}, "beta_": {"beta": 2.0, "threshold": 5.0}}),
     "hardswish": (lambda x: F.hardswish(x), {"": {}}),
     "relu6": (lambda x: hardtanh(x, min=0.0, max=6.0), {"": {}}),
-    "selu": (lambda x: exponential_unit(x, SELU_ALPHA, SELU_SCALE), {"": {}}),
+    "selu": (lambda x, *, alpha=None, gamma=None: exponential_unit(x, alpha or SELU_ALPHA, gamma or SELU_SCALE), {"": {}}),
     "celu": (lambda x, *, alpha=1.0: exponential_unit(x, alpha, width=alpha), {"": {}, "alpha_": {"alpha": 0.7}}),
     "hardtanh": (hardtanh, {"": {}, "bounds_": {"min": -0.5, "max": 2.0}, "point_": {"min": 0.5, "max": 0.5}}),
-    "hardsigmoid": (lambda x: hardsigmoid(x), {"": {}}),
+    "hardsigmoid": (hardsigmoid, {"": {}}),
     "threshold": (lambda x, *, threshold, value: F.threshold(x, threshold, value), {"": {"threshold": 0.5, "value": -2.0}}),
     "relu_squared": (lambda x: F.relu(x).square(), {"": {}}),
     "softsign": (lambda x: F.softsign(x), {"": {}}),
@@ -56,7 +66,7 @@ OPS |= {name: ("x", reference) for name, (reference, _) in POINTWISE.items()} | 
     "softmin": ("x", lambda x, *, dim=-1: F.softmin(x, dim)),
     "glu": ("x", lambda x, *, dim=-1: F.glu(x, dim)),
     "prelu": ("x weight", lambda x, weight: F.prelu(x, weight)),
-    "swiglu": ("gate up", lambda gate, up: F.silu(gate) * up),
+    "swiglu": ("gate up", swiglu),
     "silu_and_mul": of_x(lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
 }
 
@@ -74,6 +84,7 @@ def cases(out):
     softmaxes(out)
     gated(out)
     activation_errors(out)
+    constants(out)
 
 
 def softmaxes(out):
@@ -126,3 +137,17 @@ def activation_errors(out):
     out.error("hardtanh/crossed", "Attr", {"x": x}, min=1.0, max=-1.0)
     for op in "relu", "sigmoid", "gelu", "softmax":
         out.error(f"{op}/integers", "Dtype", {"x": i64([1, -2])})
+
+
+def constants(out):
+    for shape in [(), (7,), (2, 3)]:
+        out.case(f"hardsigmoid/constants_{label(shape)}", {"x": 2 * normal(*shape)}, alpha=0.3, beta=0.4)
+        out.case(f"selu/constants_{label(shape)}", {"x": 2 * normal(*shape)}, alpha=0.9, gamma=1.3)
+        inputs = {"gate": 2 * normal(*shape), "up": 2 * normal(*shape)}
+        out.case(f"swiglu/constants_{label(shape)}", inputs, alpha=1.702, beta=1.0, limit=1.5)
+    out.case("hardsigmoid/constants_kinks", {"x": f64(KINKS + [NAN])}, alpha=-0.25, beta=0.5)
+    out.case("selu/constants_kinks", {"x": f64(KINKS + [NAN])}, alpha=2.0, gamma=-1.5)
+    special = {"gate": f64([-INF, -800.0, 7.0, 8.0, INF, NAN, 1.0, 1.0, 1.0]), "up": f64([1.0, 2.0, -7.0, 7.5, -8.0, 1.0, INF, -INF, NAN])}
+    out.case("swiglu/constants_special", special, grads=[], alpha=1.702, beta=1.0, limit=7.0)
+    out.case("swiglu/limits", {name: x[2:5] for name, x in special.items()}, alpha=1.702, beta=1.0, limit=7.0)
+    out.error("swiglu/limit", "Attr", {"gate": normal(2), "up": normal(2)}, alpha=1.0, beta=0.0, limit=0.0)

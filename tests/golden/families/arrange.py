@@ -14,6 +14,9 @@ OPS |= {
     "repeat_interleave": ("x", lambda x, *, count, dim: torch.repeat_interleave(x, count, dim)),
     "movedim": ("x", lambda x, *, to, **source: torch.movedim(x, source["from"], to)),
     "chunk": ("x", lambda x, *, count, dim=0: torch.chunk(x, count, dim)),
+    "windows": ("x", lambda x, *, dim, size, step: x.unfold(dim, size, step)),
+    "split_with_sizes": ("x", lambda x, *, sizes, dim=0: torch.split(x, sizes, dim)),
+    "tensor_split": ("x", lambda x, *, count, dim=0: torch.tensor_split(x, count, dim)),
     "unbind": ("x", lambda x, *, dim=0: torch.unbind(x, dim)),
     "masked_fill": ("x", lambda x, mask, *, value: x.masked_fill(mask, value)),
     "meshgrid": ("a b", lambda a, b: torch.meshgrid(a, b, indexing="ij")),
@@ -34,6 +37,8 @@ def cases(out):
     copies(out, x)
     parts(out, x)
     matrices(out, x)
+    overlapping(out)
+    sizes(out, x)
 
 
 def orders(out, x):
@@ -101,3 +106,31 @@ def matrices(out, x):
     for shape in [(3, 3), (2, 4), (2, 3, 2), (0, 0)]:
         out.case(f"trace/{label(shape)}", {"x": normal(*shape)})
     out.case("triu/nan_below", {"x": f64([[1.0, 2.0], [float("nan"), 3.0]])}, grads=[])
+
+
+def overlapping(out):
+    for extent, size, step in [(7, 3, 1), (7, 3, 2), (7, 3, 3), (7, 2, 4), (7, 7, 1), (7, 6, 1), (7, 5, 2), (9, 4, 2), (1, 1, 5)]:
+        out.case(f"windows/{extent}_{size}_{step}", {"x": normal(extent)}, dim=0, size=size, step=step)
+    x = {"x": normal(2, 5, 3)}
+    for dim, size, step in [(0, 2, 1), (1, 3, 1), (1, 4, 1), (-2, 2, 2), (2, 2, 1), (-1, 1, 2)]:
+        out.case(f"windows/volume_{dim}_{size}_{step}", x, dim=dim, size=size, step=step)
+    out.case("windows/integers", {"x": i64([1, 2, 3, 4])}, dim=0, size=2, step=1)
+    out.case("windows/bools", {"x": mask([True, False, False, True])}, dim=0, size=3, step=1)
+    out.case("windows/empty", {"x": normal(0, 4)}, dim=1, size=2, step=1)
+    out.error("windows/size_0", "Attr", x, dim=1, size=0, step=1)
+    out.error("windows/step_0", "Attr", x, dim=1, size=2, step=0)
+    out.error("windows/size_beyond", "Shape", x, dim=1, size=6, step=1)
+    out.error("windows/dim_out_of_range", "Attr", x, dim=3, size=1, step=1)
+    out.error("windows/scalar", "Shape", {"x": normal()}, dim=0, size=1, step=1)
+
+
+def sizes(out, x):
+    for of, dim in [([1, 3], 2), ([2, 0, 1], 1), ([2], 0), ([1, 1, 1, 1], -1)]:
+        out.case(f"split_with_sizes/{label(of)}_{dim}", x, sizes=of, dim=dim)
+    out.error("split_with_sizes/few", "Shape", x, sizes=[1, 2], dim=2)
+    out.error("split_with_sizes/scalar", "Shape", {"x": normal()}, sizes=[1], dim=0)
+    out.error("split_with_sizes/dim_out_of_range", "Attr", x, sizes=[2], dim=3)
+    for count, dim in [(2, 2), (3, 2), (2, 1), (5, -2), (1, 0)]:
+        out.case(f"tensor_split/{count}_{dim}", x, count=count, dim=dim)
+    out.error("tensor_split/none", "Attr", x, count=0, dim=0)
+    out.error("tensor_split/scalar", "Attr", {"x": normal()}, count=1, dim=0)

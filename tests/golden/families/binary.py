@@ -2,7 +2,7 @@
 
 import torch
 
-from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, mask, normal, of_a_b, positive
+from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, mask, normal, of_a_b, positive, u8
 
 
 def div(a, b, *, rounding="none"):
@@ -69,6 +69,7 @@ def cases(out):
     bits(out)
     powers(out)
     comparisons(out)
+    bytes_and_bools(out)
 
 
 def divisions(out):
@@ -152,3 +153,23 @@ def comparisons(out):
         out.case(f"{op}/empty", {"a": normal(0, 3), "b": normal(3)})
         out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2), "b": integers(2)})
         out.error(f"{op}/shapes", "Shape", {"a": normal(2), "b": normal(3)})
+
+
+def bytes_and_bools(out):
+    a, b = u8([[0], [1], [7], [100], [255]]), u8([1, 2, 3, 200, 255])
+    for op in "add sub mul maximum minimum heaviside remainder fmod pow".split() + BITS:
+        out.case(f"{op}/u8", {"a": a, "b": b})
+    for op in "add", "sub":
+        out.case(f"{op}/u8_alpha", {"a": a, "b": b}, alpha=3)
+    out.case("pow/u8_scalar", {"a": a}, exponent=3)
+    for rounding in "floor", "trunc":
+        out.case(f"div/{rounding}_u8", {"a": a, "b": b}, rounding=rounding)
+        out.error(f"div/{rounding}_u8_by_zero", "Value", {"a": b, "b": u8([0])}, rounding=rounding)
+    out.error("div/true_u8", "Dtype", {"a": a, "b": b})
+    for op in DIVISIONS:
+        out.error(f"{op}/u8_by_zero", "Value", {"a": b, "b": u8([0])})
+    bools = {"a": mask([[True], [False]]), "b": mask([True, False])}
+    for op in "maximum", "minimum":
+        out.case(f"{op}/bools", bools)
+    for op in "add", "sub", "mul", "bitwise_and":
+        out.error(f"{op}/bools", "Dtype", bools)

@@ -2,7 +2,7 @@
 
 import torch
 
-from common import INF, NAN, OPS, covered_by, f64, i32, i64, integers, long, mask, normal
+from common import INF, NAN, OPS, covered_by, f64, i32, i64, integers, long, mask, normal, u8
 
 
 def scatter(self, index, src, *, dim):
@@ -57,6 +57,7 @@ def cases(out):
     assignments(out)
     orderings(out)
     scatters(out)
+    bytes_and_bools(out)
 
 
 def rows(out):
@@ -188,3 +189,11 @@ def scatters(out):
     out.case("scatter/empty", {"self": x, "index": integers(0, 4), "src": normal(0, 4)}, dim=0)
     out.error("scatter/negative", "Index", {"self": x, "index": i64([[-1]]), "src": normal(1, 1)}, dim=0)
     out.error("scatter/too_large", "Index", {"self": x, "index": i64([[4]]), "src": normal(1, 1)}, dim=1)
+
+
+def bytes_and_bools(out):
+    for descends in False, True:
+        order = "descending" if descends else "ascending"
+        out.case(f"sort/{order}_bools", {"x": mask([[True, False, True, False], [False, False, True, True]])}, descending=descends)
+        out.case(f"sort/{order}_u8", {"x": u8([255, 0, 128, 127, 0])}, descending=descends)
+    out.case("topk/bools", {"x": mask([False, True, False, True])}, k=3)

@@ -2,7 +2,7 @@
 
 import torch
 
-from common import I32, I64, INF, NAN, OPS, f64, i64, integers, label, mask, normal
+from common import I32, I64, INF, NAN, OPS, f64, i64, integers, label, mask, normal, u8
 
 
 def all_dims(x, dims):
@@ -136,6 +136,7 @@ def cases(out):
     statistics(out)
     orders(out)
     more_scans(out)
+    bytes_and_bools(out)
 
 
 def reduction_edges(out):
@@ -256,3 +257,15 @@ def more_scans(out):
         out.case(f"{op}/integers", {"x": i64([3, 1, 3, 5, 5, 2])}, dim=0)
     out.case("logcumsumexp/large", {"x": f64([1000.0, -1000.0, 1001.0, 999.0])}, dim=0)
     out.case("logcumsumexp/infinite", {"x": f64([-INF, -INF, 1.0, INF])}, dim=0, grads=[])
+
+
+def bytes_and_bools(out):
+    bools = {"x": mask([[True, False, True], [False, False, False], [True, True, True]])}
+    numbers = {"x": u8([[0, 255, 255], [7, 7, 1], [128, 0, 127]])}
+    for op in "amax", "amin":
+        for dims in None, [1], [0]:
+            suffix = "all" if dims is None else label(dims)
+            out.case(f"{op}/bools_{suffix}", bools, dims=dims)
+            out.case(f"{op}/u8_{suffix}", numbers, dims=dims)
+    for op in "max", "min":
+        out.case(f"{op}/u8", numbers, dim=1)

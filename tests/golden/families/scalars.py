@@ -2,7 +2,7 @@
 
 import torch
 
-from common import OPS, normal, positive, sweep
+from common import OPS, normal, positive, sweep, u8
 
 
 # name: the reference, how the inputs of its sweep are drawn, and the number
@@ -22,3 +22,5 @@ OPS |= {name: ("x", reference) for name, (reference, *_) in SCALARS.items()}
 def cases(out):
     for op, (_, make, scalar) in SCALARS.items():
         sweep(out, op, make=make, scalar=scalar)
+    for op, scalar in [("add_scalar", 200), ("sub_scalar", 2), ("mul_scalar", 3), ("rsub_scalar", 1)]:
+        out.case(f"{op}/u8", {"x": u8([0, 1, 7, 128, 255])}, scalar=scalar)

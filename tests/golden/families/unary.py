@@ -2,7 +2,7 @@
 
 import torch
 
-from common import F64, INF, NAN, OPS, f64, i32, i64, normal, of_x, positive, sweep
+from common import F64, INF, NAN, OPS, f64, i32, i64, mask, normal, of_x, positive, sweep, u8
 
 
 # Functions of PyTorch by their names there: of all numbers, and of positive ones.
@@ -88,3 +88,6 @@ def cases(out):
     out.case("digamma/negative", {"x": beside_poles}, grads=[])
     out.case("lgamma/special", {"x": f64([-INF, -2.0, -1.0, -0.0, 0.0, 1.0, 2.0, 1e-300, 1e300, INF, NAN])}, grads=[])
     out.case("digamma/special", {"x": f64([-2.0, -1.0, 0.0, 1.0, 1e300, INF, NAN])}, grads=[])
+    for op in "neg abs square sign bitwise_not".split():
+        out.case(f"{op}/u8", {"x": u8([0, 1, 7, 128, 255])})
+        out.error(f"{op}/bools", "Dtype", {"x": mask([True])})

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from common import F64, I32, INF, NAN, OPS, f64, i64, integers, label, mask, normal, of_x, positive, sweep
+from common import F64, I32, INF, NAN, OPS, f64, i64, integers, label, mask, normal, of_x, positive, sweep, u8
 from families.attention import kept
 
 
@@ -40,12 +40,23 @@ def clamp(x, min=None, max=None):
     return torch.clamp(x, min, max)
 
 
-def argmax(x, *, dim=None, keepdim=False):
-    return torch.argmax(x, dim, keepdim)
+def position(of, x, dim, keepdim, last):
+    """The last of equal elements is the first from the end."""
+    if x.dtype == torch.bool:
+        x = x.to(torch.uint8)
+    if not last:
+        return of(x, dim, keepdim)
+    if dim is None:
+        return x.numel() - 1 - of(x.flip(tuple(range(x.dim()))), None, keepdim)
+    return (x.shape[dim] if x.dim() else 1) - 1 - of(x.flip(dim) if x.dim() else x, dim, keepdim)
 
 
-def argmin(x, *, dim=None, keepdim=False):
-    return torch.argmin(x, dim, keepdim)
+def argmax(x, *, dim=None, keepdim=False, last=None):
+    return position(torch.argmax, x, dim, keepdim, last)
+
+
+def argmin(x, *, dim=None, keepdim=False, last=None):
+    return position(torch.argmin, x, dim, keepdim, last)
 
 
 def dropout(x, *, p=0.5, training=True):
@@ -98,6 +109,7 @@ def cases(out):
     extremum_positions(out)
     dropouts(out)
     sequences(out)
+    last_positions(out)
 
 
 def layouts(out):
@@ -225,7 +237,7 @@ def extremum_positions(out):
         out.case(f"{op}/ties", {"x": f64(ties)}, dim=1)
         out.case(f"{op}/ties_columns", {"x": f64(ties).t()}, dim=0)
         out.case(f"{op}/integers", {"x": i64([[3, 1, 3], [1, 1, 2]])}, dim=1)
-        out.error(f"{op}/bools", "Dtype", {"x": mask([True, False])}, dim=0)
+        out.case(f"{op}/bools", {"x": mask([[True, False, True], [False, False, True]])}, dim=1)
         out.error(f"{op}/empty", "Value", {"x": normal(2, 0)}, dim=1)
         out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
 
@@ -265,3 +277,17 @@ def sequences(out):
     out.error("linspace/infinite", "Attr", {}, start=0.0, end="inf", steps=2, dtype="f64")
     out.case("logspace/two", {}, start=-1.0, end=3.0, steps=5, base=2.0, dtype="f64")
     out.case("logspace/ten", {}, start=0.0, end=1.0, steps=4, dtype="f64")
+
+
+def last_positions(out):
+    ties = f64([[2.0, 3.0, 3.0, 1.0, 1.0], [4.0, 4.0, 4.0, 4.0, 4.0], [-INF, -INF, -INF, -INF, -INF], [1.0, NAN, 5.0, NAN, -INF]])
+    for op in "argmax", "argmin":
+        for dim in None, 0, 1, -2:
+            out.case(f"{op}/last_{'all' if dim is None else dim}", {"x": ties}, dim=dim, last=True)
+        out.case(f"{op}/last_integers", {"x": i64([[3, 1, 3], [1, 1, 2]])}, dim=1, keepdim=True, last=True)
+        out.case(f"{op}/last_bools", {"x": mask([[True, False, True], [False, False, False]])}, dim=1, last=True)
+        out.case(f"{op}/last_scalar", {"x": f64(2.0)}, last=True)
+        out.error(f"{op}/last_empty", "Value", {"x": normal(2, 0)}, dim=1, last=True)
+        out.case(f"{op}/u8", {"x": u8([[0, 255, 255], [7, 7, 1]])}, dim=1)
+    out.case("clamp/u8", {"x": u8([0, 5, 200, 255])}, min=3, max=250)
+    out.error("clamp/u8_range", "Attr", {"x": u8([0, 5])}, min=300, max=400)

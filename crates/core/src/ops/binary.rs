@@ -15,6 +15,9 @@ pub enum Rounding {
     Trunc,
 }
 
+/// Rows that run on bool as well: true is larger than false.
+const IN_BOOL: &[Pointwise] = &[Pointwise::Maximum, Pointwise::Minimum];
+
 /// A pointwise function of two operands in their common shape and dtype.
 fn binary(op: &'static str, row: Pointwise, a: &Tensor, b: &Tensor, floats: &[f64], ints: &[i64]) -> Result<Tensor> {
     check_same(op, &[a, b])?;
@@ -26,8 +29,8 @@ fn binary(op: &'static str, row: Pointwise, a: &Tensor, b: &Tensor, floats: &[f6
 fn check_number(op: &'static str, row: Pointwise, a: &Tensor) -> Result<()> {
     match row.domain() {
         Domain::Real => check_float(op, a),
-        Domain::Any if a.dtype().is_float() || a.dtype().is_int() => Ok(()),
-        Domain::Integer if a.dtype().is_int() => Ok(()),
+        Domain::Any if a.dtype().is_number() || IN_BOOL.contains(&row) => Ok(()),
+        Domain::Integer if a.dtype().is_number() && !a.dtype().is_float() => Ok(()),
         _ => Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[a])))),
     }
 }
@@ -82,7 +85,7 @@ impl Tensor {
     /// The rounded quotient, outside of the tape. Operands broadcast. Float and integer dtypes.
     /// Errors: `Value` where an integer is divided by 0.
     pub fn div_rounded(&self, b: &Tensor, rounding: Rounding) -> Result<Tensor> {
-        let row = match (rounding, self.dtype().is_int()) {
+        let row = match (rounding, !self.dtype().is_float()) {
             (Rounding::Floor, false) => Pointwise::DivFloor,
             (Rounding::Trunc, false) => Pointwise::DivTrunc,
             (Rounding::Floor, true) => Pointwise::IntDivFloor,
@@ -96,7 +99,7 @@ impl Tensor {
         if let Some(([a, b], _)) = autocast::wide([self, b], None)? {
             return a.pow(&b);
         }
-        if self.dtype().is_int() {
+        if !self.dtype().is_float() {
             return binary("pow", Pointwise::IntPow, self, b, &[], &[]);
         }
         let slopes =
@@ -156,7 +159,7 @@ impl Tensor {
             return x.pow_scalar(s);
         }
         let s = s.into();
-        if self.dtype().is_int() {
+        if !self.dtype().is_float() {
             if s.as_i64().map_err(|e| e.of("pow_scalar"))? < 0 {
                 return Err(Error::attr(
                     "pow_scalar",
@@ -249,9 +252,9 @@ macro_rules! symmetric {
 }
 
 symmetric! {
-    /// The larger of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
+    /// The larger of two; NaN if either is. Operands broadcast. Ties share the gradient. All dtypes; true is larger than false.
     maximum Maximum MaximumBackward MaximumBackwardA;
-    /// The smaller of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
+    /// The smaller of two; NaN if either is. Operands broadcast. Ties share the gradient. All dtypes; true is larger than false.
     minimum Minimum MinimumBackward MinimumBackwardA;
     /// `sqrt(a^2 + b^2)` without overflow. Operands broadcast. The gradient at (0, 0) is 0. Float dtypes.
     hypot Hypot HypotBackward HypotBackwardA;
@@ -284,7 +287,7 @@ ordered! {
 
 /// The remainder of a division that is rounded.
 fn remainder(op: &'static str, rows: [Pointwise; 2], rounding: Rounding, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let y = binary(op, rows[a.dtype().is_int() as usize], a, b, &[], &[])?;
+    let y = binary(op, rows[!a.dtype().is_float() as usize], a, b, &[], &[])?;
     let (sa, sb, a_shape) = (Saved::input(a), Saved::input(b), a.shape().clone());
     record(op, &[a, b], y, move |t| {
         let db = || {

@@ -72,6 +72,46 @@ impl Tensor {
             let message = format!("{} in pieces of {size} are {pieces} along dimension {dim}", self.shape());
             return Err(Error::attr("split", format!("{message}, at most {PIECES} are allowed")));
         }
-        (0..extent).step_by(size).map(|start| self.narrow(dim, start, size.min(extent - start))).collect()
+        let starts = (0..extent).step_by(size);
+        let parts = starts.map(|start| self.narrow(dim, start, size.min(extent - start))).collect::<Result<_>>()?;
+        Ok(self.split_along("split", d, parts))
+    }
+
+    /// Splits one dimension into pieces of these sizes, one after the other; a size may be 0. Views. Errors: `Attr` for a dimension out
+    /// of range; `Shape` for a scalar, or sizes that do not add up to the extent.
+    pub fn split_with_sizes(&self, sizes: &[usize], dim: isize) -> Result<Vec<Tensor>> {
+        let op = "split_with_sizes";
+        let d = self.shape().dim_for(op, dim)?;
+        let sum = sizes.iter().try_fold(0, |sum: usize, &size| sum.checked_add(size));
+        if self.rank() == 0 || sum != Some(self.dims()[d]) {
+            let message = format!("{} cannot be split into pieces of {sizes:?} along dimension {dim}", self.shape());
+            return Err(Error::shape(op, message));
+        }
+        let mut start = 0;
+        let piece = |&size: &usize| {
+            start += size;
+            self.narrow(dim, start - size, size)
+        };
+        Ok(self.split_along(op, d, sizes.iter().map(piece).collect::<Result<_>>()?))
+    }
+
+    /// Reports the parts of dimension `d`.
+    fn split_along(&self, op: &'static str, d: usize, parts: Vec<Tensor>) -> Vec<Tensor> {
+        report(op, &[self], &parts.iter().collect::<Vec<_>>(), || [("dim", d.into())]);
+        parts
+    }
+
+    /// Splits one dimension into `count` pieces of equal size; if there is a rest, the first ones are larger by 1. Pieces are empty if
+    /// there are more than elements. Views. Errors: `Attr` for a dimension out of range, a scalar, or a count of 0 or above 2^22.
+    pub fn tensor_split(&self, count: usize, dim: isize) -> Result<Vec<Tensor>> {
+        let op = "tensor_split";
+        let d = self.shape().dim_for(op, dim)?;
+        if !(1..=PIECES).contains(&count) || self.rank() == 0 {
+            let message = format!("{} cannot be split into {count} pieces, 1 to {PIECES} are allowed", self.shape());
+            return Err(Error::attr(op, message));
+        }
+        let (size, rest) = (self.dims()[d] / count, self.dims()[d] % count);
+        let sizes: Vec<usize> = (0..count).map(|k| size + (k < rest) as usize).collect();
+        self.split_with_sizes(&sizes, dim)
     }
 }

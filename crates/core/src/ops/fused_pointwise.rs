@@ -11,13 +11,15 @@ use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
 
 /// Inputs `[.., H]` of any strides. The outputs have the results of the row, in order, side by side: output k has `counts[k]` of
-/// them and is `[.., counts[k] H]`. The row has no attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// them and is `[.., counts[k] H]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
     /// The row.
     pub row: Pointwise,
     /// How many results each output has.
     pub counts: &'static [usize],
+    /// The attributes of the row.
+    pub attributes: &'static [f64],
 }
 
 impl Fused for Blocks {
@@ -35,7 +37,7 @@ impl Fused for Blocks {
             Ok(vec![one; count])
         };
         let like = before.iter().zip(self.counts).map(like).collect::<Result<Vec<_>>>()?.concat();
-        let found = row_like(self.row, inputs, &like, &[])?;
+        let found = row_like(self.row, inputs, &like, self.attributes)?;
         let mut rest = found.as_slice();
         let joined = |count: &usize| {
             let (block, after) = rest.split_at(*count);
@@ -60,6 +62,27 @@ impl Blocks {
         Ok(())
     }
 }
+
+/// The constants of [`Tensor::swiglu_with`]. Those of gpt-oss are 1.702, 1 and 7.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Swiglu {
+    /// The factor of the gate in the sigmoid; 1 by default.
+    pub alpha: f64,
+    /// Added to the other factor; 0 by default.
+    pub beta: f64,
+    /// The largest gate, and the largest absolute value of the other factor, beyond which gradients are 0; infinity by default.
+    pub limit: f64,
+}
+
+impl Default for Swiglu {
+    fn default() -> Swiglu {
+        let &[alpha, beta, limit] = SILU;
+        Swiglu { alpha, beta, limit }
+    }
+}
+
+/// The constants of a gate that is silu.
+const SILU: &[f64; 3] = &[1.0, 0.0, f64::INFINITY];
 
 impl Tensor {
     /// `cond ? a : b` for this bool tensor; NaN of the side not selected has no effect. All broadcast. `a` and `b` share any dtype.
@@ -124,8 +147,8 @@ impl Tensor {
         let (lo, hi) = match (lo, hi) {
             (None, None) => return Err(Error::attr(op, "both bounds are absent, expected at least one")),
             (Some(lo), Some(hi)) => (lo.clone(), hi.clone()),
-            (Some(lo), None) if self.dtype().is_int() => return self.maximum(lo),
-            (None, Some(hi)) if self.dtype().is_int() => return self.minimum(hi),
+            (Some(lo), None) if !self.dtype().is_float() => return self.maximum(lo),
+            (None, Some(hi)) if !self.dtype().is_float() => return self.minimum(hi),
             (Some(lo), None) => (lo.clone(), unbounded(f64::INFINITY)?),
             (None, Some(hi)) => (unbounded(f64::NEG_INFINITY)?, hi.clone()),
         };
@@ -221,16 +244,28 @@ impl Tensor {
     /// `silu(gate) up` for this tensor `gate`. Float dtypes. Errors: `Shape` if the shapes differ. Shazeer 2020,
     /// arXiv 2002.05202.
     pub fn swiglu(&self, up: &Tensor) -> Result<Tensor> {
+        self.swiglu_with(up, Swiglu::default())
+    }
+
+    /// `gate sigmoid(alpha gate) (up + beta)` for this tensor `gate`, of operands that are limited first. Errors: as
+    /// [`swiglu`](Tensor::swiglu); `Attr` unless the limit is positive.
+    pub fn swiglu_with(&self, up: &Tensor, options: Swiglu) -> Result<Tensor> {
         let op = "swiglu";
+        let Swiglu { alpha, beta, limit } = options;
+        if limit.is_nan() || limit <= 0.0 {
+            return Err(Error::attr(op, format!("the limit is {limit}, expected a positive number")));
+        }
+        let attributes = [alpha, beta, limit];
         check_same(op, &[self, up])?;
         check_float(op, self)?;
         if self.shape() != up.shape() {
             return Err(Error::shape(op, format!("gate {} and up {} must have one shape", self.shape(), up.shape())));
         }
-        let y = pointwise_one(op, Pointwise::Swiglu, &[self, up], Attributes::default(), self.shape(), self.dtype())?;
+        let floats = Attributes::floats(&attributes);
+        let y = pointwise_one(op, Pointwise::Swiglu, &[self, up], floats, self.shape(), self.dtype())?;
         let (gate, up_saved) = (Saved::input(self), Saved::input(up));
         record(op, &[self, up], y, move |t| {
-            let d = t.rows(Pointwise::SwigluBackward, &[t.dy(), &t.get(&gate)?, &t.get(&up_saved)?], &[])?;
+            let d = t.rows(Pointwise::SwigluBackward, &[t.dy(), &t.get(&gate)?, &t.get(&up_saved)?], &attributes)?;
             gradients![Some(d[0].clone()), Some(d[1].clone())]
         })
     }
@@ -249,7 +284,8 @@ impl Tensor {
         if !has_kernel::<Blocks>(self) {
             return gate.swiglu(&up);
         }
-        let y = pointwise_one(op, Pointwise::Swiglu, &[&gate, &up], Attributes::default(), gate.shape(), self.dtype())?;
+        let y =
+            pointwise_one(op, Pointwise::Swiglu, &[&gate, &up], Attributes::floats(SILU), gate.shape(), self.dtype())?;
         let composite = move |x: &[Tensor]| {
             let (gate, up) = halves(&x[0])?;
             gate.swiglu(&up)
@@ -257,7 +293,7 @@ impl Tensor {
         record_fused(op, &[self], y, composite, move |t, x| {
             let (gate, up) = halves(&x[0])?;
             let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
-            let blocks = Blocks { row: Pointwise::SwigluBackward, counts: &[2] };
+            let blocks = Blocks { row: Pointwise::SwigluBackward, counts: &[2], attributes: SILU };
             run_fused(op, &blocks, &[t.dy(), &gate, &up], &[&dx])?;
             gradients![Some(dx)]
         })
@@ -266,7 +302,7 @@ impl Tensor {
 
 fn check_numbers(op: &'static str, t: &Tensor) -> Result<()> {
     match t.dtype() {
-        DType::U8 | DType::Bool => Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[t])))),
+        DType::Bool => Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[t])))),
         _ => Ok(()),
     }
 }

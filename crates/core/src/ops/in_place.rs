@@ -141,7 +141,7 @@ pub(super) fn check_row(
 /// Checks that the row runs on operands of these dtypes.
 fn check_dtypes(op: &'static str, row: Pointwise, targets: &[&Tensor], inputs: &[&Tensor]) -> Result<()> {
     let operands: SmallVec<[&Tensor; 16]> = targets.iter().chain(inputs).copied().collect();
-    if row.domain() != Domain::Real && targets[0].dtype().is_int() {
+    if row.domain() != Domain::Real && targets[0].dtype().is_number() && !targets[0].dtype().is_float() {
         return check_same(op, &operands);
     }
     // The steps since the last change of the scale are counted in i32, as in PyTorch.

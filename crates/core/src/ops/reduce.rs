@@ -7,7 +7,7 @@ use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, is_recording, record, report};
 use crate::tensor::{Attributes, check_float, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
 use smallvec::SmallVec;
 
 /// The dimensions that a reduction removes: `..` for all, a number, an array or a list. Negative ones count from the end.
@@ -235,13 +235,6 @@ fn sum_dtype(dtype: DType) -> DType {
     if dtype.is_float() { dtype } else { DType::I64 }
 }
 
-fn check_ordered(op: &'static str, x: &Tensor) -> Result<()> {
-    if x.dtype() == DType::Bool || x.dtype() == DType::U8 {
-        return Err(Error::dtype(op, format!("{} was given, expected floats, i64 or i32", x.dtype())));
-    }
-    Ok(())
-}
-
 /// The extremum: the largest or the smallest element.
 #[derive(Clone, Copy)]
 enum Extremum {
@@ -263,6 +256,16 @@ impl Extremum {
             Extremum::Min => Kernel::ArgMin,
         }
     }
+}
+
+/// The position that an arg-reduction returns, of several equal elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tie {
+    /// The first.
+    #[default]
+    First,
+    /// The last.
+    Last,
 }
 
 impl Tensor {
@@ -352,8 +355,8 @@ impl Tensor {
         })
     }
 
-    /// The largest element over `axes`. NaN wins, and ties share the gradient. Errors: `Value` for an empty slice, `Dtype` for bool
-    /// and u8, `Attr`.
+    /// The largest element over `axes`. NaN wins, and ties share the gradient. All dtypes; true is larger than false. Errors: `Value`
+    /// for an empty slice, `Attr`.
     pub fn amax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         extremum("amax", Extremum::Max, self, axes.into())
     }
@@ -384,6 +387,16 @@ impl Tensor {
     /// The first position (i64) of the smallest element; NaN is the smallest. Errors: as [`amax`](Tensor::amax).
     pub fn argmin(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         arg("argmin", Extremum::Min, self, axes.into())
+    }
+
+    /// [`argmax`](Tensor::argmax), or the last of the positions of equal elements, and of NaN; this needs a copy of x. Errors: as there.
+    pub fn argmax_with(&self, axes: impl Into<Axes>, tie: Tie) -> Result<Tensor> {
+        arg_of_tie("argmax", Extremum::Max, self, axes.into(), tie)
+    }
+
+    /// [`argmin`](Tensor::argmin), or the last of the positions of equal elements, and of NaN; this needs a copy of x. Errors: as there.
+    pub fn argmin_with(&self, axes: impl Into<Axes>, tie: Tie) -> Result<Tensor> {
+        arg_of_tie("argmin", Extremum::Min, self, axes.into(), tie)
     }
 
     /// [`sum`](Tensor::sum) with the reduced dimensions kept as size 1.
@@ -518,7 +531,6 @@ impl Tensor {
 }
 
 fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tensor> {
-    check_ordered(op, x)?;
     let plan = Plan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let acc = x.dtype().acc();
@@ -542,11 +554,27 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
 }
 
 fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tensor> {
-    check_ordered(op, x)?;
     let plan = Plan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let index = plan.run(op, which.arg(), DType::I64)?;
     plan.report(op, x, &index);
+    Ok(index)
+}
+
+/// [`arg`] of the first or of the last of equal elements.
+fn arg_of_tie(op: &'static str, which: Extremum, x: &Tensor, axes: Axes, tie: Tie) -> Result<Tensor> {
+    if tie == Tie::First {
+        return arg(op, which, x, axes);
+    }
+    let plan = Plan::new(op, x, &axes)?;
+    plan.check_not_empty(op)?;
+    let reduced: SmallVec<[isize; 4]> = plan.perm[plan.kept.rank()..].iter().map(|&d| d as isize).collect();
+    let index = no_grad(|| {
+        let from_end = arg(op, which, &x.detach().flip(&reduced)?, axes)?;
+        from_end.rsub_scalar(plan.count as i64 - 1)
+    });
+    let index = index.map_err(|e| e.of(op))?;
+    report(op, &[x], &[&index], || [("axes", plan.perm[plan.kept.rank()..].into()), ("last", true.into())]);
     Ok(index)
 }
 

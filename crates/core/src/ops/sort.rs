@@ -2,7 +2,7 @@
 
 use crate::backend::Kernel;
 use crate::tape::report;
-use crate::tensor::{Attributes, describe, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Tensor};
 
 /// The order of a sort.
@@ -16,7 +16,7 @@ pub enum Order {
 
 impl Tensor {
     /// The values sorted along `dim`, and their original positions (i64). Stable; NaN is the largest. The gradient goes to these
-    /// positions. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
+    /// positions. All dtypes; true is larger than false. Errors: `Attr` for a dimension out of range.
     pub fn sort(&self, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
         let index = self.argsort(dim, order)?;
         if self.rank() == 0 {
@@ -30,9 +30,6 @@ impl Tensor {
     /// The positions (i64) that sort the values along `dim`. Errors: as [`sort`](Tensor::sort).
     pub fn argsort(&self, dim: isize, order: Order) -> Result<Tensor> {
         let op = "sort";
-        if self.dtype() == DType::Bool {
-            return Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[self]))));
-        }
         let d = self.shape().dim_for(op, dim)?;
         if self.rank() == 0 {
             return Tensor::zeros((), DType::I64, self.device());

@@ -44,7 +44,7 @@ const NEEDS_F32: &[Pointwise] = {
 };
 
 fn forward(op: &'static str, x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
-    if row.domain() == Domain::Real || !x.dtype().is_int() {
+    if row.domain() == Domain::Real || !x.dtype().is_number() {
         check_float(op, x)?;
     }
     pointwise_one(op, row, &[x], Attributes::floats(attributes), x.shape(), x.dtype())
@@ -91,12 +91,8 @@ unary! {
     mish Mish Input MishBackward;
     /// `x relu6(x + 3) / 6`. Float dtypes. Howard et al. 2019, arXiv 1905.02244.
     hardswish Hardswish Input HardswishBackward;
-    /// `relu6(x + 3) / 6`. Float dtypes.
-    hardsigmoid Hardsigmoid Input HardsigmoidBackward;
     /// `min(max(x, 0), 6)`. Float dtypes.
     relu6 Relu6 Input Relu6Backward;
-    /// The scaled elu of self-normalising networks. Float dtypes. Klambauer et al. 2017, arXiv 1706.02515.
-    selu Selu Input SeluBackward;
     /// `x / (1 + |x|)`. Float dtypes. Turian et al. 2009.
     softsign Softsign Input SoftsignBackward;
     /// `ln(sigmoid(x))` without overflow. Float dtypes.
@@ -232,6 +228,28 @@ impl Tensor {
     /// `x` where positive, `alpha (e^x - 1)` elsewhere. Float dtypes. Clevert et al. 2015, arXiv 1511.07289.
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
         unary("elu", self, Pointwise::Elu, Slope::Input(Pointwise::EluBackward), &[alpha])
+    }
+
+    /// The scaled elu of self-normalising networks, [`selu_with`](Tensor::selu_with) of alpha 1.6732632423543772 and gamma
+    /// 1.0507009873554805. Float dtypes. Klambauer et al. 2017, arXiv 1706.02515.
+    pub fn selu(&self) -> Result<Tensor> {
+        self.selu_with(1.673_263_242_354_377_2, 1.050_700_987_355_480_5)
+    }
+
+    /// `gamma x` where positive, `gamma alpha (e^x - 1)` elsewhere. Float dtypes.
+    pub fn selu_with(&self, alpha: f64, gamma: f64) -> Result<Tensor> {
+        unary("selu", self, Pointwise::Selu, Slope::Input(Pointwise::SeluBackward), &[alpha, gamma])
+    }
+
+    /// `relu6(x + 3) / 6`: [`hardsigmoid_with`](Tensor::hardsigmoid_with) of alpha 1/6 and beta 1/2. Float dtypes.
+    pub fn hardsigmoid(&self) -> Result<Tensor> {
+        self.hardsigmoid_with(1.0 / 6.0, 0.5)
+    }
+
+    /// `min(max(alpha x + beta, 0), 1)`; the gradient at the bounds is 0. Float dtypes.
+    pub fn hardsigmoid_with(&self, alpha: f64, beta: f64) -> Result<Tensor> {
+        let slope = Slope::Input(Pointwise::HardsigmoidBackward);
+        unary("hardsigmoid", self, Pointwise::Hardsigmoid, slope, &[alpha, beta])
     }
 
     /// `x` where positive, `alpha (e^(x / alpha) - 1)` elsewhere. Float dtypes. Errors: `Attr` if alpha is 0.

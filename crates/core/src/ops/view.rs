@@ -5,7 +5,7 @@ use super::{Axes, gradients};
 use crate::backend::Kernel;
 use crate::tape::{Attribute, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor, no_grad};
 
 impl Tensor {
     /// A view: the same memory under `layout`, with the rule of its gradient.
@@ -95,6 +95,40 @@ impl Tensor {
         let attributes = || [("dim", d.into()), ("start", start.into()), ("step", step.into())];
         let layout = self.layout().narrow(d, start, length, step);
         self.view(op, layout, attributes, move |dy| dy.embed(&shape, d, start, step))
+    }
+
+    /// The windows of `size` neighbours along dimension `dim`, `step` apart: `[.., n, ..]` with n windows in place of the dimension, and a
+    /// last dimension of `size`. Elements after the last whole window are in none. A view, in which windows of `step` below `size`
+    /// share elements; changes in place refuse it. The gradient of an element is the sum over its windows, in the accumulation dtype.
+    /// All dtypes. Errors: `Attr` for a dimension out of range, a size or a step of 0; `Shape` for a scalar, a size above the extent,
+    /// or more dimensions than a tensor has.
+    pub fn windows(&self, dim: isize, size: usize, step: usize) -> Result<Tensor> {
+        let op = "windows";
+        let d = self.shape().dim_for(op, dim)?;
+        if size == 0 || step == 0 {
+            return Err(Error::attr(op, format!("the size is {size} and the step {step}, expected at least 1")));
+        }
+        let extent = self.dims().get(d).copied().unwrap_or(0);
+        if size > extent {
+            let message = format!("a window of {size} does not fit into dimension {dim} of {}", self.shape());
+            return Err(Error::shape(op, message));
+        }
+        let count = (extent - size) / step + 1;
+        // A single window has no neighbour; its step may have any value.
+        let parts = [(count, if count > 1 { step } else { 1 }), (size, 1)];
+        let last = (0..=self.rank()).filter(|&k| k != d + 1).chain([d + 1]).collect::<Dims>();
+        let layout = self.layout().split(d, parts).permute(&last);
+        let shape = self.shape().clone();
+        let attributes = || [("dim", d.into()), ("size", size.into()), ("step", step.into())];
+        self.view(op, layout, attributes, move |dy| dy.fold_windows(&shape, d, step))
+    }
+
+    /// Zeros of `shape` to which the windows of dimension `dim` are added: the adjoint of [`windows`](Tensor::windows).
+    fn fold_windows(&self, shape: &Shape, dim: usize, step: usize) -> Result<Tensor> {
+        let op = "windows_backward";
+        let size = self.dims()[self.rank() - 1];
+        let y = no_grad(|| sum_of_windows(&self.detach(), shape, dim, step)).map_err(|e| e.of(op))?;
+        record(op, &[self], y, move |t| gradients![Some(t.dy().windows(dim as isize, size, step)?)])
     }
 
     /// Selects `index` along dimension `dim`, and removes the dimension (negative values count from the end). A view. Errors:
@@ -247,6 +281,47 @@ impl Tensor {
         }
         record("copy", &[self], y, |t| gradients![Some(t.dy().clone())])
     }
+}
+
+/// Zeros of `shape` to which windows `[.., n, .., size]` of dimension `dim` are added.
+///
+/// A window is a row of m pieces of `step` elements, the last of which may be shorter. Piece q of the dimension is the sum of the pieces j
+/// of windows q - j. If m <= n, line j of a matrix has the pieces j of all windows, with m - 1 pieces of zeros on both sides. The terms of
+/// a sum are then on a diagonal of the matrix, so that they are equally far apart in memory, and a view adds them along a dimension.
+/// Otherwise line w has the pieces of window w.
+fn sum_of_windows(dy: &Tensor, shape: &Shape, dim: usize, step: usize) -> Result<Tensor> {
+    let x = dy.movedim(dim as isize, -2)?;
+    let (outer, &[count, size]) = x.dims().split_at(x.rank() - 2) else { unreachable!("windows have two dimensions") };
+    let (extent, batch) = (shape[dim], outer.iter().product::<usize>());
+    let x = x.reshape((batch, count, size))?;
+    let step = if count == 1 { size } else { step };
+    let pieces = size.div_ceil(step);
+    let (lines, length) = (pieces.min(count), pieces.max(count));
+    let sums = extent.div_ceil(step).max(count + pieces - 1);
+    let line = sums + lines - 1;
+    let matrix = Tensor::zeros((batch, lines, line, step), x.dtype(), x.device())?;
+    let places = matrix.narrow(2, lines - 1, length)?;
+    // [batch, pieces, count, step]
+    let places = if pieces <= count { places } else { places.transpose(1, 2)? };
+    let (whole, rest) = (size / step, size % step);
+    if whole > 0 {
+        let whole_pieces = x.narrow(2, 0, whole * step)?.windows(2, step, step)?;
+        places.narrow(1, 0, whole)?.copy_(&whole_pieces.transpose(1, 2)?)?;
+    }
+    if rest > 0 {
+        places.select(1, whole as isize)?.narrow(2, 0, rest)?.copy_(&x.narrow(2, whole * step, rest)?)?;
+    }
+    let all = matrix.reshape((batch, lines * line * step))?;
+    let y = match lines {
+        1 => all,
+        _ => {
+            let first = (lines - 1) * step;
+            let diagonals = all.narrow(1, first, all.dims()[1] - first)?.windows(1, sums * step, (line - 1) * step)?;
+            diagonals.narrow(1, 0, lines)?.sum_as(1, x.dtype())?
+        }
+    };
+    let dims = Shape::from(outer.iter().copied().chain([extent]).collect::<Dims>());
+    y.narrow(1, 0, extent)?.reshape(dims)?.movedim(-1, dim as isize)
 }
 
 /// `sum` over the dimensions that a broadcast from `shape` expanded.

@@ -178,8 +178,6 @@ macro_rules! rows {
     };
 }
 
-const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
-const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const GELU_CUBE: f64 = 0.044715;
 
 /// A number of at least 8, which is t or t + 8, and whether it is t + 8. Stirling's series are accurate from 8 on.
@@ -249,6 +247,12 @@ fn hard_step<V: Real>(x: V) -> V {
 fn silu_slope<V: Real>(x: V) -> V {
     let s = x.sigmoid();
     s * (V::c(1.0) + x * (V::c(1.0) - s))
+}
+
+/// `x` between `-limit` and `limit`.
+fn clamped<V: Real>(x: V, limit: V) -> V {
+    let x = V::select(x.gt(limit), limit, x);
+    V::select(x.lt(-limit), -limit, x)
 }
 
 /// Zero where `mask`, `g` elsewhere.
@@ -414,11 +418,9 @@ rows! {
     }
     Real Relu6 "relu6" (x) [] -> 1 { [x.max(V::c(0.0)).min(V::c(6.0))] }
     Real Relu6Backward "relu6_backward" (g, x) [] -> 1 { [zero_if(x.le(V::c(0.0)) | x.ge(V::c(6.0)), g)] }
-    Real Selu "selu" (x) [] -> 1 {
-        [V::c(SELU_SCALE) * V::select(x.gt(V::c(0.0)), x, V::c(SELU_ALPHA) * x.expm1())]
-    }
-    Real SeluBackward "selu_backward" (g, x) [] -> 1 {
-        [V::select(x.le(V::c(0.0)), V::c(SELU_SCALE * SELU_ALPHA) * x.exp() * g, V::c(SELU_SCALE) * g)]
+    Real Selu "selu" (x) [alpha, gamma] -> 1 { [gamma * V::select(x.gt(V::c(0.0)), x, alpha * x.expm1())] }
+    Real SeluBackward "selu_backward" (g, x) [alpha, gamma] -> 1 {
+        [gamma * V::select(x.le(V::c(0.0)), alpha * x.exp() * g, g)]
     }
     Real Softsign "softsign" (x) [] -> 1 { [x / (V::c(1.0) + x.abs())] }
     Real SoftsignBackward "softsign_backward" (g, x) [] -> 1 {
@@ -433,9 +435,10 @@ rows! {
     }
     Real Hardtanh "hardtanh" (x) [lo, hi] -> 1 { [x.max(lo).min(hi)] }
     Real HardtanhBackward "hardtanh_backward" (g, x) [lo, hi] -> 1 { [zero_if(x.le(lo) | x.ge(hi), g)] }
-    Real Hardsigmoid "hardsigmoid" (x) [] -> 1 { [hard_step(x)] }
-    Real HardsigmoidBackward "hardsigmoid_backward" (g, x) [] -> 1 {
-        [V::select(x.gt(V::c(-3.0)) & x.lt(V::c(3.0)), g * V::c(1.0 / 6.0), V::c(0.0))]
+    Real Hardsigmoid "hardsigmoid" (x) [alpha, beta] -> 1 { [(alpha * x + beta).max(V::c(0.0)).min(V::c(1.0))] }
+    Real HardsigmoidBackward "hardsigmoid_backward" (g, x) [alpha, beta] -> 1 {
+        let y = alpha * x + beta;
+        [V::select(y.gt(V::c(0.0)) & y.lt(V::c(1.0)), g * alpha, V::c(0.0))]
     }
     Real Threshold "threshold" (x) [threshold, value] -> 1 { [V::select(x.le(threshold), value, x)] }
     Real ThresholdBackward "threshold_backward" (g, x) [threshold, _value] -> 1 { [zero_if(x.le(threshold), g)] }
@@ -466,9 +469,18 @@ rows! {
         [positive * positive]
     }
     Real ReluSquaredBackward "relu_squared_backward" (g, x) [] -> 1 { [V::c(2.0) * x.max(V::c(0.0)) * g] }
-    Real Swiglu "swiglu" (gate, up) [] -> 1 { [gate * gate.sigmoid() * up] }
-    Real SwigluBackward "swiglu_backward" (g, gate, up) [] -> 2 {
-        [g * up * silu_slope(gate), g * gate * gate.sigmoid()]
+    Real Swiglu "swiglu" (gate, up) [alpha, beta, limit] -> 1 {
+        let gate = V::select(gate.gt(limit), limit, gate);
+        [gate * (alpha * gate).sigmoid() * (clamped(up, limit) + beta)]
+    }
+    Real SwigluBackward "swiglu_backward" (g, gate, up) [alpha, beta, limit] -> 2 {
+        // A limited operand has no gradient.
+        let (is_free, is_inside) = (gate.le(limit) | gate.ne(gate), up.abs().le(limit) | up.ne(up));
+        let gate = V::select(gate.gt(limit), limit, gate);
+        let s = (alpha * gate).sigmoid();
+        let slope = s * (V::c(1.0) + alpha * gate * (V::c(1.0) - s));
+        let of_gate = g * (clamped(up, limit) + beta) * slope;
+        [V::select(is_free, of_gate, V::c(0.0)), V::select(is_inside, g * gate * s, V::c(0.0))]
     }
 
     // Unary functions.

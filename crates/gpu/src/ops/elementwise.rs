@@ -144,7 +144,7 @@ impl FusedLaunch for Blocks {
             self.counts.iter().enumerate().flat_map(|(k, &n)| blocks(k, call.outputs[k].layout, n)).collect();
         let outputs: SmallVec<[Operand<'_>; 8]> =
             layouts.iter().map(|(k, layout)| Operand { layout, ..call.outputs[*k] }).collect();
-        run(gpu, &Call { kernel: Kernel::Pointwise(self.row), outputs: &outputs, ..*call })
+        run(gpu, &Call { kernel: Kernel::Pointwise(self.row), outputs: &outputs, floats: self.attributes, ..*call })
     }
 }
 

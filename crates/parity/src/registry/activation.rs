@@ -4,10 +4,10 @@ use super::Class::{Arithmetic, Stages, Transcendental};
 use super::common::{at, map, none, one, with};
 use super::{Invocation, Op, Slice};
 use crate::bench::{self, Bench, Call, STORED, call};
-use crate::case::{Case, Domain};
-use isograd_core::ops::Approximate;
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{Approximate, Swiglu};
 use isograd_core::{Result, Tensor};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const HAS_KINKS: &[f64] = &[-3.0, -1.0, -0.5, 0.0, 0.125, 0.5, 0.75, 1.0, 2.5, 3.0];
 
@@ -37,8 +37,33 @@ fn hardswish_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0))
 }
 
+/// The attributes, or none, so that those of the op are the defaults.
+fn either(g: &mut Gen, attributes: Value) -> Value {
+    if g.coin() { attributes } else { none() }
+}
+
+fn selu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+    let (alpha, gamma) = (c.optional_of("alpha", Invocation::float)?, c.optional_of("gamma", Invocation::float)?);
+    match alpha.zip(gamma) {
+        Some((alpha, gamma)) => x.selu_with(alpha, gamma),
+        None => x.selu(),
+    }
+}
+
+fn hardsigmoid(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+    x.hardsigmoid_with(c.float_or("alpha", 1.0 / 6.0)?, c.float_or("beta", 0.5)?)
+}
+
+/// `|alpha x| + |beta|`.
 fn hardsigmoid_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    one(c.input("x")?.abs()?.add_scalar(3.0)?.div_scalar(6.0))
+    let (alpha, beta) = (c.float_or("alpha", 1.0 / 6.0)?, c.float_or("beta", 0.5)?);
+    one(c.input("x")?.mul_scalar(alpha)?.abs()?.add_scalar(beta.abs()))
+}
+
+fn swiglu(c: &Invocation<'_>) -> Result<Tensor> {
+    let Swiglu { alpha, beta, limit } = Swiglu::default();
+    let (alpha, beta, limit) = (c.float_or("alpha", alpha)?, c.float_or("beta", beta)?, c.float_or("limit", limit)?);
+    c.input("gate")?.swiglu_with(c.input("up")?, Swiglu { alpha, beta, limit })
 }
 
 pub(super) fn ops() -> Vec<Op> {
@@ -56,7 +81,7 @@ pub(super) fn ops() -> Vec<Op> {
         map("silu", Tensor::silu, Domain::Real).class(Transcendental),
         with("elu", |c, x| x.elu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
         with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
-        map("selu", Tensor::selu, kinks).class(Transcendental),
+        with("selu", selu, kinks, |g| either(g, json!({"alpha": 0.9, "gamma": 1.3}))).class(Transcendental),
         map("softsign", Tensor::softsign, kinks).class(Arithmetic),
         map("logsigmoid", Tensor::logsigmoid, Domain::Real).class(Transcendental),
         map("tanhshrink", Tensor::tanhshrink, Domain::Real).class(Transcendental).companion(magnitude),
@@ -102,7 +127,9 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .class(Transcendental),
         map("hardswish", Tensor::hardswish, kinks).class(Arithmetic).companion(hardswish_terms),
-        map("hardsigmoid", Tensor::hardsigmoid, kinks).class(Arithmetic).companion(hardsigmoid_terms),
+        with("hardsigmoid", hardsigmoid, kinks, |g| either(g, json!({"alpha": 0.25, "beta": 0.625})))
+            .class(Arithmetic)
+            .companion(hardsigmoid_terms),
         map("relu6", Tensor::relu6, kinks),
         with(
             "hardtanh",
@@ -131,8 +158,12 @@ pub(super) fn ops() -> Vec<Op> {
             .bench(softmaxes(|_, x| x[0].log_softmax(-1), |_, x| x[0].log_softmax(-2))),
         Op::new(
             "swiglu",
-            |c| one(c.input("gate")?.swiglu(c.input("up")?)),
-            |g| Case::new(none(), vec![("gate", g.x(Domain::Real)), ("up", g.x(Domain::Real))]),
+            |c| one(swiglu(c)),
+            |g| {
+                let limited = Domain::Away(&[-2.0, 2.0]);
+                let attributes = either(g, json!({"alpha": 1.702, "beta": 1.0, "limit": 2.0}));
+                Case::new(attributes, vec![("gate", g.x(limited)), ("up", g.x(limited))])
+            },
         )
         .class(Transcendental),
         Op::new(

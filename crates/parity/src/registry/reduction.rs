@@ -5,7 +5,7 @@ use super::common::{NO_GRADIENT, absolute, at, none, one, ordered, two, with};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, MANY, STORED, call};
 use crate::case::{Domain, Gen};
-use isograd_core::ops::{Axes, Quantile, ScanOptions};
+use isograd_core::ops::{Axes, Quantile, ScanOptions, Tie};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
@@ -39,17 +39,20 @@ fn reduce(
 
 fn any_shape(_: &mut Gen) {}
 
-fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>) -> Op {
+fn arg(name: &'static str, run: fn(&Tensor, Axes, Tie) -> Result<Tensor>) -> Op {
     Op::new(
         name,
         move |c| {
             let x = c.input("x")?;
             let axes = c.optional_of("dim", Invocation::dim)?.map_or((..).into(), Axes::from);
+            let tie = if c.flag("last")? { Tie::Last } else { Tie::First };
+            let run = |x: &Tensor, axes: Axes| run(x, axes, tie);
             one(if c.flag("keepdim")? { x.keepdim(axes, run) } else { run(x, axes) })
         },
         |g| {
             g.not_empty();
-            let attributes = if g.coin() { json!({"dim": g.dim()}) } else { json!({"keepdim": g.coin()}) };
+            let of_all = if g.coin() { json!({"dim": g.dim()}) } else { json!({"keepdim": g.coin()}) };
+            let attributes = if g.below(4) == 0 { json!({"dim": g.dim(), "last": true}) } else { of_all };
             at(attributes, ordered(g))
         },
     )
@@ -248,10 +251,12 @@ fn kernels() -> Vec<Op> {
             .launches(2, 1),
         with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax", "amax", "keepdim"]).launches(2, 2),
         with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin", "amin", "keepdim"]).launches(2, 2),
-        arg("argmax", |x, axes| x.argmax(axes))
+        arg("argmax", Tensor::argmax_with)
             .kernels(&["argmax_axis"])
+            // The last of equal elements is found in a flipped copy.
+            .launches(5, 0)
             .bench([reduced("of rows", |_, x| x[0].argmax(-1))]),
-        arg("argmin", |x, axes| x.argmin(axes)).kernels(&["argmin_axis"]),
+        arg("argmin", Tensor::argmin_with).kernels(&["argmin_axis"]).launches(5, 0),
         with("cumsum", |c, x| x.cumsum_with(c.dim("dim")?, scan(c)?), Domain::Real, scanned)
             .class(Reduction)
             .collects()

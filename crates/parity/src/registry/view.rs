@@ -83,6 +83,22 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .linear()
         .launches(0, 2),
+        with(
+            "windows",
+            |c, x| x.windows(c.dim("dim")?, c.size("size")?, c.size("step")?),
+            real,
+            |g| {
+                g.at_least_rank(1);
+                g.not_empty();
+                let d = g.below(g.shape.len());
+                let size = 1 + g.below(g.shape[d].min(9));
+                json!({"dim": d, "size": size, "step": 1 + g.below(4)})
+            },
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .linear()
+        .launches(0, 6),
         with("unsqueeze", |c, x| x.unsqueeze(c.dim("dim")?), real, |g| json!({"dim": g.dim()}))
             .linear()
             .also(&["reshape"]),
@@ -133,5 +149,33 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .linear()
         .launches(0, 24),
+        Op::new(
+            "split_with_sizes",
+            |c| {
+                let sizes: Vec<usize> = c.dims("sizes")?.into_iter().map(|n| n as usize).collect();
+                c.input("x")?.split_with_sizes(&sizes, c.dim("dim")?)
+            },
+            |g| {
+                g.at_least_rank(1);
+                let dim = g.below(g.shape.len());
+                let (first, second) = (g.below(g.shape[dim] + 1), g.below(2));
+                let rest = g.shape[dim] - first;
+                at(json!({"sizes": [first, rest * second, rest * (1 - second)], "dim": dim}), g.x(Domain::Real))
+            },
+        )
+        .linear()
+        .also(&["narrow"])
+        .launches(0, 9),
+        Op::new(
+            "tensor_split",
+            |c| c.input("x")?.tensor_split(c.size("count")?, c.dim("dim")?),
+            |g| {
+                g.at_least_rank(1);
+                at(json!({"count": 1 + g.below(4), "dim": g.below(g.shape.len())}), g.x(Domain::Real))
+            },
+        )
+        .linear()
+        .also(&["narrow", "split_with_sizes"])
+        .launches(0, 12),
     ]
 }

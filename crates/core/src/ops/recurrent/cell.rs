@@ -96,7 +96,7 @@ impl Cell {
         let all: Vec<&Tensor> = all.iter().collect();
         match counts {
             [] => run(op, Kernel::Pointwise(row), &all, outputs, Attributes::default()),
-            counts => Blocks { row, counts }.write(op, &all, outputs),
+            counts => Blocks { row, counts, attributes: &[] }.write(op, &all, outputs),
         }
     }
 }
