@@ -1,6 +1,6 @@
 //! Weights that are computed from parameters: a layer is built from such a weight in each step.
 
-use crate::{Init, Mode, Module, Visitor};
+use crate::{Init, Mode, Module};
 use isograd_core::{Error, Result, Tensor, no_grad};
 
 /// A weight of a direction v and a size g: `g v / |v|`. Salimans and Kingma 2016, arXiv 1602.07868.
@@ -19,12 +19,15 @@ use isograd_core::{Error, Result, Tensor, no_grad};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct WeightNorm {
     /// The size: extents of 1 in all dimensions but one, or a scalar.
+    #[module(name = "weight_g")]
     pub g: Tensor,
     /// The direction, in the weight's shape.
+    #[module(name = "weight_v")]
     pub v: Tensor,
+    #[module(skip)]
     dim: Option<isize>,
 }
 
@@ -42,22 +45,18 @@ impl WeightNorm {
     }
 }
 
-impl Module for WeightNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight_g", &self.g);
-        visitor.part("weight_v", &self.v);
-    }
-}
-
 /// A weight over its largest singular value, which is estimated by power iteration: in training, each call of
 /// [`weight`](SpectralNorm::weight) takes one step. Miyato et al. 2018, arXiv 1802.05957.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct SpectralNorm {
     /// The parameter.
+    #[module(name = "weight_orig")]
     pub original: Tensor,
     /// The estimate of the left singular vector.
+    #[module(name = "weight_u")]
     u: Tensor,
     /// The estimate of the right singular vector.
+    #[module(name = "weight_v")]
     v: Tensor,
     mode: Mode,
 }
@@ -107,14 +106,5 @@ impl SpectralNorm {
         let (u, v) = (self.u.copy()?, self.v.copy()?);
         let sigma = self.matrix()?.matmul(&v)?.mul(&u)?.sum(..)?;
         self.original.div(&sigma)
-    }
-}
-
-impl Module for SpectralNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight_orig", &self.original);
-        visitor.part("weight_u", &self.u);
-        visitor.part("weight_v", &self.v);
-        visitor.part("mode", &self.mode);
     }
 }
