@@ -41,7 +41,7 @@ pub fn train(device: &Device, data: Option<&Path>, epochs: u64) -> Result<(f64, 
     let inputs = table.sample_len();
     let [train, test] = table.random_split([0.8, 0.2], 7)?;
     let (_, y): (Tensor, Tensor) = test.to_batch(device)?;
-    let guess = y.sub(&y.mean(..)?)?.square()?.mean(..)?.item()?;
+    let guess = y.sub(&y.mean(..)?)?.square()?.mean(..)?.item::<f64>()?;
 
     let init = Init::new(device).seed(42);
     let model = Sequential::new()

@@ -131,7 +131,7 @@ fn recurrent_language_models() -> Result<()> {
 fn assert_near(a: &Tensor, b: &Tensor) -> Result<()> {
     assert_eq!(a.shape(), b.shape());
     // Products of other extents add in another order.
-    let error = a.sub(b)?.abs()?.amax(..)?.item()?;
+    let error = a.sub(b)?.abs()?.amax(..)?.item::<f64>()?;
     assert!(error < 1e-13, "{error}");
     Ok(())
 }

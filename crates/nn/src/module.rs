@@ -506,7 +506,7 @@ fn replace(
             continue;
         }
         let is_same = value.shares_memory(t);
-        let leaf = if is_same { t.clone() } else { value.leaf()? };
+        let leaf = if is_same { t.clone() } else { value.require_grad()? };
         if !is_same {
             leaf.set_requires_grad(t.requires_grad())?;
         }

@@ -36,7 +36,7 @@ impl WeightNorm {
     /// `Attr`, `Dtype`.
     pub fn new(weight: &Tensor, dim: Option<isize>) -> Result<WeightNorm> {
         let (g, v) = no_grad(|| Ok::<_, Error>((weight.detach().norm_but(dim)?.copy()?, weight.detach().copy()?)))?;
-        Ok(WeightNorm { g: g.leaf()?, v: v.leaf()?, dim })
+        Ok(WeightNorm { g: g.require_grad()?, v: v.require_grad()?, dim })
     }
 
     /// The weight, with gradients of both parameters. Errors: `OutOfMemory`.
@@ -75,7 +75,7 @@ impl SpectralNorm {
         let (rows, columns) = (weight.dims()[0], weight.numel() / weight.dims()[0].max(1));
         let vector = |n: usize| init.normal(n, 0.0, 1.0)?.detach().normalize(2.0, 0, EPS)?.cast(weight.dtype());
         let norm = no_grad(|| {
-            let original = weight.detach().copy()?.leaf()?;
+            let original = weight.detach().copy()?.require_grad()?;
             Ok::<_, Error>(SpectralNorm { original, u: vector(rows)?, v: vector(columns)?, mode: Mode::default() })
         })?;
         (0..15).try_for_each(|_| norm.step())?;

@@ -41,7 +41,7 @@ impl Net {
             .push(Tensor::relu)
             .push(Dropout::new(0.5, init));
         Ok(Net {
-            transposed: head.weight.detach().t()?.leaf()?,
+            transposed: head.weight.detach().t()?.require_grad()?,
             embedding,
             layers: vec![linear()?, linear()?],
             named: [("a".to_string(), linear()?)].into(),
@@ -187,7 +187,7 @@ fn constants_move_but_are_not_cast() {
         weight: Tensor,
     }
     let rotations = Rotations::new(4, 2, 1e4, &cpu()).unwrap();
-    let weight = Tensor::ones(2, DType::F32, &cpu()).unwrap().leaf().unwrap();
+    let weight = Tensor::ones(2, DType::F32, &cpu()).unwrap().require_grad().unwrap();
     let q = Tensor::ones((1, 1, 4, 2), DType::F32, &cpu()).unwrap();
     let turned = |rotations: &Rotations| values(&rotations.apply_from(0, &q, &q).unwrap().0);
     let before = turned(&rotations);

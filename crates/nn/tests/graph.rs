@@ -214,8 +214,8 @@ fn a_batch_has_the_results_of_its_graphs() -> Result<()> {
 
 #[test]
 fn messages_of_a_closure_have_gradients() -> Result<()> {
-    let (graph, weights) = (graph_of(&EDGES, NODES)?, random(&[8, 1], 2)?.leaf()?);
-    let (closure_x, x) = (random(&[NODES, 3], 1)?.leaf()?, random(&[NODES, 3], 1)?.leaf()?);
+    let (graph, weights) = (graph_of(&EDGES, NODES)?, random(&[8, 1], 2)?.require_grad()?);
+    let (closure_x, x) = (random(&[NODES, 3], 1)?.require_grad()?, random(&[NODES, 3], 1)?.require_grad()?);
     let passing = MessagePassing::new(IndexReduce::Sum, |EdgeEnds { x_j, x_i, edge_attr }| {
         x_j.sub(x_i)?.mul(edge_attr.expect("attributes are given"))
     });
