@@ -14,7 +14,7 @@ pub fn cpu() -> Device {
 
 /// A leaf of f64 values.
 pub fn leaf(values: &[f64], shape: impl Into<isograd::Shape>) -> Result<Tensor> {
-    Tensor::from_slice(values, shape, &cpu())?.leaf()
+    Tensor::from_slice(values, shape, &cpu())?.require_grad()
 }
 
 /// The code of the book and of the pages at the root: `cargo test --doc` compiles and runs it.

@@ -123,7 +123,7 @@ impl Problem {
     /// The result, the logarithms, and the gradients of q, k and v.
     fn run(&self, operands: &[Tensor; 5], dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
         let to = |x: &Tensor, dtype| x.cast(dtype)?.to_device(device);
-        let [q, k, v] = [0, 1, 2].map(|i| to(&operands[i], dtype).and_then(|x| x.leaf()));
+        let [q, k, v] = [0, 1, 2].map(|i| to(&operands[i], dtype).and_then(|x| x.require_grad()));
         let [q, k, v] = [q?, k?, v?];
         let attention = Attention {
             mask: self.mask(device)?,
@@ -167,7 +167,7 @@ fn launches(device: &Device) -> Result<Outcome> {
     if count().is_none() {
         return Ok(Ok(()));
     }
-    let leaf = |heads: usize| Tensor::zeros((1, heads, 40, 24), DType::F32, device)?.leaf();
+    let leaf = |heads: usize| Tensor::zeros((1, heads, 40, 24), DType::F32, device)?.require_grad();
     let (q, k, v, dy) = (leaf(4)?, leaf(2)?, leaf(2)?, leaf(4)?.detach());
     let start = count().unwrap_or_default();
     let y = q.scaled_dot_product_attention(&k, &v, &Attention { causal: Causal::TopLeft, ..Attention::default() })?;

@@ -146,16 +146,16 @@ fn losses(device: &Device) -> Result<Outcome> {
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
             let options = CrossEntropy { reduction, label_smoothing: 0.1, ..CrossEntropy::default() };
             let of = |x: &Tensor| -> Result<(Vec<f64>, Tensor)> {
-                let x = x.leaf()?;
+                let x = x.require_grad()?;
                 let loss = autocast(low, || x.cross_entropy_with(&target, &options))?;
                 loss.mul(&loss)?.sum(..)?.backward()?;
                 Ok((loss.to_f64_vec()?, x.grad().expect("x is a leaf")))
             };
             let ((got, gradient), (expected, exact)) = (of(&x.cast(low)?)?, of(&x)?);
             let error = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            let off = gradient.cast(DType::F32)?.sub(&exact)?.abs()?.amax(..)?.item()?;
+            let off = gradient.cast(DType::F32)?.sub(&exact)?.abs()?.amax(..)?.item::<f64>()?;
             let unit = if low == DType::F16 { 1e-3 } else { 8e-3 };
-            let largest = exact.abs()?.amax(..)?.item()?;
+            let largest = exact.abs()?.amax(..)?.item::<f64>()?;
             if gradient.dtype() != low || error > 1e-5 || off > unit * largest {
                 return Ok(Err(format!("{low}, {reduction:?}: the loss is off by {error}, its gradient by {off}")));
             }
@@ -202,8 +202,8 @@ fn scopes(device: &Device) -> Result<Outcome> {
 }
 
 fn gradients(device: &Device) -> Result<Outcome> {
-    let (x, w) = (square(DType::F32, device)?, square(DType::F32, device)?.leaf()?);
-    let (b, narrow) = (x.select(0, 1)?.copy()?.leaf()?, square(DType::BF16, device)?.leaf()?);
+    let (x, w) = (square(DType::F32, device)?, square(DType::F32, device)?.require_grad()?);
+    let (b, narrow) = (x.select(0, 1)?.copy()?.require_grad()?, square(DType::BF16, device)?.require_grad()?);
     // Backward within the scope, and twice.
     autocast(DType::F16, || {
         for _ in 0..2 {
@@ -219,7 +219,7 @@ fn gradients(device: &Device) -> Result<Outcome> {
 
 fn casts(device: &Device) -> Result<Outcome> {
     let device = &private(device);
-    let (x, w) = (square(DType::F16, device)?, Tensor::eye(4, DType::F32, device)?.leaf()?);
+    let (x, w) = (square(DType::F16, device)?, Tensor::eye(4, DType::F32, device)?.require_grad()?);
     let (first, second) = autocast(DType::F16, || {
         let before = device.memory().in_use;
         let y = x.matmul(&w)?;
@@ -232,14 +232,14 @@ fn casts(device: &Device) -> Result<Outcome> {
     let changed = autocast(DType::F16, || {
         x.matmul(&w)?;
         no_grad(|| w.detach().fill_(0.0))?;
-        x.matmul(&w)?.sum(..)?.item()
+        x.matmul(&w)?.sum(..)?.item::<f64>()
     })?;
     Ok(expect(second < first && changed == 0.0, format!("{first} bytes, then {second}; {changed} of zeros")))
 }
 
 fn checkpointed(device: &Device) -> Result<Outcome> {
     let gradient = |is_checkpointed: bool| {
-        let (x, w) = (square(DType::F32, device)?, square(DType::F32, device)?.leaf()?);
+        let (x, w) = (square(DType::F32, device)?, square(DType::F32, device)?.require_grad()?);
         let weight = w.clone();
         let f = move |x: &[Tensor]| x[0].matmul(&weight)?.relu();
         let loss = autocast(DType::F16, || {
@@ -271,8 +271,8 @@ fn training(device: &Device) -> Result<Vec<[f64; 2]>> {
             scaler.update()?;
             let after: Vec<Vec<f32>> = model.parameters().iter().map(Tensor::to_vec).collect::<Result<_>>()?;
             // Nothing moves in the step that overflows.
-            let loss = if step == 5 { (before != after) as u8 as f64 } else { loss.item()? };
-            Ok([loss, scaler.current().item()?])
+            let loss = if step == 5 { (before != after) as u8 as f64 } else { loss.item::<f64>()? };
+            Ok([loss, scaler.current().item::<f64>()?])
         })
         .collect()
 }

@@ -122,7 +122,7 @@ fn integers(shape: &[usize], seed: usize, device: &Device, dtype: DType) -> Resu
 
 /// The result and the gradients of all leaves.
 fn computed(f: Op, leaves: &[Tensor]) -> Result<Vec<Tensor>> {
-    let leaves = leaves.iter().map(Tensor::leaf).collect::<Result<Vec<_>>>()?;
+    let leaves = leaves.iter().map(Tensor::require_grad).collect::<Result<Vec<_>>>()?;
     let y = f(&leaves)?;
     let gradient = integers(y.dims(), 3, y.device(), y.dtype())?;
     let gradient = if y.is_channels_last() { gradient.to_channels_last()? } else { gradient };

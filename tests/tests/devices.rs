@@ -111,7 +111,7 @@ fn absent(device: &Device) -> Result<std::result::Result<(), String>> {
         dw[k] += g[at] * x[i];
     });
     let tensor = |values: Vec<f32>, shape: [usize; 4]| Tensor::from_vec(values, shape, device);
-    let (x, w) = (tensor(x, [2, 2, 4, 5])?.leaf()?, tensor(w, [3, 2, 3, 3])?.leaf()?);
+    let (x, w) = (tensor(x, [2, 2, 4, 5])?.require_grad()?, tensor(w, [3, 2, 3, 3])?.require_grad()?);
     let result = x.conv2d(&w, None, WINDOWS)?;
     let options = BackwardOptions { gradient: Some(tensor(g, [2, 3, 2, 5])?), ..Default::default() };
     let found = grad_with(&result, &[&x, &w], options)?;
@@ -126,9 +126,9 @@ fn absent(device: &Device) -> Result<std::result::Result<(), String>> {
 }
 
 fn captured_windows(device: &Device) -> Result<std::result::Result<(), String>> {
-    let w = Tensor::randn((3, 2, 3, 3), 0.0, 1.0, DType::F32, device, &Rng::new(1))?.leaf()?;
+    let w = Tensor::randn((3, 2, 3, 3), 0.0, 1.0, DType::F32, device, &Rng::new(1))?.require_grad()?;
     let step = |x: Tensor| {
-        let x = x.leaf()?;
+        let x = x.require_grad()?;
         let loss = x.conv2d(&w, None, WINDOWS)?.square()?.sum(..)?;
         let mut found = grad_with(&loss, &[&x, &w], BackwardOptions::default())?;
         Ok((found.swap_remove(0), found.swap_remove(0)))
@@ -167,7 +167,7 @@ fn replayed_images(device: &Device) -> Result<std::result::Result<(), String>> {
         y.pad(&[[2, 1], [1, 2]], Pad::Reflect)
     };
     let step = |x: Tensor| {
-        let x = x.leaf()?;
+        let x = x.require_grad()?;
         let y = images(&x)?;
         let dx = grad_with(&y.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0);
         Ok((y.detach(), dx))
@@ -397,7 +397,8 @@ fn bad_index_of_a_scatter(device: &Device) -> std::result::Result<(), String> {
 }
 
 fn still_works(device: &Device) -> std::result::Result<(), String> {
-    let sum = Tensor::ones(1000, DType::F32, device).and_then(|x| x.sum(..)).and_then(|x| x.item()).map_err(text)?;
+    let sum =
+        Tensor::ones(1000, DType::F32, device).and_then(|x| x.sum(..)).and_then(|x| x.item::<f64>()).map_err(text)?;
     if sum == 1000.0 { Ok(()) } else { Err(format!("a sum is {sum}")) }
 }
 
@@ -498,8 +499,8 @@ fn refusals(device: &Device) -> std::result::Result<(), String> {
     }
     let tokens = Tensor::zeros(4, DType::I64, device).map_err(text)?;
     expect("another dtype", twice.run(tokens), Kind::Dtype, "input 0 is i64")?;
-    expect("a leaf", twice.run(ones(4)?.leaf().map_err(text)?), Kind::Value, "on the tape")?;
-    let mut reading = device.capture(|x: Tensor| x.mul_scalar(x.item()?));
+    expect("a leaf", twice.run(ones(4)?.require_grad().map_err(text)?), Kind::Value, "on the tape")?;
+    let mut reading = device.capture(|x: Tensor| x.mul_scalar(x.item::<f64>()?));
     expect("a reading step", reading.run(ones(1)?), Kind::Value, "waits for the device")?;
     // Only what is recorded reads.
     let runs = std::cell::Cell::new(0);
@@ -661,7 +662,10 @@ fn bad_source(device: &Device) -> std::result::Result<(), String> {
         }
     }
     // All goes on.
-    x.sum(..).and_then(|y| y.item()).map_err(text).and_then(|y| if y == 3.0 { Ok(()) } else { Err(y.to_string()) })
+    x.sum(..)
+        .and_then(|y| y.item::<f64>())
+        .map_err(text)
+        .and_then(|y| if y == 3.0 { Ok(()) } else { Err(y.to_string()) })
 }
 
 fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
@@ -673,7 +677,7 @@ fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
     static ONCE: CustomOp = double("twice", TEXT, Gradient::Once(|g| Ok(vec![Some(g.dy.mul_scalar(2)?)])));
     static TWICE: CustomOp = double("twice", TEXT, Gradient::Twice(|g| Ok(vec![Some(TWICE.call(&[&g.dy])?)])));
     static CONSTANT: CustomOp = double("twice", TEXT, Gradient::None);
-    let x = Tensor::ones(3, DType::F32, device)?.leaf()?;
+    let x = Tensor::ones(3, DType::F32, device)?.require_grad()?;
     let slope = |op: &'static CustomOp, create_graph| -> Result<Tensor> {
         let y = op.call(&[&x])?.square()?.sum(..)?;
         Ok(grad_with(&y, &[&x], BackwardOptions { create_graph, ..Default::default() })?.swap_remove(0))
@@ -699,8 +703,8 @@ fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
 /// A function of two devices: its gradients are those of one device, on the devices of their tensors. The second derivative too.
 fn between_devices(device: &Device) -> Result<std::result::Result<(), String>> {
     let other = private(&cpu());
-    let x = Tensor::from_slice(&[0.5f32, -1.0, 2.0], 3, device)?.leaf()?;
-    let w = Tensor::from_slice(&[3.0f32, 1.0, -2.0], 3, &other)?.leaf()?;
+    let x = Tensor::from_slice(&[0.5f32, -1.0, 2.0], 3, device)?.require_grad()?;
+    let w = Tensor::from_slice(&[3.0f32, 1.0, -2.0], 3, &other)?.require_grad()?;
     // y = sum(w x^3), half of it on each device.
     let there = x.mul(&x)?.to_device(&other)?.mul(&w)?;
     let y = there.to_device(device)?.mul(&x)?.sum(..)?;

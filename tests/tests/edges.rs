@@ -42,7 +42,7 @@ fn main() {
 /// Exact in every dtype.
 fn infinite_norm(device: &Device) -> Result<Outcome> {
     let run = |dtype: DType, negative: TripletNegative| {
-        let row = |x: [f32; 2]| Tensor::from_slice(&x, (1, 2), device)?.cast(dtype)?.leaf();
+        let row = |x: [f32; 2]| Tensor::from_slice(&x, (1, 2), device)?.cast(dtype)?.require_grad();
         let (a, p, n) = (row([0.0, 0.0])?, row([3.0, 1.0])?, row([0.5, 2.0])?);
         let options = Triplet { p: f64::INFINITY, eps: 0.0, negative, ..Triplet::default() };
         let loss = a.triplet_loss(&p, &n, options)?;
@@ -62,18 +62,18 @@ fn infinite_norm(device: &Device) -> Result<Outcome> {
             return Ok(Err(format!("{dtype}: {e}")));
         }
     }
-    let rows = Tensor::zeros((2, 3), DType::F32, device)?.leaf()?;
+    let rows = Tensor::zeros((2, 3), DType::F32, device)?.require_grad()?;
     let options = Triplet { p: f64::INFINITY, eps: 0.0, ..Triplet::default() };
     let loss = rows.triplet_loss(&rows, &rows, options)?;
     loss.backward()?;
-    Ok(equal("rows that are one", loss.item()?, 1.0))
+    Ok(equal("rows that are one", loss.item::<f64>()?, 1.0))
 }
 
 fn infinite_delta(device: &Device) -> Result<Outcome> {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for delta in [f64::INFINITY, f64::MAX, 1e39, 1e38, 1e30] {
             for (reduction, count) in [(Reduction::None, 1.0), (Reduction::Sum, 1.0), (Reduction::Mean, 4.0)] {
-                let a = Tensor::from_slice(&[0.0f32, -2.0, 0.5, 8.0], 4, device)?.cast(dtype)?.leaf()?;
+                let a = Tensor::from_slice(&[0.0f32, -2.0, 0.5, 8.0], 4, device)?.cast(dtype)?.require_grad()?;
                 let t = Tensor::ones(4, dtype, device)?;
                 let loss = a.huber_loss(&t, delta, reduction)?;
                 loss.sum(..)?.backward()?;
@@ -113,14 +113,14 @@ fn integer_weight(device: &Device) -> Result<Outcome> {
             return Ok(outcome);
         }
     }
-    let loss = x.cross_entropy_with(&target, &of(DType::F32)?)?.item()?;
+    let loss = x.cross_entropy_with(&target, &of(DType::F32)?)?.item::<f64>()?;
     Ok(if (loss - 3f64.ln()).abs() < 1e-6 { Ok(()) } else { Err(format!("{loss} of an f32 weight")) })
 }
 
 /// Of the gradients of logits and of probabilities each is differentiated by a pass of its own. Neither needs what the other
 /// has spent, on any device.
 fn second_derivatives(device: &Device) -> Result<Outcome> {
-    let leaf = |values: &[f32]| Tensor::from_slice(values, (2, 3), device)?.leaf();
+    let leaf = |values: &[f32]| Tensor::from_slice(values, (2, 3), device)?.require_grad();
     let (x, t) = (leaf(&[0.5, -1.0, 2.0, 0.1, 0.7, -0.3])?, leaf(&[0.2, 0.3, 0.5, 0.6, 0.3, 0.1])?);
     let slopes = || {
         let loss = x.cross_entropy(&t)?;
@@ -158,9 +158,10 @@ fn dtype_of_gamma(device: &Device) -> Result<Outcome> {
 }
 
 fn normalised_in_f32(device: &Device) -> Result<Outcome> {
-    let table =
-        Tensor::from_vec((1..13).map(|v| v as f32 / 8.0).collect(), (3, 4), device)?.cast(DType::BF16)?.leaf()?;
-    let gamma = table.detach().select(0, 1)?.copy()?.leaf()?;
+    let table = Tensor::from_vec((1..13).map(|v| v as f32 / 8.0).collect(), (3, 4), device)?
+        .cast(DType::BF16)?
+        .require_grad()?;
+    let gamma = table.detach().select(0, 1)?.copy()?.require_grad()?;
     let index = Tensor::from_slice(&[2i64, 0, 2], 3, device)?;
     let run = |norm: fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>| {
         let y = autocast(DType::BF16, || norm(&table, &index, &gamma))?;
@@ -181,7 +182,7 @@ fn normalised_in_f32(device: &Device) -> Result<Outcome> {
 fn global_pools(device: &Device) -> Result<Outcome> {
     let values: Vec<f32> = (0..2 * 3 * 60).map(|v| (v * 7 % 61) as f32).collect();
     for shape in [vec![2, 3, 3, 4, 5], vec![6, 5, 3, 4]] {
-        let x = Tensor::from_slice(&values, shape, device)?.leaf()?;
+        let x = Tensor::from_slice(&values, shape, device)?.require_grad()?;
         let bits = |y: &Tensor| -> Result<(Vec<usize>, Vec<f64>, Vec<f64>)> {
             y.square()?.sum(..)?.backward()?;
             let gradient = x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?;
@@ -229,7 +230,7 @@ fn special_powers(device: &Device) -> Result<Outcome> {
 /// Powers of 2, which every order of factors multiplies exactly, with zeros, and with products on the way that leave the range.
 fn gradient_of_products(device: &Device) -> Result<Outcome> {
     let gradient = |x: &Tensor, dy: &[f64]| -> Result<Vec<f64>> {
-        let (x, dy) = (x.to_device(device)?.leaf()?, Tensor::from_slice(dy, dy.len(), &isograd_tests::cpu())?);
+        let (x, dy) = (x.to_device(device)?.require_grad()?, Tensor::from_slice(dy, dy.len(), &isograd_tests::cpu())?);
         let dy = Some(dy.cast(x.dtype())?.to_device(device)?);
         x.prod(-1)?.backward_with(BackwardOptions { gradient: dy, ..Default::default() })?;
         x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())
@@ -336,7 +337,7 @@ fn index_put_in_place(device: &Device) -> Result<Outcome> {
         }
     }
     // The tape sees that a saved tensor has changed.
-    let (x, w) = (base()?, base()?.leaf()?);
+    let (x, w) = (base()?, base()?.require_grad()?);
     let y = w.mul(&x)?.sum(..)?;
     x.index_put_(cases[0].1, &cases[0].2, Put::Assign)?;
     let changed = y.backward().is_err_and(|e| e.message().contains("changed"));
@@ -452,8 +453,11 @@ fn before_products(device: &Device) -> Result<Outcome> {
         for (name, activate) in ACTIVATIONS {
             for (product, multiply) in PRODUCTS {
                 let run = |device: &Device| {
-                    let x = quarters(device, &[2, 3, 20], dtype)?.leaf()?;
-                    let (w, b) = (quarters(device, &[20, 18], dtype)?.leaf()?, quarters(device, &[18], dtype)?.leaf()?);
+                    let x = quarters(device, &[2, 3, 20], dtype)?.require_grad()?;
+                    let (w, b) = (
+                        quarters(device, &[20, 18], dtype)?.require_grad()?,
+                        quarters(device, &[18], dtype)?.require_grad()?,
+                    );
                     // A layer before it, whose activation is part of the product, too.
                     let h = activate(&x)?.gemm_bias(&quarters(device, &[20, 20], dtype)?, None, gelu)?;
                     let loss = multiply(&h, &w, &b)?.add(&multiply(&activate(&x)?, &w, &b)?)?.square()?.sum(..)?;
@@ -481,7 +485,7 @@ fn before_products(device: &Device) -> Result<Outcome> {
 /// Hooks, `grad` and a second pass are given the gradient of an activation's result, not what its own rule makes of that.
 fn seen_before_products(device: &Device) -> Result<Outcome> {
     let make = |shape: &[usize]| quarters(device, shape, DType::F32);
-    let (x, w) = (make(&[4, 6])?.leaf()?, make(&[6, 5])?);
+    let (x, w) = (make(&[4, 6])?.require_grad()?, make(&[6, 5])?);
     let dh = Tensor::ones((4, 5), DType::F32, device)?.matmul(&w.t()?)?.to_f64_vec()?;
     let dx: Vec<f64> = x.to_f64_vec()?.iter().zip(&dh).map(|(x, d)| if *x > 0.0 { *d } else { 0.0 }).collect();
     let twice = |values: &[f64]| values.iter().map(|v| 2.0 * v).collect::<Vec<_>>();
@@ -530,7 +534,7 @@ fn seen_before_products(device: &Device) -> Result<Outcome> {
 
 /// Points that are not finite are outside of the image.
 fn nowhere(device: &Device) -> Result<Outcome> {
-    let image = Tensor::ones((1, 1, 2, 2), DType::F32, device)?.leaf()?;
+    let image = Tensor::ones((1, 1, 2, 2), DType::F32, device)?.require_grad()?;
     let grid = [f32::NAN, 0.0, f32::INFINITY, 0.0, 0.0, f32::NEG_INFINITY, 0.0, 0.0];
     let grid = Tensor::from_slice(&grid, (1, 1, 4, 2), device)?;
     let mut outcome: Outcome = Ok(());

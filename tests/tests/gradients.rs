@@ -43,7 +43,7 @@ const METHODS: &[&str] = &["add_scaled", "pow_scalar"];
 fn names(op: &Op, case: &Case, device: &Device) -> Result<Distance, String> {
     let mut case = case.to(device).map_err(text)?;
     for i in op.differentiable(&case) {
-        case.inputs[i].1 = case.inputs[i].1.leaf().map_err(text)?;
+        case.inputs[i].1 = case.inputs[i].1.require_grad().map_err(text)?;
     }
     let is_op = |name: &str| name == "leaf" || METHODS.contains(&name) || OPS.iter().any(|op| op.name == name);
     for y in op.call(&case).map_err(text)?.iter().filter(|y| y.requires_grad()) {

@@ -79,12 +79,12 @@ const WRITES: &[(&str, Write)] = &[
     ("batch_norm", |y| normalise(y, |x, running| x.batch_norm(None, None, Statistics::Update(running), 1e-5))),
     ("instance_norm", |y| normalise(y, |x, running| x.instance_norm(None, None, Statistics::Update(running), 1e-5))),
     ("optimizer", |y| {
-        let p = y.leaf()?;
+        let p = y.require_grad()?;
         p.mul(&p)?.sum(..)?.backward()?;
         Sgd::from_parameters(vec![p]).lr(0.1).step()
     }),
     ("clip_grad_value", |y| {
-        let p = ones(y.device(), &[3, 4])?.leaf()?;
+        let p = ones(y.device(), &[3, 4])?.require_grad()?;
         p.set_grad(Some(y.clone()))?;
         clip_grad_value(&[p], 1.0)
     }),
@@ -355,7 +355,7 @@ fn slopes(y: &Tensor, of: &[&Tensor]) -> Result<[Vec<Vec<f64>>; 2]> {
 }
 
 fn overwritten_sources(device: &Device) -> Result<Outcome> {
-    let leaf = |values: &[f32], shape: &[usize]| Tensor::from_slice(values, shape, device)?.leaf();
+    let leaf = |values: &[f32], shape: &[usize]| Tensor::from_slice(values, shape, device)?.require_grad();
     let index = |values: &[i64], shape: &[usize]| Tensor::from_slice(values, shape, device);
     // Both to place 0, where the last stays.
     let (x, src) = (leaf(&[1.0, 2.0], &[2])?, leaf(&[10.0, 20.0], &[2])?);
@@ -388,7 +388,7 @@ fn overwritten_sources(device: &Device) -> Result<Outcome> {
 
 /// Finite differences of scatters and of assignments at an index, first and second.
 fn checked_differences(device: &Device) -> Result<Outcome> {
-    if Tensor::ones(1, DType::F64, device).and_then(|x| x.add(&x)?.item()).is_err() {
+    if Tensor::ones(1, DType::F64, device).and_then(|x| x.add(&x)?.item::<f64>()).is_err() {
         return Ok(Ok(()));
     }
     let values = |n: usize, at: f64| Tensor::from_vec((0..n).map(|i| at + i as f64).collect::<Vec<f64>>(), n, device);
@@ -406,7 +406,7 @@ fn checked_differences(device: &Device) -> Result<Outcome> {
 }
 
 fn overwritten_values(device: &Device) -> Result<Outcome> {
-    let leaf = |n: usize, shape: &[usize]| Tensor::ones(n, DType::F32, device)?.reshape(shape)?.leaf();
+    let leaf = |n: usize, shape: &[usize]| Tensor::ones(n, DType::F32, device)?.reshape(shape)?.require_grad();
     let index = Tensor::from_slice(&[2i64, 0, -1, 0], 4, device)?;
     let index = [Index::Tensor(index)];
     // Rows 2 and 0 are written twice; the later ones stay.

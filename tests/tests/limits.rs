@@ -82,7 +82,7 @@ fn uncountable_windows(device: &Device) -> Result<Outcome> {
 
 /// What fits into 31 bits is computed, on every device alike.
 fn sparse_windows(device: &Device) -> Result<Outcome> {
-    let x = Tensor::from_vec((0..10).map(|v| v as f32).collect(), (1, 2, 5), device)?.leaf()?;
+    let x = Tensor::from_vec((0..10).map(|v| v as f32).collect(), (1, 2, 5), device)?.require_grad()?;
     let most = i32::MAX as usize;
     let far = MaxPool { stride: [most], ..MaxPool::new([2]) };
     let (y, at) = x.max_pool1d_with_indices(far)?;
@@ -266,7 +266,7 @@ fn within_little_memory() {
         }
     }
     // All goes on.
-    let sum = Tensor::ones(1000, DType::F32, &device).and_then(|x| x.sum(..)?.item());
+    let sum = Tensor::ones(1000, DType::F32, &device).and_then(|x| x.sum(..)?.item::<f64>());
     assert_eq!(sum.ok(), Some(1000.0));
     std::process::exit((failures > 0) as i32);
 }

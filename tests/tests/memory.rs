@@ -32,8 +32,8 @@ impl Mlp {
     fn new(device: &Device) -> Result<Mlp> {
         let rng = Rng::new(1);
         let normal = |shape: [usize; 2]| Tensor::randn(shape, 0.0, 0.1, DType::F32, device, &rng);
-        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device)?.leaf();
-        let parameters = [normal([H, I])?.leaf()?, zeros(H)?, normal([O, H])?.leaf()?, zeros(O)?];
+        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device)?.require_grad();
+        let parameters = [normal([H, I])?.require_grad()?, zeros(H)?, normal([O, H])?.require_grad()?, zeros(O)?];
         let optimizer = Sgd::from_parameters(parameters.to_vec()).lr(0.01).momentum(0.9);
         Ok(Mlp { x: normal([B, I])?, target: normal([B, O])?, parameters, optimizer })
     }
@@ -96,7 +96,7 @@ fn a_thousand_steps_hold_no_more_than_ten() -> Result<()> {
 fn a_dropped_tape_gives_everything_back() -> Result<()> {
     const NODES: usize = 100_000;
     let device = device();
-    let x = Tensor::ones(16, DType::F32, &device)?.leaf()?;
+    let x = Tensor::ones(16, DType::F32, &device)?.require_grad()?;
     let before = device.memory().in_use;
     let mut y = x.clone();
     for _ in 0..NODES {
@@ -112,7 +112,7 @@ fn a_dropped_tape_gives_everything_back() -> Result<()> {
 #[test]
 fn a_backward_pass_gives_the_tape_back() -> Result<()> {
     let device = device();
-    let x = Tensor::ones(16, DType::F32, &device)?.leaf()?;
+    let x = Tensor::ones(16, DType::F32, &device)?.require_grad()?;
     let before = device.memory().in_use;
     let mut y = x.clone();
     for _ in 0..1000 {
@@ -128,7 +128,7 @@ fn a_backward_pass_gives_the_tape_back() -> Result<()> {
 
 /// Eight blocks of eight functions that each save their result.
 fn blocks(device: &Device, is_checkpointed: bool) -> Result<(usize, Vec<f32>)> {
-    let x = Tensor::full(10_000, 0.5, DType::F32, device)?.leaf()?;
+    let x = Tensor::full(10_000, 0.5, DType::F32, device)?.require_grad()?;
     let block = |x: &[Tensor]| (0..8).try_fold(x[0].clone(), |y, _| y.tanh());
     device.backend().reset_peak();
     let mut y = x.clone();

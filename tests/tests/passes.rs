@@ -35,11 +35,11 @@ fn main() {
 }
 
 fn leaf(value: f32, device: &Device) -> Result<Tensor> {
-    Tensor::from_slice(&[value], 1, device)?.leaf()
+    Tensor::from_slice(&[value], 1, device)?.require_grad()
 }
 
 fn items(all: &[Tensor]) -> Result<Vec<f64>> {
-    all.iter().map(Tensor::item).collect()
+    all.iter().map(Tensor::item::<f64>).collect()
 }
 
 fn graph() -> BackwardOptions {
@@ -61,7 +61,7 @@ fn two(a: &Tensor, b: &Tensor) -> Result<[Tensor; 2]> {
         let of_z = t.dy_of(1).map(|dz| Ok([dz.clone(), dz.mul(&b)?.mul_scalar(2.0)?])).transpose()?;
         match (of_y, of_z) {
             (Some(y), Some(z)) => [y[0].add(&z[0]), y[1].add(&z[1])].into_iter().collect(),
-            (Some(one), None) | (None, Some(one)) => Ok(one.into_iter().collect()),
+            (Some(one), None) | (None, Some(one)) => Ok(one.into_iter().collect::<Result<Vec<_>>>()),
             (None, None) => unreachable!("a rule runs if an output has a gradient"),
         }
     })?;
@@ -87,11 +87,9 @@ fn missing_gradients(device: &Device) -> Result<Outcome> {
 }
 
 fn integer_outputs(device: &Device) -> Result<Outcome> {
-    let x = Tensor::from_slice(&[1.0f32, 4.0, 2.0], 3, device)?.leaf()?;
+    let x = Tensor::from_slice(&[1.0f32, 4.0, 2.0], 3, device)?.require_grad()?;
     let outputs = vec![x.detach().mul_scalar(2.0)?, x.detach().argsort(0, Order::Ascending)?];
-    let outputs = record_outputs("double_and_order", &[&x], outputs, |t| {
-        Ok([t.dy_or_zeros(0)?.mul_scalar(2.0)?].into_iter().collect())
-    })?;
+    let outputs = record_outputs("double_and_order", &[&x], outputs, |t| Ok([t.dy_or_zeros(0)?.mul_scalar(2.0)?]))?;
     outputs[0].sum(..)?.backward()?;
     let found = x.grad().expect("a leaf has its gradient").to_vec::<f32>()?;
     let of_float = equal("the gradient", found, vec![2.0; 3]);
@@ -125,7 +123,7 @@ fn second_derivatives(device: &Device) -> Result<Outcome> {
     let [y, z] = two(&a, &b)?;
     // d(y z)/db = z a + y 2 b; its derivative by b is 2 b a + a 2 b + 2 y = 6 a b, by a is z + a + 2 b^2.
     let first = grad_with(&y.mul(&z)?, &[&b], graph())?.remove(0);
-    let first_is = equal("first", first.item()?, 28.0 * 3.0 + 150.0);
+    let first_is = equal("first", first.item::<f64>()?, 28.0 * 3.0 + 150.0);
     let second = items(&grad(&first, &[&a, &b])?)?;
     Ok(first_is.and(equal("second", second, vec![28.0 + 3.0 + 50.0, 90.0])))
 }
@@ -190,7 +188,7 @@ fn own_memory(device: &Device) -> Result<Outcome> {
         let options = BackwardOptions { gradient: Some(given.clone()), create_graph, ..Default::default() };
         let found = grad_with(&a.add(&b)?, &[&a, &b], options)?;
         no_grad(|| found[0].mul_(&Tensor::full(1, 9.0, DType::F32, device)?))?;
-        let values = vec![found[0].item()?, found[1].item()?, given.item()?];
+        let values = vec![found[0].item::<f64>()?, found[1].item::<f64>()?, given.item::<f64>()?];
         if values != [9.0, 1.0, 1.0] {
             return Ok(Err(format!("after a change of the first: {values:?}, create_graph {create_graph}")));
         }
@@ -214,7 +212,7 @@ fn spent_hooks(device: &Device) -> Result<Outcome> {
 
 /// Indices, masks and further outputs, changed between forward and backward.
 fn stale(device: &Device) -> Result<Outcome> {
-    let x = || Tensor::from_slice(&[1.0f32, 4.0, 2.0, 3.0], (2, 2), device)?.leaf();
+    let x = || Tensor::from_slice(&[1.0f32, 4.0, 2.0, 3.0], (2, 2), device)?.require_grad();
     let index = || Tensor::from_slice(&[0i64, 1], 2, device);
     type Make<'a> = Box<dyn Fn() -> Result<(Tensor, Tensor)> + 'a>;
     let cases: Vec<(&str, Make<'_>)> = vec![
@@ -302,7 +300,7 @@ fn stale(device: &Device) -> Result<Outcome> {
 fn change_once(device: &Device) -> Result<Outcome> {
     let run = |is_checkpointed: bool| {
         let norm = Arc::new(BatchNorm1d::new(2, &Init::new(device))?);
-        let x = Tensor::from_slice(&[0.0f32, 3.0, 2.0, 5.0], (2, 2), device)?.leaf()?;
+        let x = Tensor::from_slice(&[0.0f32, 3.0, 2.0, 5.0], (2, 2), device)?.require_grad()?;
         let held = norm.clone();
         let block = move |x: &[Tensor]| held.forward(&x[0])?.square();
         let y = if is_checkpointed { checkpoint(block, &[&x])? } else { block(std::slice::from_ref(&x))? };
@@ -336,11 +334,11 @@ fn held_weight(device: &Device) -> Result<Outcome> {
         &[&x],
     )?;
     own.backward()?;
-    Ok(refused.and(equal("by its own factor", x.grad().map(|g| g.item()).transpose()?, Some(4.0))))
+    Ok(refused.and(equal("by its own factor", x.grad().map(|g| g.item::<f64>()).transpose()?, Some(4.0))))
 }
 
 fn two_losses(device: &Device) -> Result<Outcome> {
-    let w = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], (2, 2), device)?.leaf()?;
+    let w = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], (2, 2), device)?.require_grad()?;
     let x = Tensor::from_slice(&[1.0f32, 0.5], (1, 2), device)?;
     let loss = |factor: f64| x.mul_scalar(factor)?.linear(&w, None)?.sum(..);
     let (first, second) = autocast(DType::BF16, || Ok((loss(1.0)?, loss(2.0)?)))?;

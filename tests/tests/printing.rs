@@ -80,7 +80,7 @@ fn long(device: &Device) -> Checked {
     let rows = [0, 1, 2, 197, 198, 199].map(line);
     expect(&matrix, &format!("[{},\n ...,\n {}]", rows[..3].join(",\n "), rows[3..].join(",\n ")))?;
     // A leaf of the tape, not contiguous.
-    let wide = row.cast(DType::F32).and_then(|t| t.add_scalar(2.0)?.reshape((4, 300))?.t()?.leaf());
+    let wide = row.cast(DType::F32).and_then(|t| t.add_scalar(2.0)?.reshape((4, 300))?.t()?.require_grad());
     let printed = wide.map_err(text)?.to_string();
     let expected =
         "[[   2.,  302.,  602.,  902.],\n [   3.,  303.,  603.,  903.],\n [   4.,  304.,  604.,  904.],\n ...,";

@@ -23,7 +23,7 @@ fn step(x: &Tensor, w: &Tensor) -> Result<()> {
 
 fn by_op_and_place(device: &Device) -> Result<Outcome> {
     let x = Tensor::ones((8, 16), DType::F32, device)?;
-    let w = Tensor::full((16, 4), 0.01, DType::F32, device)?.leaf()?;
+    let w = Tensor::full((16, 4), 0.01, DType::F32, device)?.require_grad()?;
     step(&x, &w)?;
     let plain = w.grad().map(|g| g.to_vec::<f32>()).transpose()?;
     w.set_grad(None)?;

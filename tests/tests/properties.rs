@@ -60,7 +60,7 @@ fn wrong_arguments(op: &Op, g: &mut Gen) -> Result<(), String> {
 fn call(op: &Op, case: &Case) -> Result<(), String> {
     let mut leaves = case.clone();
     for i in op.differentiable(case) {
-        leaves.inputs[i].1 = leaves.inputs[i].1.leaf().map_err(text)?;
+        leaves.inputs[i].1 = leaves.inputs[i].1.require_grad().map_err(text)?;
     }
     match op.call(&leaves) {
         Ok(outputs) => outputs.iter().filter(|y| y.requires_grad()).try_for_each(backward),
@@ -341,7 +341,7 @@ fn step(view: &Tensor, model: &Model, g: &mut Gen) -> Result<(Tensor, Model, Str
 fn wrong_views(g: &mut Gen) -> Result<(), String> {
     let dims: Vec<usize> = (0..g.below(5)).map(|_| g.below(5)).collect();
     let x = g.tensor(Domain::Real, &dims);
-    let x = if g.coin() { x } else { x.leaf().map_err(text)? };
+    let x = if g.coin() { x } else { x.require_grad().map_err(text)? };
     let rank = dims.len().max(1) as isize;
     let far = g.pick(&[rank, rank + 7, -rank - 1, isize::MAX, isize::MIN]);
     let dim = g.below(rank as usize) as isize;

@@ -218,7 +218,7 @@ fn normal_draws_are_normal() -> Result<()> {
 #[test]
 fn bernoulli_draws_have_their_rate() -> Result<()> {
     for p in [0.0, 1e-4, 0.1, 0.5, 0.9, 1.0] {
-        let ones = Tensor::bernoulli(N, p, &cpu(), &Rng::new(77))?.sum(..)?.item()?;
+        let ones = Tensor::bernoulli(N, p, &cpu(), &Rng::new(77))?.sum(..)?.item::<f64>()?;
         let deviation = (p * (1.0 - p) / N as f64).sqrt();
         match deviation {
             0.0 => assert_eq!(ones, p * N as f64),
@@ -232,7 +232,7 @@ fn bernoulli_draws_have_their_rate() -> Result<()> {
 #[test]
 fn dropout_keeps_its_rate_and_scales() -> Result<()> {
     for p in [0.1, 0.5, 0.9] {
-        let x = Tensor::full(N, 3.0, DType::F32, &cpu())?.leaf()?;
+        let x = Tensor::full(N, 3.0, DType::F32, &cpu())?.require_grad()?;
         let y = x.dropout(p, &Rng::new(78))?;
         y.sum(..)?.backward()?;
         let (y, dx) = (y.to_vec::<f32>()?, x.grad().unwrap().to_vec::<f32>()?);

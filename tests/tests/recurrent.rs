@@ -31,7 +31,7 @@ fn normal(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<T
 
 /// The gradients of x and of both weights, where the last state alone has a loss.
 fn gradients(steps: usize, dtype: DType, device: &Device) -> Result<Vec<Vec<f64>>> {
-    let leaf = |shape: &[usize], seed| normal(shape, seed, dtype, device)?.leaf();
+    let leaf = |shape: &[usize], seed| normal(shape, seed, dtype, device)?.require_grad();
     let (x, w, v) = (leaf(&[steps, 2, 3], 1)?, leaf(&[16, 3], 2)?, leaf(&[16, 4], 3)?);
     let (y, h, _) = x.lstm(None, None, RecurrentWeights::new(&w, &v), RecurrentSteps::default())?;
     let roots = [(&y, y.detach().full_like(0.01)?), (&h, h.detach().ones_like()?)];
@@ -60,7 +60,7 @@ fn cell_state(device: &Device) -> Result<Outcome> {
     let bias = of(&[20.0, 20.0, 0.1003, 0.0], &[4])?;
     let weights = RecurrentWeights { input_bias: Some(&bias), ..RecurrentWeights::new(&weight, &weight) };
     let (_, _, c) = x.lstm(None, Some(&of(&[1000.0], &[1, 1])?), weights, RecurrentSteps::default())?;
-    let c = c.item()?;
+    let c = c.item::<f64>()?;
     Ok(if c == 1002.0 { Ok(()) } else { Err(format!("the cell state is {c}, expected 1002")) })
 }
 
@@ -75,7 +75,7 @@ fn padding(device: &Device) -> Result<Outcome> {
         for (t, b) in [(2, 0), (3, 0), (1, 2), (2, 2), (3, 2)] {
             values[(t * 3 + b) * 2..][..2].fill(fill);
         }
-        let x = Tensor::from_slice(&values, (4, 3, 2), device)?.leaf()?;
+        let x = Tensor::from_slice(&values, (4, 3, 2), device)?.require_grad()?;
         lstm.zero_grad();
         let (y, (h, c)) = lstm.run(&x, Some(&lengths), None)?;
         y.sum(..)?.add(&h.sum(..)?)?.add(&c.square()?.sum(..)?)?.backward()?;
@@ -104,7 +104,7 @@ fn shared_states(device: &Device) -> Result<Outcome> {
         grad_with(&sum.square()?.sum(..)?, inputs, BackwardOptions::default())
     };
     let state = of(&[1, 2], 4)?;
-    let (h, c, both) = (state.copy()?.leaf()?, state.copy()?.leaf()?, state.leaf()?);
+    let (h, c, both) = (state.copy()?.require_grad()?, state.copy()?.require_grad()?, state.require_grad()?);
     let apart = second(&h, &c, &[&h, &c])?;
     let (expected, got) = (apart[0].add(&apart[1])?.to_f64_vec()?, second(&both, &both, &[&both])?[0].to_f64_vec()?);
     let is_near = expected.iter().zip(&got).all(|(e, g)| (e - g).abs() <= 1e-4 * (1.0 + e.abs()));
@@ -119,7 +119,7 @@ fn launches(device: &Device) -> Result<Outcome> {
         return Ok(Ok(()));
     }
     let of = |steps: usize| -> Result<[u64; 2]> {
-        let leaf = |shape: &[usize], seed| normal(shape, seed, DType::F32, device)?.leaf();
+        let leaf = |shape: &[usize], seed| normal(shape, seed, DType::F32, device)?.require_grad();
         let (x, w, v) = (leaf(&[steps, 4, 8], 1)?, leaf(&[32, 8], 2)?, leaf(&[32, 8], 3)?);
         let start = count().unwrap_or_default();
         let (y, ..) = x.lstm(None, None, RecurrentWeights::new(&w, &v), RecurrentSteps::default())?;

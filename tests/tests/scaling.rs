@@ -30,7 +30,7 @@ struct Setup {
 impl Setup {
     /// Two parameters, 0 and 0, whose scaled gradients are those of 1 and `slope`.
     fn new(device: &Device, slope: f32) -> Result<Setup> {
-        let zero = || Tensor::zeros(1, DType::F32, device)?.leaf();
+        let zero = || Tensor::zeros(1, DType::F32, device)?.require_grad();
         let setup = Setup { a: zero()?, b: zero()?, scaler: GradScaler::new(device)? };
         set_grad(&setup.a, SCALE)?;
         set_grad(&setup.b, SCALE * slope)?;
@@ -81,7 +81,7 @@ fn infinity(device: &Device) -> Result<Outcome> {
     s.scaler.unscale_(&first)?;
     s.scaler.step(&mut second)?;
     s.scaler.update()?;
-    let scale = s.scaler.current().item()?;
+    let scale = s.scaler.current().item::<f64>()?;
     let lowered = if scale == 32768.0 { Ok(()) } else { Err(format!("the scale is {scale}, expected 32768")) };
     Ok(s.expect(0.0, 0.0)?.and(lowered))
 }
@@ -130,6 +130,6 @@ fn after_each_other(device: &Device) -> Result<Outcome> {
     s.scaler.step(&mut second)?;
     let stepped = s.expect(-1.0, -2.0)?;
     s.scaler.update()?;
-    let steps = s.scaler.state_dict()?["growth_tracker"].item()?;
+    let steps = s.scaler.state_dict()?["growth_tracker"].item::<f64>()?;
     Ok(stepped.and(if steps == 1.0 { Ok(()) } else { Err(format!("{steps} steps were counted, expected 1")) }))
 }

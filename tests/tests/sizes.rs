@@ -293,7 +293,7 @@ fn input(shape: &[usize], seed: usize, dtype: DType) -> Result<Tensor> {
 
 /// The result and the gradients of all inputs.
 fn results(size: &Size, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let leaves: Vec<Tensor> = inputs.iter().map(Tensor::leaf).collect::<Result<_>>()?;
+    let leaves: Vec<Tensor> = inputs.iter().map(Tensor::require_grad).collect::<Result<_>>()?;
     let y = (size.run)(&leaves)?;
     let mut all = vec![y.detach()];
     if y.requires_grad() {

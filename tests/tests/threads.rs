@@ -12,7 +12,7 @@ fn train(seed: u64) -> Result<Vec<Vec<f32>>> {
     let (device, rng) = (cpu(), Rng::new(seed));
     let normal = |shape: [usize; 2]| Tensor::randn(shape, 0.0, 0.1, DType::F32, &device, &rng);
     let (x, target) = (normal([300, 64])?, normal([300, 8])?);
-    let parameters = [normal([128, 64])?.leaf()?, normal([8, 128])?.leaf()?];
+    let parameters = [normal([128, 64])?.require_grad()?, normal([8, 128])?.require_grad()?];
     let mut optimizer = AdamW::from_parameters(parameters.to_vec()).lr(0.01);
     let mut results = Vec::new();
     for _ in 0..15 {

@@ -185,7 +185,7 @@ fn like_a_loop(device: &Device) -> Result<Outcome> {
             loss.backward()?;
             optimizer.set_lr(schedule.lr(step)?)?;
             optimizer.step()?;
-            sum += loss.item()? * batch.0.dims()[0] as f64;
+            sum += loss.item::<f64>()? * batch.0.dims()[0] as f64;
             step += 1;
         }
         losses.push(sum / 36.0);

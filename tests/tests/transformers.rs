@@ -49,7 +49,7 @@ fn device_of(model: &impl Module) -> Device {
 }
 
 fn largest(x: &Tensor) -> Result<f64> {
-    x.abs()?.amax(..)?.item()
+    x.abs()?.amax(..)?.item::<f64>()
 }
 
 /// The largest difference is at most `bound`.
@@ -79,7 +79,7 @@ fn losses(device: &Device) -> Result<Outcome> {
         let loss = logits.cross_entropy(&batch.narrow(1, 1, length)?.flatten(0, 1)?)?;
         loss.backward()?;
         optimizer.step()?;
-        found.push(loss.item()?);
+        found.push(loss.item::<f64>()?);
     }
     assert!(found[19] < 0.6 * found[0], "nothing was learnt: {found:?}");
     near("losses", &Tensor::from_vec(found, 20, device)?, &golden["losses"], 1e-3)

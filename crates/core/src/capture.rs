@@ -19,6 +19,12 @@ impl Tensors for Tensor {
     }
 }
 
+impl<T: Tensors> Tensors for Option<T> {
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        self.as_ref().map(|t| t.map(f)).transpose()
+    }
+}
+
 impl<T: Tensors> Tensors for Vec<T> {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.iter().map(|t| t.map(f)).collect()

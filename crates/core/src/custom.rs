@@ -171,7 +171,7 @@ impl CustomOp {
                 (true, g) => Ok(g),
                 (false, _) => Ok(None),
             };
-            all.into_iter().enumerate().map(wanted).collect()
+            all.into_iter().enumerate().map(wanted).collect::<Result<Vec<_>>>()
         })
     }
 }

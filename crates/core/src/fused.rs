@@ -170,7 +170,7 @@ pub(crate) fn gradients_on_tape(
 ) -> Result<Vec<Option<Tensor>>> {
     let own = |x: &Tensor| {
         let same = x.with_layout(x.layout().clone());
-        record_stateless("input", &[x], same, |t| Ok([t.dy().clone()].into_iter().collect()))
+        record_stateless("input", &[x], same, |t| Ok([t.dy().clone()]))
     };
     let inputs: Vec<Tensor> = inputs.iter().map(own).collect::<Result<_>>()?;
     let outputs = composite(&inputs)?;

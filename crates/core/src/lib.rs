@@ -12,6 +12,7 @@ mod dtype;
 mod error;
 mod file;
 pub mod fused;
+mod holders;
 pub mod host;
 pub mod ops;
 pub mod place;

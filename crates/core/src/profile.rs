@@ -1,6 +1,7 @@
 //! Times of ops: how long the device works for each op of a step, forward and backward, by the place in the program that called it.
 
 use crate::backend::{Call, Mark};
+use crate::holders;
 use crate::place::{Direction, Origins};
 use crate::tape::observe;
 use crate::{Device, MemoryStats, Result};
@@ -74,6 +75,7 @@ struct Started {
 
 /// Runs `f`, and measures each kernel that this thread runs on `device`. Events of the device's clock lie around a kernel; nothing waits
 /// before the end. A captured step is measured in the run that captures it, not when it is replayed. A profile within a profile takes its calls.
+/// An error for want of memory names the five largest holders of it: ops and places whose results are alive.
 ///
 /// ```
 /// # use isograd_core::{Device, Result, Tensor, profile};
@@ -98,10 +100,12 @@ pub fn profile<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, 
     backend.reset_peak();
     let start = backend.mark()?;
     let calls = CALLS.take();
+    let following = holders::follow();
     let off = Off(DEVICE.replace(Some(device.clone())));
     IS_ON.set(true);
     let result = observe(|event| ORIGINS.with_borrow_mut(|origins| origins.told(event)), f);
     drop(off);
+    drop(following);
     let found = CALLS.replace(calls);
     ORIGINS.take();
     let result = result?;
@@ -138,6 +142,11 @@ fn marked(device: &Device, call: &Call<'_>, run: impl FnOnce() -> Result<()>) ->
     let marks = [from, backend.mark()?];
     CALLS.with_borrow_mut(|calls| calls.push(Started { op, part, direction, place, bytes, marks }));
     Ok(())
+}
+
+/// Direction, op and place of an allocation by `op`, if this thread makes a profile.
+pub(crate) fn origin(op: &'static str) -> Option<(Direction, &'static str, Option<String>)> {
+    IS_ON.get().then(|| ORIGINS.with_borrow(|origins| origins.origin(op)))
 }
 
 impl Profile {
@@ -233,7 +242,7 @@ fn seconds(s: f64) -> String {
     }
 }
 
-fn size(bytes: usize) -> String {
+pub(crate) fn size(bytes: usize) -> String {
     match bytes as f64 {
         b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
         b if b >= 1e6 => format!("{:.1} MB", b / 1e6),

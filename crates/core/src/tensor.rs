@@ -2,6 +2,7 @@
 
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
+use crate::holders;
 use crate::host;
 use crate::profile;
 use crate::tape::{self, Edge};
@@ -46,6 +47,12 @@ pub(crate) struct Storage {
     born: u64,
 }
 
+impl Drop for Storage {
+    fn drop(&mut self) {
+        holders::forget(self.born);
+    }
+}
+
 static BIRTHS: AtomicU64 = AtomicU64::new(0);
 
 impl Storage {
@@ -80,8 +87,10 @@ impl Tensor {
     /// [`empty`](Tensor::empty), with errors of `op`.
     pub(crate) fn allocate(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
-        let memory = device.backend().allocate(shape.numel() * dtype.size()).map_err(|e| e.of(op))?;
+        let bytes = shape.numel() * dtype.size();
+        let memory = device.backend().allocate(bytes).map_err(|e| holders::named(e.of(op), device))?;
         let storage = Arc::new(Storage::new(memory, device.clone()));
+        holders::note(storage.born, op, bytes, device);
         Ok(Tensor(Arc::new(Inner { layout: Layout::contiguous(shape.clone()), dtype, storage, edge: None })))
     }
 
@@ -215,11 +224,14 @@ impl Tensor {
         self.0.edge.as_ref().filter(|edge| !edge.is_frozen())
     }
 
-    /// A leaf of the tape that shares this tensor's memory. `backward` accumulates its gradient.
+    /// This tensor as a parameter: a leaf of the tape that shares this tensor's memory. `backward` accumulates its gradient.
     /// Errors: `Dtype` unless it is a float tensor.
-    pub fn leaf(&self) -> Result<Tensor> {
+    pub fn require_grad(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
-            return Err(Error::dtype("leaf", format!("{} has no gradient, expected a float dtype", self.dtype())));
+            return Err(Error::dtype(
+                "require_grad",
+                format!("{} has no gradient, expected a float dtype", self.dtype()),
+            ));
         }
         Ok(self.with_edge(self.layout().clone(), Some(tape::leaf_edge(self))))
     }
@@ -259,12 +271,18 @@ impl Tensor {
         Ok(bytes)
     }
 
-    /// The only element, as f64. Waits for the device. Errors: `Shape` if there is not exactly one.
-    pub fn item(&self) -> Result<f64> {
+    /// The only element as a `T`: `loss.item::<f64>()`. Waits for the device. A float is read as any float type, an integer as a float
+    /// or another integer type. Errors: `Shape` if there is not exactly one element; `Dtype` for a float that is asked for as an integer
+    /// or a bool.
+    pub fn item<T: Element>(&self) -> Result<T> {
         if self.numel() != 1 {
             return Err(Error::shape("item", format!("{} has {} elements, expected one", self.shape(), self.numel())));
         }
-        Ok(self.to_f64_vec()?[0])
+        if self.dtype().is_float() && !T::DTYPE.is_float() {
+            return Err(Error::dtype("item", format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE)));
+        }
+        let values = self.detach().cast(T::DTYPE)?.to_vec()?;
+        Ok(values[0])
     }
 
     /// The same values on another device. The gradient comes back to this one. Waits for the device.
@@ -274,7 +292,7 @@ impl Tensor {
         }
         let y = Tensor::from_bytes(&self.to_bytes()?, self.shape(), self.dtype(), device)?;
         let source = self.device().clone();
-        tape::record_stateless("to_device", &[self], y, move |t| Ok([t.dy().to_device(&source)?].into_iter().collect()))
+        tape::record_stateless("to_device", &[self], y, move |t| Ok([t.dy().to_device(&source)?]))
     }
 
     pub(crate) fn operand(&self) -> Operand<'_> {

@@ -126,7 +126,7 @@ fn dense([x, w, bias, _]: &Inputs, activation: Activation) -> Result<Tensor> {
 
 /// The gradient `a @ b` of what an activation made of c, before the activation.
 fn gradient([a, b, _, c]: &Inputs, activate: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    let x = c.leaf()?;
+    let x = c.require_grad()?;
     let y = activate(&x)?.matmul(&b.t()?)?;
     let options = BackwardOptions { gradient: Some(a.clone()), ..Default::default() };
     Ok(grad_with(&y, &[&x], options)?.swap_remove(0))
@@ -145,7 +145,7 @@ const CASES: [(&str, Case); 11] = [
     ("gelu", |inputs| dense(inputs, Activation::Gelu(Approximate::None))),
     ("gelu_tanh", |inputs| no_grad(|| dense(inputs, Activation::Gelu(Approximate::Tanh)))),
     ("gelu_tanh_recorded", |[x, w, bias, c]| {
-        dense(&[x.leaf()?, w.clone(), bias.clone(), c.clone()], Activation::Gelu(Approximate::Tanh))
+        dense(&[x.require_grad()?, w.clone(), bias.clone(), c.clone()], Activation::Gelu(Approximate::Tanh))
     }),
     ("sigmoid", |inputs| dense(inputs, Activation::Sigmoid)),
     ("relu_gradient", |inputs| gradient(inputs, Tensor::relu)),
@@ -255,7 +255,7 @@ fn bias_gradient(dtype: DType, [m, k, n]: [usize; 3]) -> std::result::Result<(),
     let flat = |found: Vec<Tensor>| found.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>();
     for (trans_b, w) in [(Transpose::No, w.clone()), (Transpose::Yes, w.t()?.contiguous()?)] {
         let gradients = |[x, w, bias, dy]: &Inputs| {
-            let (w, bias) = (w.leaf()?, bias.leaf()?);
+            let (w, bias) = (w.require_grad()?, bias.require_grad()?);
             let y = x.gemm_bias(&w, Some(&bias), GemmBias { trans_b, ..Default::default() })?;
             grad_with(&y, &[&w, &bias], BackwardOptions { gradient: Some(dy.clone()), ..Default::default() })
         };

@@ -95,7 +95,7 @@ impl Collate for Summed {
 fn a_type_can_collate_itself() {
     let data = Items(vec![1.0f32, 2.0, 4.0]).map(|x, _: &Context| Ok(Summed(x)));
     let whole = data.to_batch(&Device::cpu().unwrap()).unwrap();
-    assert_eq!(whole.item().unwrap(), 7.0);
+    assert_eq!(whole.item::<f64>().unwrap(), 7.0);
     let nan = Items(vec![f32::NAN]).map(|x, _| Ok(Summed(x)));
     assert_eq!(nan.to_batch(&Device::cpu().unwrap()).unwrap_err().kind(), Kind::Value);
 }

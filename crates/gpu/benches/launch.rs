@@ -39,7 +39,7 @@ fn steps(c: &mut Criterion) {
     let gpu = Gpu::with_cache(Arc::new(NullDriver::new(&DIALECT, 1 << 30)), None);
     let device = Device::from_backend("null:0", Arc::new(gpu));
     let zeros = |_| Tensor::zeros(1000, DType::F32, &device).expect("there is room");
-    let parameters: Vec<Tensor> = (0..300).map(|i| zeros(i).leaf().expect("it is a float")).collect();
+    let parameters: Vec<Tensor> = (0..300).map(|i| zeros(i).require_grad().expect("it is a float")).collect();
     let gradients: Vec<Tensor> = (0..300).map(zeros).collect();
     let mut optimizer = AdamW::from_parameters(parameters.clone());
     c.bench_function("step/adamw of 300", |b| {

@@ -58,7 +58,8 @@ fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
     let options =
         GemmBias { trans_b: Transpose::Yes, activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
     let x = zeros(&device, (600, 320))?;
-    let [leaf, w, bias] = [x.leaf()?, zeros(&device, (480, 320))?.leaf()?, zeros(&device, 480)?.leaf()?];
+    let [leaf, w, bias] =
+        [x.require_grad()?, zeros(&device, (480, 320))?.require_grad()?, zeros(&device, 480)?.require_grad()?];
     let entries =
         || gpu.launches().iter().map(|l| l.program.split(' ').next().unwrap().to_string()).collect::<Vec<_>>();
     for (x, products) in [(&leaf, 2), (&x, 1)] {
@@ -81,7 +82,7 @@ fn a_gradient_passes_an_activation_in_the_kernel_that_makes_it() -> Result<()> {
     let Setup { gpu, device, .. } = setup(1 << 30, None);
     // The rows of the launches of a backward pass.
     let rows = |f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>, options: BackwardOptions| -> Result<Vec<String>> {
-        let (x, w) = (zeros(&device, (2, 300, 320))?.leaf()?, zeros(&device, (320, 40))?);
+        let (x, w) = (zeros(&device, (2, 300, 320))?.require_grad()?, zeros(&device, (320, 40))?);
         let y = f(&x, &w)?;
         gpu.launches();
         y.backward_with(BackwardOptions { gradient: Some(zeros(&device, (2, 300, 40))?), ..options })?;
@@ -255,7 +256,7 @@ fn compiled_programs_are_kept_on_disk_and_damage_is_noticed() -> Result<()> {
 fn a_thousand_steps_hold_no_more_than_ten() -> Result<()> {
     let Setup { gpu, device, .. } = setup(64 << 20, None);
     let step = || -> Result<()> {
-        let x = zeros(&device, (64, 64))?.leaf()?;
+        let x = zeros(&device, (64, 64))?.require_grad()?;
         x.exp()?.mul(&x)?.tanh()?;
         Ok(())
     };
@@ -277,14 +278,14 @@ fn entries(gpu: &Gpu, f: impl FnOnce() -> Result<()>) -> Result<Vec<&'static str
 #[test]
 fn losses_and_their_gradients_take_few_launches() -> Result<()> {
     let Setup { gpu, device, .. } = setup(1 << 30, None);
-    let (logits, target) = (zeros(&device, (64, 1000))?.leaf()?, Tensor::zeros(64, DType::I64, &device)?);
+    let (logits, target) = (zeros(&device, (64, 1000))?.require_grad()?, Tensor::zeros(64, DType::I64, &device)?);
     let entropy = entries(&gpu, || logits.cross_entropy(&target)?.backward())?;
     let expected = ["cross_entropy_rows", "cross_entropy_total", "elementwise", "cross_entropy_rows_backward"];
     assert_eq!(entropy, expected);
-    let x = zeros(&device, (64, 1000))?.leaf()?;
+    let x = zeros(&device, (64, 1000))?.require_grad()?;
     let dropout = entries(&gpu, || x.dropout(0.1, &Rng::new(1))?.sum(..)?.backward())?;
     assert_eq!(dropout.iter().filter(|&&entry| entry == "dropout").count(), 2);
-    let (table, tokens) = (zeros(&device, (500, 64))?.leaf()?, Tensor::zeros(1024, DType::I64, &device)?);
+    let (table, tokens) = (zeros(&device, (500, 64))?.require_grad()?, Tensor::zeros(1024, DType::I64, &device)?);
     let options = EmbeddingOptions { padding_idx: Some(0), scale_grad_by_freq: true };
     let dy = zeros(&device, (1024, 64))?;
     let embedding = entries(&gpu, || {
@@ -299,7 +300,7 @@ fn losses_and_their_gradients_take_few_launches() -> Result<()> {
 fn the_gradient_of_a_product_is_one_launch() -> Result<()> {
     let Setup { gpu, device, .. } = setup(1 << 30, None);
     for (n, expected) in [(1, "prod_backward"), (8192, "prod_backward"), (8193, "scan")] {
-        let x = zeros(&device, (64, n))?.leaf()?;
+        let x = zeros(&device, (64, n))?.require_grad()?;
         let y = x.prod(-1)?;
         let options = BackwardOptions { gradient: Some(zeros(&device, 64)?), ..Default::default() };
         let found = entries(&gpu, || y.backward_with(options))?;
@@ -313,7 +314,7 @@ fn running_sums_of_columns_are_not_copied() -> Result<()> {
     let Setup { gpu, device, .. } = setup(1 << 30, None);
     // Few columns are cut into parts, whose totals are scanned first.
     for (dims, launches) in [((256, 65536), 1), ((4096, 256), 3)] {
-        let x = zeros(&device, dims)?.leaf()?;
+        let x = zeros(&device, dims)?.require_grad()?;
         assert_eq!(entries(&gpu, || x.cumsum(0).map(drop))?, vec!["scan_columns"; launches]);
         let y = x.cumsum(0)?;
         assert!(y.is_contiguous());
@@ -329,7 +330,7 @@ fn indexing_takes_few_launches() -> Result<()> {
     let Setup { gpu, device, .. } = setup(1 << 40, None);
     let index = |dims: &[usize]| Tensor::zeros(dims, DType::I64, &device);
     for (rows, n) in [(1024, 128), (16384, 2048)] {
-        let (x, by_row, by_element) = (zeros(&device, (rows, 256))?.leaf()?, index(&[n])?, index(&[n, 256])?);
+        let (x, by_row, by_element) = (zeros(&device, (rows, 256))?.require_grad()?, index(&[n])?, index(&[n, 256])?);
         let dy = zeros(&device, (n, 256))?;
         for (read, adds) in [(x.gather(0, &by_element)?, "lists"), (x.index_select(0, &by_row)?, "teams")] {
             let options = BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
@@ -345,7 +346,7 @@ fn indexing_takes_few_launches() -> Result<()> {
         assert_eq!(entries(&gpu, || x.scatter_add(0, &by_element, &dy).map(drop))?, ["elementwise", "lists"]);
         assert_eq!(entries(&gpu, || x.index_add(0, &by_row, &dy, 1).map(drop))?, ["elementwise", "teams"]);
     }
-    let (table, tokens) = (zeros(&device, (50257, 1024))?.leaf()?, index(&[65536])?);
+    let (table, tokens) = (zeros(&device, (50257, 1024))?.require_grad()?, index(&[65536])?);
     let y = table.embedding(&tokens, EmbeddingOptions::default())?;
     let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
     let backward = entries(&gpu, || y.backward_with(options))?;

@@ -507,7 +507,7 @@ fn activations_are_applied_once_and_exactly() {
             let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
             let (w, bias) = (make(&[24, k], dtype), make(&[24], dtype));
             if recorded {
-                x.leaf()?.gemm_bias(&w, Some(&bias), options)
+                x.require_grad()?.gemm_bias(&w, Some(&bias), options)
             } else {
                 no_grad(|| x.gemm_bias(&w, Some(&bias), options))
             }
@@ -575,8 +575,11 @@ fn the_gradient_of_a_bias_comes_with_that_of_the_weight() {
             let gradient = |wanted: usize| {
                 setup.check(0.0, |make| {
                     let x = make(&[25, 27], dtype);
-                    let (w, bias, dy) =
-                        (make(&shape, dtype).leaf()?, make(&[24], dtype).leaf()?, make(&[25, 24], dtype));
+                    let (w, bias, dy) = (
+                        make(&shape, dtype).require_grad()?,
+                        make(&[24], dtype).require_grad()?,
+                        make(&[25, 24], dtype),
+                    );
                     let y = x.gemm_bias(&w, Some(&bias), GemmBias { trans_b, ..Default::default() })?;
                     let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
                     Ok(grad_with(&y, &[&w, &bias], options)?.swap_remove(wanted))
@@ -599,7 +602,7 @@ fn gradient(
     dtype: DType,
     activate: fn(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
-    let (x, w, dy) = (make(&[40, 72], dtype).leaf()?, make(&[1032, 72], dtype), make(&[40, 1032], dtype));
+    let (x, w, dy) = (make(&[40, 72], dtype).require_grad()?, make(&[1032, 72], dtype), make(&[40, 1032], dtype));
     let y = activate(&x)?.gemm_bias(&w, None, GemmBias { trans_b: Transpose::Yes, ..Default::default() })?;
     Ok(grad_with(&y, &[&x], BackwardOptions { gradient: Some(dy), ..Default::default() })?.swap_remove(0))
 }
@@ -652,7 +655,7 @@ fn sums_that_the_library_refuses_are_ours() -> Result<()> {
     let setup = Setup::new();
     *setup.library().refuses.lock() = |product| product.form.summed.is_some();
     let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
-    let (w, bias) = (make(&[27, 24]).leaf()?, make(&[24]).leaf()?);
+    let (w, bias) = (make(&[27, 24]).require_grad()?, make(&[24]).require_grad()?);
     let y = make(&[25, 27]).gemm_bias(&w, Some(&bias), GemmBias::default())?;
     let options = BackwardOptions { gradient: Some(make(&[25, 24])), ..Default::default() };
     grad_with(&y, &[&w, &bias], options)?;
@@ -668,8 +671,11 @@ fn the_input_of_an_activation_is_kept() {
     for (dtype, columns, is_kept) in [(DType::BF16, 24, true), (DType::F16, 32, true), (DType::BF16, 26, false)] {
         let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
         let options = GemmBias { activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
-        let _y =
-            make(&[20, 30]).leaf().unwrap().gemm_bias(&make(&[30, columns]), Some(&make(&[columns])), options).unwrap();
+        let _y = make(&[20, 30])
+            .require_grad()
+            .unwrap()
+            .gemm_bias(&make(&[30, columns]), Some(&make(&[columns])), options)
+            .unwrap();
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), if is_kept { (1, 0) } else { (0, 1) });
         let z: Vec<f64> = asked

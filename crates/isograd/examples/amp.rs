@@ -29,7 +29,7 @@ pub fn train(device: &Device, epochs: u64) -> Result<(f64, usize)> {
     let mut optimizer = AdamW::new(&model).lr(3e-3);
     // Too large at first, so that there is something to leave out.
     let mut scaler = GradScaler::new(device)?.init_scale(16_777_216.0)?.growth_interval(200)?;
-    let (mut scale, mut left_out) = (scaler.current().item()?, 0);
+    let (mut scale, mut left_out) = (scaler.current().item::<f64>()?, 0);
     for epoch in 0..epochs {
         for batch in loader.epoch(epoch) {
             let (x, y) = batch?;
@@ -38,13 +38,13 @@ pub fn train(device: &Device, epochs: u64) -> Result<(f64, usize)> {
             scaler.step(&mut optimizer)?;
             scaler.update()?;
             // Training itself reads nothing back.
-            let now = scaler.current().item()?;
+            let now = scaler.current().item::<f64>()?;
             left_out += (now < scale) as usize;
             scale = now;
         }
     }
     let scores = autocast(DType::F16, || no_grad(|| model.forward(&test_x)))?;
-    let accuracy = scores.argmax(-1)?.eq(&test_y)?.cast(DType::F32)?.mean(..)?.item()?;
+    let accuracy = scores.argmax(-1)?.eq(&test_y)?.cast(DType::F32)?.mean(..)?.item::<f64>()?;
     Ok((accuracy, left_out))
 }
 

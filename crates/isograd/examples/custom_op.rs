@@ -67,7 +67,7 @@ fn main() -> Result<()> {
     let names = if let [_, name] = &arguments[..] { vec![name.clone()] } else { all() };
     let devices: Vec<Device> = names.iter().map(|name| name.parse()).collect::<Result<_>>()?;
     for device in &devices {
-        let x = Tensor::from_slice(&[-3f32, 0.0, 1.0], 3, device)?.leaf()?;
+        let x = Tensor::from_slice(&[-3f32, 0.0, 1.0], 3, device)?.require_grad()?;
         let y = SOFTSIGN.call(&[&x])?;
         y.sum(..)?.backward()?;
         print(&format!("{device}: softsign {y}, slope {:?}", x.grad()));

@@ -93,7 +93,7 @@ pub fn train(device: &Device, network: Network, steps: usize) -> Result<usize> {
         optimizer.step()?;
     }
     let guess = no_grad(|| model.forward(&x, &graph)?.argmax(1))?;
-    Ok(guess.ne(&clubs)?.sum(..)?.item()? as usize)
+    Ok(guess.ne(&clubs)?.sum(..)?.item::<f64>()? as usize)
 }
 
 fn main() -> Result<()> {

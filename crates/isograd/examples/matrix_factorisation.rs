@@ -74,7 +74,7 @@ impl Model {
 
     /// The root of the mean squared error.
     fn error(&self, ratings: &Ratings) -> Result<f64> {
-        no_grad(|| self.forward(ratings)?.mse_loss(&ratings.values, Reduction::Mean)?.sqrt()?.item())
+        no_grad(|| self.forward(ratings)?.mse_loss(&ratings.values, Reduction::Mean)?.sqrt()?.item::<f64>())
     }
 }
 

@@ -65,7 +65,7 @@ pub fn train(device: &Device, films: usize, epochs: u64) -> Result<(f64, f64)> {
     let loader = Loader::new(Films(digits()?, films), 16)?.seed(42).workers(2)?.to(device);
     let error = |guess: &Tensor, films: &Tensor| guess.mse_loss(&images(films, 1)?.flatten(0, 1)?, Default::default());
     let batch = loader.epoch(0).next().expect("a batch")?;
-    let still = error(&images(&batch, 0)?.flatten(0, 1)?, &batch)?.item()?;
+    let still = error(&images(&batch, 0)?.flatten(0, 1)?, &batch)?.item::<f64>()?;
     let predict = |model: &Next, x: &Tensor| model.image.forward(&model.lstm.forward(&images(x, 0)?)?.flatten(0, 1)?);
     let mut trainer = Trainer::new(&model, AdamW::new(&model).lr(1e-2), loader, predict, error).epochs(epochs);
     trainer.run()?;

@@ -47,7 +47,7 @@ fn bare(device: &Device, train: &Loader<Batch>, test: &Loader<Batch>, epochs: u6
         let mut right = 0.0;
         for batch in test.epoch(0) {
             let batch = batch?;
-            right += no_grad(|| is_right(&model.forward(&batch.0)?, &batch)?.sum(..))?.item()?;
+            right += no_grad(|| is_right(&model.forward(&batch.0)?, &batch)?.sum(..))?.item::<f64>()?;
         }
         assert!(right <= 5000.0);
     }

@@ -106,7 +106,7 @@ fn collectives(group: &Group, device: &Device, _: &Arguments) -> Result<()> {
 
 fn gradients(group: &Group, device: &Device, _: &Arguments) -> Result<()> {
     let (rank, n) = (group.rank() as f64, group.size() as f64);
-    let x = Tensor::full(4, rank + 1.0, DType::F32, device)?.leaf()?;
+    let x = Tensor::full(4, rank + 1.0, DType::F32, device)?.require_grad()?;
     // The objective is the sum over ranks of 4 s^2, s = n (n + 1) / 2: each element's gradient is n * 2 s.
     group.all_reduce(&x, Reduction::Sum)?.square()?.sum(..)?.backward()?;
     let expected = n * n * (n + 1.0);
@@ -155,7 +155,7 @@ fn run(group: &Group, device: &Device, steps: usize, is_sharded: bool) -> Result
         own.backward()?;
         parallel.synchronize()?;
         optimizer.step()?;
-        found.push(group.all_reduce(&own.detach(), Reduction::Mean)?.item()?);
+        found.push(group.all_reduce(&own.detach(), Reduction::Mean)?.item::<f64>()?);
     }
     parallel.check_weights()?;
     Ok(found)
@@ -257,7 +257,7 @@ fn rate(group: &Group, device: &Device, arguments: &Arguments, bucket: usize, is
         if round > 0 {
             seconds = seconds.min(started.elapsed().as_secs_f64() / steps as f64);
         }
-        last = found.map_or(Ok(f64::NAN), |loss: Tensor| loss.item())?;
+        last = found.map_or(Ok(f64::NAN), |loss: Tensor| loss.item::<f64>())?;
     }
     check(last.is_finite(), "the loss")?;
     Ok((batch * length * group.size()) as f64 / seconds)

@@ -68,7 +68,7 @@ fn main() -> Result<()> {
         optimizer.step()?;
         Ok(loss)
     };
-    step()?.item()?;
+    step()?.item::<f64>()?;
     let first = started.elapsed().as_secs_f64();
     let warm_up = steps / 6 + 1;
     let mut times = Vec::new();

@@ -5,7 +5,7 @@
 //!
 //! # fn main() -> isograd::Result<()> {
 //! let device = Device::best()?;
-//! let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], 3, &device)?.leaf()?;
+//! let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], 3, &device)?.require_grad()?;
 //! let y = (&x * &x).sum(..)?;
 //! y.backward()?;
 //! assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [2.0, 4.0, 6.0]);
@@ -54,5 +54,7 @@ pub mod prelude {
     #[cfg(feature = "linalg")]
     pub use crate::linalg;
     pub use crate::nn::*;
+    pub use crate::ops::loss::{KlTarget, Reduction};
+    pub use crate::ops::{Approximate, Causal, IndexReduce, Pad, Padding};
     pub use crate::{DType, Device, Error, Result, Rng, Tensor, autocast, no_autocast, no_grad, tape};
 }

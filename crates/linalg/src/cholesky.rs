@@ -27,6 +27,6 @@ pub fn cholesky(x: &Tensor) -> Result<Tensor> {
         let upper = Triangular { triangle: Triangle::Upper, ..Default::default() };
         let left = solve_triangular(&l_t, &mirrored(&l_t.matmul(t.dy())?)?, upper)?;
         let dx = solve_triangular(&l_t, &left.t()?, upper)?.mul_scalar(0.5)?;
-        Ok([dx].into_iter().collect())
+        Ok([dx])
     })
 }

@@ -28,7 +28,7 @@ pub fn det(x: &Tensor) -> Result<Tensor> {
             true => spread(&t.get(&sy)?)?.mul(&inverse_transposed(op, &x)?)?,
             false => cofactors(op, &x)?,
         };
-        Ok([spread(t.dy())?.mul(&slope)?].into_iter().collect())
+        Ok([spread(t.dy())?.mul(&slope)?])
     })
 }
 
@@ -53,7 +53,7 @@ pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
             Some(dy) => dy.unsqueeze(-1)?.unsqueeze(-1)?.mul(&inverse_transposed(op, &x)?)?,
             None => x.zeros_like()?,
         };
-        Ok([dx].into_iter().collect())
+        Ok([dx])
     })?;
     let log = both.swap_remove(1);
     Ok((both.swap_remove(0), log))

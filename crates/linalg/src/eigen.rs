@@ -33,7 +33,7 @@ pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
             inner = inner.add(&inverse_gaps(&t.get(&sw)?)?.mul(&v_t.matmul(dv)?)?)?;
         }
         let dx = v.matmul(&inner)?.matmul(&v_t)?;
-        Ok([dx.add(&dx.t()?)?.mul_scalar(0.5)?].into_iter().collect())
+        Ok([dx.add(&dx.t()?)?.mul_scalar(0.5)?])
     })?;
     let v = both.swap_remove(1);
     Ok((both.swap_remove(0), v))

@@ -30,7 +30,7 @@ pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let mut both = record_outputs(op, &[x], vec![q, r], move |t| {
         let (q, r, dq, dr) = (t.get(&sq)?, t.get(&sr)?, t.dy_or_zeros(0)?, t.dy_or_zeros(1)?);
         if m >= n {
-            return Ok([gradient(&q, &r, &dq, &dr)?].into_iter().collect());
+            return Ok([gradient(&q, &r, &dq, &dr)?]);
         }
         // The first M columns determine Q and the left part of R; the right part is Q^T times the other columns.
         let [left, right] =
@@ -39,7 +39,7 @@ pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
         let others = q.matmul(&r_right)?;
         let dq = dq.add(&others.matmul(&dr_right.t()?)?)?;
         let dx = Tensor::concat(&[&gradient(&q, &r_left, &dq, &dr_left)?, &q.matmul(&dr_right)?], -1)?;
-        Ok([dx].into_iter().collect())
+        Ok([dx])
     })?;
     let r = both.swap_remove(1);
     Ok((both.swap_remove(0), r))

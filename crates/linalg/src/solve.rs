@@ -65,7 +65,7 @@ fn solved(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         // db = a^-T dx, da = -db x^T.
         let db = solve(&t.get(&sa)?.t()?, t.dy())?;
         let da = t.want(0, || db.matmul(&t.get(&sx)?.t()?)?.neg())?;
-        Ok([da, t.want(1, || Ok(db.clone()))?].into_iter().collect())
+        Ok([da, t.want(1, || Ok(db.clone()))?])
     })
 }
 
@@ -86,6 +86,6 @@ pub fn inv(x: &Tensor) -> Result<Tensor> {
     record(op, &[x], y, move |t| {
         // dx = -y^T dy y^T.
         let y_t = t.get(&saved)?.t()?;
-        Ok([y_t.matmul(t.dy())?.matmul(&y_t)?.neg()?].into_iter().collect())
+        Ok([y_t.matmul(t.dy())?.matmul(&y_t)?.neg()?])
     })
 }

@@ -50,7 +50,7 @@ pub fn svd(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
             }
         }
         let dx = beside.iter().try_fold(u.matmul(&inner)?.matmul(&vh)?, |sum, part| sum.add(part))?;
-        Ok([dx].into_iter().collect())
+        Ok([dx])
     })?;
     let [u, s, vh] = all.try_into().unwrap_or_else(|_| unreachable!("three outputs were recorded"));
     Ok((u, s, vh))

@@ -5,7 +5,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::check_tokens;
 use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{DType, Error, Result, Tensor};
-use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module, Visitor};
+use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -99,11 +99,15 @@ impl BertOptions {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Module)]
 struct Embeddings {
+    #[module(name = "word_embeddings")]
     words: Embedding,
+    #[module(name = "position_embeddings")]
     positions: Embedding,
+    #[module(name = "token_type_embeddings")]
     segments: Embedding,
+    #[module(name = "LayerNorm")]
     norm: LayerNorm,
 }
 
@@ -123,19 +127,11 @@ impl Embeddings {
     }
 }
 
-impl Module for Embeddings {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("word_embeddings", &self.words);
-        visitor.part("position_embeddings", &self.positions);
-        visitor.part("token_type_embeddings", &self.segments);
-        visitor.part("LayerNorm", &self.norm);
-    }
-}
-
 /// A linear layer and dropout, whose result is added to x and normalised.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 struct Output {
     dense: Linear,
+    #[module(name = "LayerNorm")]
     norm: LayerNorm,
     dropout: Dropout,
 }
@@ -151,18 +147,13 @@ impl Output {
     }
 }
 
-impl Module for Output {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("dense", &self.dense);
-        visitor.part("LayerNorm", &self.norm);
-        visitor.part("dropout", &self.dropout);
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Module)]
 struct Layer {
+    #[module(name = "attention.self")]
     attention: Heads,
+    #[module(name = "attention.output")]
     attention_output: Output,
+    #[module(name = "intermediate.dense")]
     intermediate: Linear,
     output: Output,
 }
@@ -182,15 +173,6 @@ impl Layer {
         let x = self.attention_output.forward(&self.attention.forward(x, mask)?, x)?;
         let hidden = self.intermediate.forward_with(&x, Activation::Gelu(Approximate::None))?;
         self.output.forward(&hidden, &x)
-    }
-}
-
-impl Module for Layer {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("attention.self", &self.attention);
-        visitor.part("attention.output", &self.attention_output);
-        visitor.part("intermediate.dense", &self.intermediate);
-        visitor.part("output", &self.output);
     }
 }
 
@@ -226,12 +208,15 @@ impl BertInput {
 }
 
 /// An encoder of text: tokens `[B, T]` to features `[B, T, E]`, normalised after each part of a layer.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Bert {
     embeddings: Embeddings,
     dropout: Dropout,
+    #[module(name = "encoder.layer")]
     layers: Vec<Layer>,
+    #[module(name = "pooler.dense")]
     pooler: Linear,
+    #[module(skip)]
     options: BertOptions,
 }
 
@@ -295,15 +280,6 @@ impl Bert {
     /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position.
     pub fn pooled(&self, features: &Tensor) -> Result<Tensor> {
         self.pooler.forward(&features.select(1, 0)?.contiguous()?)?.tanh()
-    }
-}
-
-impl Module for Bert {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("embeddings", &self.embeddings);
-        visitor.part("dropout", &self.dropout);
-        visitor.part("encoder.layer", &self.layers);
-        visitor.part("pooler.dense", &self.pooler);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::unit::conv_norm;
 use isograd_core::{Result, Tensor};
-use isograd_nn::{Dropout, Forward, Init, Linear, Module, Relu6, Sequential, Visitor};
+use isograd_nn::{Dropout, Forward, Init, Linear, Module, Relu6, Sequential};
 
 /// Channels and classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,8 +28,10 @@ fn unit(channels: [usize; 2], kernel: usize, stride: usize, groups: usize, init:
 }
 
 /// More channels, a convolution of each channel, fewer channels; plus the input where the shape stays the same.
+#[derive(Module)]
 struct InvertedResidual {
     conv: Sequential,
+    #[module(skip)]
     is_residual: bool,
 }
 
@@ -43,12 +45,6 @@ impl InvertedResidual {
         }
         let conv = conv.push(unit([hidden; 2], 3, stride, hidden, init)?).push(projection).push(norm);
         Ok(InvertedResidual { conv, is_residual: stride == 1 && input == output })
-    }
-}
-
-impl Module for InvertedResidual {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("conv", &self.conv);
     }
 }
 

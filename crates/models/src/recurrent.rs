@@ -1,7 +1,9 @@
 //! Language models of recurrent layers, as PyTorch's example word_language_model has them, with its names of parameters.
 
 use isograd_core::{Error, Result, Tensor, Tensors};
-use isograd_nn::{Dropout, Embedding, Forward, Gru, Init, Linear, Lstm, LstmState, Module, RecurrentOptions, Visitor};
+use isograd_nn::{
+    Dropout, Embedding, Forward, Gru, Init, Linear, Lstm, LstmState, Module, RecurrentOptions, Visitor, VisitorMut,
+};
 
 /// The recurrent layers of a [`RecurrentModel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +80,22 @@ impl Module for Layers {
             Layers::Lstm(lstm) => lstm.visit(visitor),
             Layers::Gru(gru) => gru.visit(visitor),
         }
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        match self {
+            Layers::Lstm(lstm) => visitor.part(lstm),
+            Layers::Gru(gru) => visitor.part(gru),
+        }
+    }
+}
+
+impl Clone for Layers {
+    fn clone(&self) -> Self {
+        VisitorMut::cloned(|| match self {
+            Layers::Lstm(lstm) => Layers::Lstm(lstm.clone()),
+            Layers::Gru(gru) => Layers::Gru(gru.clone()),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::unit::{conv, conv_norm};
 use isograd_core::ops::MaxPool;
 use isograd_core::{Result, Tensor};
-use isograd_nn::{BatchNorm2d, Conv2d, Forward, Init, Linear, Module, Sequential, Visitor};
+use isograd_nn::{BatchNorm2d, Conv2d, Forward, Init, Linear, Module, Sequential, Visitor, VisitorMut};
 
 /// The layers before the first block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +71,20 @@ impl Module for Block {
             visitor.part(&format!("bn{}", i + 1), norm);
         }
         visitor.part("downsample", &self.downsample);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        for (conv, norm) in &mut self.units {
+            visitor.part(conv);
+            visitor.part(norm);
+        }
+        visitor.part(&mut self.downsample);
+    }
+}
+
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        VisitorMut::cloned(|| Block { units: self.units.clone(), downsample: self.downsample.clone() })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::Stream;
 use isograd_core::ops::{Activation, Approximate, Conv};
 use isograd_core::{Error, Result, Tensor};
-use isograd_nn::{Conv2d, Dropout, Forward, Init, LayerNorm, Linear, Module, Visitor};
+use isograd_nn::{Conv2d, Dropout, Forward, Init, LayerNorm, Linear, Module};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -119,13 +119,19 @@ impl VitOptions {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Module)]
 struct Layer {
+    #[module(name = "layernorm_before")]
     norm_before: LayerNorm,
+    #[module(name = "attention.attention")]
     attention: Heads,
+    #[module(name = "attention.output.dense")]
     attention_output: Linear,
+    #[module(name = "layernorm_after")]
     norm_after: LayerNorm,
+    #[module(name = "intermediate.dense")]
     intermediate: Linear,
+    #[module(name = "output.dense")]
     output: Linear,
 }
 
@@ -152,27 +158,22 @@ impl Layer {
     }
 }
 
-impl Module for Layer {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("layernorm_before", &self.norm_before);
-        visitor.part("attention.attention", &self.attention);
-        visitor.part("attention.output.dense", &self.attention_output);
-        visitor.part("layernorm_after", &self.norm_after);
-        visitor.part("intermediate.dense", &self.intermediate);
-        visitor.part("output.dense", &self.output);
-    }
-}
-
 /// A classifier of images `[N, channels, H, W]`: `[N, classes]`. A patch is a position, after a first one that stands for the whole image.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Vit {
+    #[module(name = "vit.embeddings.cls_token")]
     cls_token: Tensor,
+    #[module(name = "vit.embeddings.position_embeddings")]
     position_embeddings: Tensor,
+    #[module(name = "vit.embeddings.patch_embeddings.projection")]
     projection: Conv2d,
     dropout: Dropout,
+    #[module(name = "vit.encoder.layer")]
     layers: Vec<Layer>,
+    #[module(name = "vit.layernorm")]
     norm: LayerNorm,
     classifier: Linear,
+    #[module(skip)]
     options: VitOptions,
 }
 
@@ -237,18 +238,6 @@ impl Vit {
         let mut stream = Stream::new(self.dropout.forward(&x)?);
         self.layers.iter().try_for_each(|layer| layer.forward(&mut stream, &self.dropout))?;
         stream.norm(&self.norm)
-    }
-}
-
-impl Module for Vit {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("vit.embeddings.cls_token", &self.cls_token);
-        visitor.part("vit.embeddings.position_embeddings", &self.position_embeddings);
-        visitor.part("vit.embeddings.patch_embeddings.projection", &self.projection);
-        visitor.part("dropout", &self.dropout);
-        visitor.part("vit.encoder.layer", &self.layers);
-        visitor.part("vit.layernorm", &self.norm);
-        visitor.part("classifier", &self.classifier);
     }
 }
 

@@ -6,7 +6,7 @@ use isograd_models::{
     Dcgan, Discriminator, Generator, LeNet, MobileNetV2, MobileNetV2Options, Recurrence, RecurrentModel,
     RecurrentModelOptions, ResNet, ResNetOptions, Stem, UNet, UNetOptions,
 };
-use isograd_nn::{Forward, Init, Layer, Module, StateDict, Visitor};
+use isograd_nn::{Forward, Init, Layer, Module, StateDict};
 use serde_json::Value;
 
 /// Numbers from `low` to `high`, as in `golden.py`.
@@ -108,13 +108,8 @@ fn a_small_image_of_cifar_keeps_its_extents_until_the_second_stage() -> Result<(
 }
 
 /// A model of 11 tokens, which are made of numbers from -1 to 1.
-struct OfNumbers(RecurrentModel);
-
-impl Module for OfNumbers {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.0.visit(visitor);
-    }
-}
+#[derive(Module)]
+struct OfNumbers(#[module(flatten)] RecurrentModel);
 
 impl Forward for OfNumbers {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -136,7 +131,7 @@ fn recurrent_language_models() -> Result<()> {
 fn assert_near(a: &Tensor, b: &Tensor) -> Result<()> {
     assert_eq!(a.shape(), b.shape());
     // Products of other extents add in another order.
-    let error = a.sub(b)?.abs()?.amax(..)?.item()?;
+    let error = a.sub(b)?.abs()?.amax(..)?.item::<f64>()?;
     assert!(error < 1e-13, "{error}");
     Ok(())
 }

@@ -1,26 +1,44 @@
 //! Activations as layers.
 
-use crate::{Forward, Init, Module, Visitor};
+use crate::{Forward, Init, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::Approximate;
 use isograd_core::{Result, Tensor};
+use std::fmt;
 
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident => $call:expr;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default)]
-        pub struct $name;
+        #[derive(Clone, Copy, Default)]
+        pub struct $name {
+            /// Each has an address of its own, by which a hook knows it.
+            _place: u8,
+        }
+
+        #[doc = concat!("The layer [`", stringify!($name), "`](struct@", stringify!($name), ").")]
+        #[allow(non_upper_case_globals)]
+        pub const $name: $name = $name { _place: 0 };
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
 
         activations!(@layer $name $call);
     )*};
     (@layer $name:ident $call:expr) => {
         impl Module for $name {
             fn visit(&self, _: &mut Visitor<'_>) {}
+
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
         }
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                let call: fn(&Self, &Tensor) -> Result<Tensor> = $call;
-                call(self, x)
+                called(self, &[x], || {
+                    let call: fn(&Self, &Tensor) -> Result<Tensor> = $call;
+                    call(self, x)
+                })
             }
         }
     };
@@ -144,7 +162,7 @@ with_fields! {
 }
 
 /// [`Tensor::prelu`] with a learned slope of negative inputs.
-#[derive(Clone, Debug)]
+#[derive(Debug, Module)]
 pub struct Prelu {
     /// `[1]`, or `[C]`.
     pub weight: Tensor,
@@ -157,14 +175,8 @@ impl Prelu {
     }
 }
 
-impl Module for Prelu {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-    }
-}
-
 impl Forward for Prelu {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.prelu(&self.weight)
+        called(self, &[x], || x.prelu(&self.weight))
     }
 }

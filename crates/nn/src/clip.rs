@@ -24,7 +24,7 @@ pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> R
 
 /// [`clip_grad_norm`] that reads the norm back. If it is not finite, gradients stay unchanged and the error is `Value`.
 pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
-    let norm = norm_of(CLIP_NORM, parameters, norm_type)?.item()?;
+    let norm = norm_of(CLIP_NORM, parameters, norm_type)?.item::<f64>()?;
     if !norm.is_finite() {
         return Err(Error::value(
             CLIP_NORM,

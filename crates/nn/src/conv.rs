@@ -1,20 +1,30 @@
 //! Convolutions as layers, with PyTorch's names, defaults and initial values.
 
 use crate::layers::bound;
-use crate::{Forward, Init, Module, Visitor};
+use crate::module::of_rank;
+use crate::{Forward, Init, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::{Conv, ConvTranspose, Pad, Padding, Unfold};
 use isograd_core::{Error, Result, Shape, Tensor};
 
+macro_rules! name {
+    ($name:ident) => {
+        concat!(module_path!(), "::", stringify!($name))
+    };
+}
+
 /// A convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
+#[module(type_name = of_rank(N, [name!(Conv1d), name!(Conv2d), name!(Conv3d)]))]
 pub struct Convolution<const N: usize> {
     /// `[out, in / groups, k..]`.
     pub weight: Tensor,
     /// `[out]`.
     pub bias: Option<Tensor>,
     /// Stride, padding, dilation and groups.
+    #[module(skip)]
     pub options: Conv<N>,
     /// The elements of the padding; zeros by default.
+    #[module(skip)]
     pub padding_mode: Pad,
 }
 
@@ -35,13 +45,15 @@ impl<const N: usize> Convolution<N> {
 }
 
 /// A transposed convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
+#[module(type_name = of_rank(N, [name!(ConvTranspose1d), name!(ConvTranspose2d), name!(ConvTranspose3d)]))]
 pub struct TransposedConvolution<const N: usize> {
     /// `[in, out / groups, k..]`.
     pub weight: Tensor,
     /// `[out]`.
     pub bias: Option<Tensor>,
     /// Stride, padding, output padding, dilation and groups.
+    #[module(skip)]
     pub options: ConvTranspose<N>,
 }
 
@@ -91,21 +103,12 @@ macro_rules! layers {
             #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
             pub type $name = $layer<$n>;
 
-            impl Module for $layer<$n> {
-                fn visit(&self, visitor: &mut Visitor<'_>) {
-                    visitor.part("weight", &self.weight);
-                    visitor.part("bias", &self.bias);
-                }
-
-                fn type_name(&self) -> &'static str {
-                    concat!(module_path!(), "::", stringify!($name))
-                }
-            }
-
             impl Forward for $layer<$n> {
                 fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                    let (x, options) = self.$input(stringify!($method), x)?;
-                    x.$method(&self.weight, self.bias.as_ref(), options)
+                    called(self, &[x], || {
+                        let (x, options) = self.$input(stringify!($method), x)?;
+                        x.$method(&self.weight, self.bias.as_ref(), options)
+                    })
                 }
             }
         )*
@@ -121,12 +124,14 @@ layers! {
 
 impl Module for Unfold {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
 /// [`Tensor::unfold`].
 impl Forward for Unfold {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.unfold(*self)
+        called(self, &[x], || x.unfold(*self))
     }
 }
 
@@ -141,10 +146,12 @@ pub struct Fold {
 
 impl Module for Fold {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
 impl Forward for Fold {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.fold(self.size, self.windows)
+        called(self, &[x], || x.fold(self.size, self.windows))
     }
 }

@@ -1,10 +1,10 @@
 //! Hidden layers with a gate.
 
-use crate::{Forward, Init, Linear, Module, Visitor};
+use crate::{Forward, Init, Linear, Module, called};
 use isograd_core::{Result, Tensor};
 
 /// `down(silu(gate(x)) up(x))` for x `[.., E]`, without biases, with LLaMA's names. Shazeer 2020, arXiv 2002.05202.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct SwiGlu {
     /// From the width E to the hidden width, before the activation.
     pub gate_proj: Linear,
@@ -25,16 +25,8 @@ impl SwiGlu {
     }
 }
 
-impl Module for SwiGlu {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("gate_proj", &self.gate_proj);
-        visitor.part("up_proj", &self.up_proj);
-        visitor.part("down_proj", &self.down_proj);
-    }
-}
-
 impl Forward for SwiGlu {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down_proj.forward(&self.gate_proj.forward(x)?.swiglu(&self.up_proj.forward(x)?)?)
+        called(self, &[x], || self.down_proj.forward(&self.gate_proj.forward(x)?.swiglu(&self.up_proj.forward(x)?)?))
     }
 }

@@ -109,7 +109,11 @@ impl Init {
 
     /// A parameter.
     fn leaf(&self, values: Tensor) -> Result<Tensor> {
-        if self.is_last && values.rank() > 2 { values.to_channels_last()?.leaf() } else { values.leaf() }
+        if self.is_last && values.rank() > 2 {
+            values.to_channels_last()?.require_grad()
+        } else {
+            values.require_grad()
+        }
     }
 
     /// The device of the parameters.

@@ -1,11 +1,12 @@
 //! Layers, with PyTorch's names, defaults and initial values.
 
-use crate::{Forward, Init, Layer, Mode, Module, Visitor};
+use crate::{Forward, Init, Layer, Mode, Module, Recompute, Visitor, VisitorMut, called};
 use isograd_core::ops::{Activation, Bag, BagMode, EmbeddingOptions, GemmBias, Transpose};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
+use std::sync::Arc;
 
 /// `x w^T + b` for `x: [.., in]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
@@ -29,8 +30,10 @@ impl Linear {
 
     /// `activation(x w^T + b)`, rounded once. On a GPU it is one kernel. Errors: `Shape`.
     pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
-        x.gemm_bias(&self.weight, self.bias.as_ref(), options)
+        called(self, &[x], || {
+            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
+            x.gemm_bias(&self.weight, self.bias.as_ref(), options)
+        })
     }
 }
 
@@ -39,21 +42,14 @@ pub(crate) fn bound(input: usize) -> f64 {
     if input == 0 { 0.0 } else { 1.0 / (input as f64).sqrt() }
 }
 
-impl Module for Linear {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
-    }
-}
-
 impl Forward for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.linear(&self.weight, self.bias.as_ref())
+        called(self, &[x], || x.linear(&self.weight, self.bias.as_ref()))
     }
 }
 
 /// `y[.., o] = x1[.., i] weight[o, i, j] x2[.., j] + bias[o]`, summed over i and j, for `x1: [.., in1]` and `x2: [.., in2]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Bilinear {
     /// `[out, in1, in2]`.
     pub weight: Tensor,
@@ -77,21 +73,16 @@ impl Bilinear {
 
     /// The form of two inputs with equal leading dimensions. Errors: `Shape`, `Dtype`.
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
-        x1.bilinear(x2, &self.weight, self.bias.as_ref())
-    }
-}
-
-impl Module for Bilinear {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
+        called(self, &[x1, x2], || x1.bilinear(x2, &self.weight, self.bias.as_ref()))
     }
 }
 
 /// Multiplies elements by 0 with probability `p` in training. The identity in evaluation.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Dropout {
+    #[module(skip)]
     p: f64,
+    #[module(skip)]
     rng: Rng,
     mode: Mode,
 }
@@ -106,19 +97,13 @@ impl Dropout {
 impl Dropout {
     /// Dropout of the sum of x `[.., C]` and a bias `[C]`. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
     pub fn forward_with_bias(&self, x: &Tensor, bias: &Tensor) -> Result<Tensor> {
-        x.bias_dropout(bias, if self.mode.is_training() { self.p } else { 0.0 }, &self.rng)
-    }
-}
-
-impl Module for Dropout {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("mode", &self.mode);
+        called(self, &[x, bias], || x.bias_dropout(bias, if self.mode.is_training() { self.p } else { 0.0 }, &self.rng))
     }
 }
 
 impl Forward for Dropout {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        if self.mode.is_training() { x.dropout(self.p, &self.rng) } else { Ok(x.clone()) }
+        called(self, &[x], || if self.mode.is_training() { x.dropout(self.p, &self.rng) } else { Ok(x.clone()) })
     }
 }
 
@@ -128,22 +113,26 @@ pub struct Identity;
 
 impl Module for Identity {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
 impl Forward for Identity {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(x.clone())
+        called(self, &[x], || Ok(x.clone()))
     }
 }
 
 /// Rows of a table, selected by index and reduced over bags: [`Tensor::embedding_bag`].
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct EmbeddingBag {
     /// `[V, E]`.
     pub weight: Tensor,
     /// The reduction; the mean by default.
+    #[module(skip)]
     pub mode: BagMode,
     /// An index whose rows are left out.
+    #[module(skip)]
     pub padding_idx: Option<i64>,
 }
 
@@ -164,14 +153,10 @@ impl EmbeddingBag {
     }
 
     fn reduced(&self, index: &Tensor, offsets: Option<&Tensor>, weights: Option<&Tensor>) -> Result<Tensor> {
-        let bag = Bag { mode: self.mode, weights, padding_idx: self.padding_idx };
-        self.weight.embedding_bag(index, offsets, bag)
-    }
-}
-
-impl Module for EmbeddingBag {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
+        called(self, &[index], || {
+            let bag = Bag { mode: self.mode, weights, padding_idx: self.padding_idx };
+            self.weight.embedding_bag(index, offsets, bag)
+        })
     }
 }
 
@@ -183,10 +168,11 @@ impl Forward for EmbeddingBag {
 }
 
 /// Rows of a table, selected by index.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Embedding {
     /// `[V, E]`.
     pub weight: Tensor,
+    #[module(skip)]
     options: EmbeddingOptions,
 }
 
@@ -214,15 +200,9 @@ impl Embedding {
     }
 }
 
-impl Module for Embedding {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-    }
-}
-
 impl Forward for Embedding {
     fn forward(&self, index: &Tensor) -> Result<Tensor> {
-        self.weight.embedding(index, self.options)
+        called(self, &[index], || self.weight.embedding(index, self.options))
     }
 }
 
@@ -243,11 +223,13 @@ impl Default for Flatten {
 
 impl Module for Flatten {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
 impl Forward for Flatten {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.flatten(self.start, self.end)
+        called(self, &[x], || x.flatten(self.start, self.end))
     }
 }
 
@@ -260,9 +242,12 @@ impl Forward for Flatten {
 /// Ok(Sequential::new().push(Linear::new(64, 32, init)?).push(Tensor::relu).push(|x: &Tensor| x.mul_scalar(0.5)))
 /// # }
 /// ```
-#[derive(Default)]
+#[derive(Default, Module)]
 pub struct Sequential {
+    #[module(flatten)]
     layers: Vec<Box<dyn Layer>>,
+    #[module(flatten)]
+    recompute: Recompute,
 }
 
 impl Sequential {
@@ -314,15 +299,18 @@ impl Sequential {
     }
 }
 
-impl Module for Sequential {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.layers.visit(visitor);
-    }
-}
-
 impl Forward for Sequential {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
+        // With the least memory, a stretch has as many layers as there are stretches.
+        let length = self.layers.len().isqrt().max(1);
+        let stretches = self.layers.chunks(if self.recompute.is_on() { length } else { self.layers.len().max(1) });
+        called(self, &[x], || {
+            stretches.into_iter().try_fold(x.clone(), |x, layers| {
+                self.recompute.run(layers, &[&x], |layers, x| {
+                    layers.iter().try_fold(x[0].clone(), |x, layer| called(layer, &[&x], || layer.forward(&x)))
+                })
+            })
+        })
     }
 }
 
@@ -346,15 +334,23 @@ impl<L: Layer + 'static> IntoLayer<ByLayer> for L {
 
 impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static> IntoLayer<ByFunction> for F {
     fn into_layer(self) -> Box<dyn Layer> {
-        Box::new(Function(self))
+        Box::new(Function(Arc::new(self)))
     }
 }
 
 /// A function as a layer.
-struct Function<F>(F);
+struct Function<F>(Arc<F>);
+
+impl<F> Clone for Function<F> {
+    fn clone(&self) -> Self {
+        Function(self.0.clone())
+    }
+}
 
 impl<F> Module for Function<F> {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 
     fn type_name(&self) -> &'static str {
         std::any::type_name::<F>()
@@ -363,6 +359,6 @@ impl<F> Module for Function<F> {
 
 impl<F: Fn(&Tensor) -> Result<Tensor>> Forward for Function<F> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        (self.0)(x)
+        called(self, &[x], || (self.0)(x))
     }
 }

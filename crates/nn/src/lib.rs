@@ -3,6 +3,8 @@
 //! Losses are methods of [`Tensor`](isograd_core::Tensor). [`loss`] has their options, and modules such as [`CrossEntropyLoss`].
 //! [`Activation`] is the activation of [`Linear::forward_with`].
 
+extern crate self as isograd_nn;
+
 mod activation;
 mod attention;
 mod average;
@@ -12,6 +14,7 @@ mod conv;
 mod file;
 mod gated;
 mod graph;
+mod hook;
 mod init;
 mod layers;
 pub mod loss;
@@ -21,13 +24,16 @@ mod norm;
 mod number;
 pub mod optim;
 mod pad;
+mod pattern;
 mod pickle;
 mod pool;
+mod recompute;
 mod recurrent;
 mod resample;
 mod scaler;
 pub mod schedule;
 mod shards;
+mod summary;
 mod torch;
 mod weight;
 
@@ -40,6 +46,7 @@ pub use conv::*;
 pub use file::{Contents, Metadata, load, load_checked, save};
 pub use gated::SwiGlu;
 pub use graph::*;
+pub use hook::{Called, ForwardHook, called};
 pub use init::{Across, Fan, Gain, Init};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
@@ -50,7 +57,9 @@ pub use loss::{
     MultilabelSoftMarginLoss, NllLoss, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use mesh::{MeshConv, SpiralConv};
-pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};
+pub use module::{
+    Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor, VisitorMut,
+};
 pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, LocalResponseNorm, NormOptions, RmsNorm,
@@ -61,9 +70,11 @@ pub use optim::{
 };
 pub use pad::*;
 pub use pool::*;
+pub use recompute::Recompute;
 pub use recurrent::*;
 pub use resample::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;
 pub use shards::load_part;
+pub use summary::{LayerSummary, Summary, summary};
 pub use weight::{SpectralNorm, WeightNorm};

@@ -1,6 +1,6 @@
 //! Losses as modules, with PyTorch's defaults, and the options of their ops.
 
-use crate::{Module, Visitor};
+use crate::{Module, Visitor, VisitorMut, called};
 use isograd_core::{Result, Tensor};
 
 pub use isograd_core::ops::loss::*;
@@ -14,11 +14,12 @@ macro_rules! losses {
         } => $call:expr;
     )*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Debug)]
+        #[derive(Debug, Module)]
         pub struct $name {
             $($(#[$saved_doc])* pub $saved: Option<Tensor>,)*
-            $($(#[$field_doc])* pub $field: $type,)*
+            $($(#[$field_doc])* #[module(skip)] pub $field: $type,)*
             /// The reduction of the losses.
+            #[module(skip)]
             pub reduction: Reduction,
         }
 
@@ -31,23 +32,18 @@ macro_rules! losses {
         impl $name {
             /// The loss of `input` with respect to `target`.
             pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
-                let call: fn(&Self, &Tensor, &Tensor) -> Result<Tensor> = $call;
-                call(self, input, target)
+                called(self, &[input, target], || {
+                    let call: fn(&Self, &Tensor, &Tensor) -> Result<Tensor> = $call;
+                    call(self, input, target)
+                })
             }
         }
-
-        losses!(@module $name $($saved)*);
     )*};
     (@module $name:ident) => {
         impl Module for $name {
             fn visit(&self, _: &mut Visitor<'_>) {}
-        }
-    };
-    (@module $name:ident $($saved:ident)+) => {
-        impl Module for $name {
-            fn visit(&self, visitor: &mut Visitor<'_>) {
-                $(visitor.part(stringify!($saved), &self.$saved);)+
-            }
+
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
         }
     };
 }
@@ -182,7 +178,7 @@ pub struct TripletMarginLoss {
 impl TripletMarginLoss {
     /// The loss of rows that should be nearer to the rows of `positive` than to the rows of `negative`.
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
-        anchor.triplet_loss(positive, negative, self.options)
+        called(self, &[anchor, positive, negative], || anchor.triplet_loss(positive, negative, self.options))
     }
 }
 
@@ -211,8 +207,10 @@ macro_rules! losses_of_three {
         impl $name {
             /// The loss of the two inputs.
             pub fn forward(&self, input: &Tensor, other: &Tensor, $third: &Tensor) -> Result<Tensor> {
-                let call: fn(&Self, &Tensor, &Tensor, &Tensor) -> Result<Tensor> = $call;
-                call(self, input, other, $third)
+                called(self, &[input, other, $third], || {
+                    let call: fn(&Self, &Tensor, &Tensor, &Tensor) -> Result<Tensor> = $call;
+                    call(self, input, other, $third)
+                })
             }
         }
 
@@ -259,10 +257,14 @@ impl CtcLoss {
         input_lengths: &Tensor,
         target_lengths: &Tensor,
     ) -> Result<Tensor> {
-        log_probabilities.ctc_loss(targets, input_lengths, target_lengths, self.0)
+        called(self, &[log_probabilities, targets, input_lengths, target_lengths], || {
+            log_probabilities.ctc_loss(targets, input_lengths, target_lengths, self.0)
+        })
     }
 }
 
 impl Module for CtcLoss {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }

@@ -1,12 +1,12 @@
 //! Convolutions over meshes.
 
 use crate::layers::bound;
-use crate::{Init, Module, Visitor};
+use crate::{Init, Module, called};
 use isograd_core::ops::Neighbors;
 use isograd_core::{Result, Tensor};
 
 /// Convolves features of edges by those of their neighbours: [`Tensor::mesh_conv`].
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct MeshConv {
     /// `[out, (1 + K) in]`.
     pub weight: Tensor,
@@ -29,12 +29,12 @@ impl MeshConv {
 
     /// Maps x `[.., E, in]` to `[.., E, out]` by neighbours `[E, K]`. Errors: `Shape`, `Dtype`, `Device`.
     pub fn forward(&self, x: &Tensor, neighbors: &Neighbors) -> Result<Tensor> {
-        x.mesh_conv(neighbors, &self.weight, self.bias.as_ref())
+        called(self, &[x], || x.mesh_conv(neighbors, &self.weight, self.bias.as_ref()))
     }
 }
 
 /// Convolves features of vertices along spirals: [`Tensor::spiral_conv`].
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct SpiralConv {
     /// `[out, S in]`.
     pub weight: Tensor,
@@ -51,25 +51,11 @@ impl SpiralConv {
 
     /// Maps x `[.., V, in]` to `[.., V, out]` along spirals `[V, S]`. Errors: `Shape`, `Dtype`, `Device`.
     pub fn forward(&self, x: &Tensor, spirals: &Neighbors) -> Result<Tensor> {
-        x.spiral_conv(spirals, &self.weight, self.bias.as_ref())
+        called(self, &[x], || x.spiral_conv(spirals, &self.weight, self.bias.as_ref()))
     }
 }
 
 fn parameters(input: usize, output: usize, init: &Init) -> Result<(Tensor, Tensor)> {
     let bound = bound(input);
     Ok((init.uniform((output, input), -bound, bound)?, init.uniform(output, -bound, bound)?))
-}
-
-impl Module for MeshConv {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
-    }
-}
-
-impl Module for SpiralConv {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
-    }
 }

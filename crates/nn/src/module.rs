@@ -1,7 +1,11 @@
 //! Models: modules with named parts, parameters and buffers.
 
-use isograd_core::{Error, Result, Tensor, no_grad};
+use crate::Recompute;
+use crate::pattern::matches;
+use isograd_core::{DType, Device, Error, Place, Result, Tensor, no_grad};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tensors by name, for saving.
@@ -21,8 +25,12 @@ pub type StateDict = BTreeMap<String, Tensor>;
 /// }
 /// ```
 ///
-/// `#[derive(Module)]` writes this method. A leaf tensor is a parameter, any other tensor a buffer. Vectors, options and boxes of
-/// modules are modules, as are maps from names to modules.
+/// `#[derive(Module)]` writes this method, [`visit_mut`](Module::visit_mut) and `Clone`. A leaf tensor is a parameter, any other tensor a
+/// buffer. Vectors, options and boxes of modules are modules, as are maps from names to modules.
+///
+/// A clone has parameters and buffers of its own: training one leaves the other as it is. Parameters that are tied in the model are
+/// tied in the clone, and frozen ones are frozen; gradients are not cloned, and generators are shared. A clone panics where memory is
+/// out, as that of a vector does.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no module",
     label = "neither a tensor nor a module",
@@ -31,6 +39,12 @@ pub type StateDict = BTreeMap<String, Tensor>;
 pub trait Module {
     /// Passes this module's parts to the visitor.
     fn visit(&self, visitor: &mut Visitor<'_>);
+
+    /// Passes this module's parts to the visitor, which may replace their tensors. A module without this method cannot be moved to
+    /// another device or dtype, alone or as a part, nor cloned as a part.
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.refuse(self.type_name());
+    }
 
     /// The type's name, for [`named_modules`](Module::named_modules), which omits modules with an empty name.
     fn type_name(&self) -> &'static str {
@@ -63,7 +77,7 @@ pub trait Module {
     fn named_modules(&self) -> Vec<(String, &'static str)> {
         let mut found = vec![(String::new(), self.type_name())];
         walk(self, &mut |path, item| {
-            if let Item::Part(kind) = item
+            if let Item::Part { kind, .. } = item
                 && !kind.is_empty()
             {
                 found.push((path.to_string(), kind));
@@ -93,6 +107,57 @@ pub trait Module {
         for (name, parameter) in self.named_parameters() {
             // Parameters are leaves, which this accepts.
             let _ = parameter.set_requires_grad(is_trained(&name));
+        }
+    }
+
+    /// Freezes the parameters whose names match a pattern, in which `*` stands for any text: `trunk.*`. The others stay as they are.
+    /// Errors: `Value` if no name matches.
+    fn freeze_matching(&self, pattern: &str) -> Result<()> {
+        let parameters = self.named_parameters();
+        let chosen: Vec<&Tensor> =
+            parameters.iter().filter(|(name, _)| matches(pattern, name)).map(|(_, t)| t).collect();
+        if chosen.is_empty() {
+            let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
+            let message = format!("no parameter matches {pattern:?}; they are {}", names.join(", "));
+            return Err(Error::value("freeze_matching", message));
+        }
+        chosen.into_iter().try_for_each(|t| t.set_requires_grad(false))
+    }
+
+    /// Moves parameters and buffers to another device, in place, with their gradients. Parameters that move are new leaves, so an
+    /// optimizer is made afterwards. Tensors that are on the device stay. Errors: `Value` for a part without
+    /// [`visit_mut`](Module::visit_mut); `OutOfMemory`; then nothing has changed.
+    fn to_device(&mut self, device: &Device) -> Result<()> {
+        replace("to_device", self, Gradients::Kept, &|t, _| t.to_device(device))
+    }
+
+    /// Casts float parameters and buffers to another float dtype, in place, with their gradients. Integers and tables of constants stay.
+    /// Parameters that are cast are new leaves, so an optimizer is made afterwards. Errors: `Dtype` for another dtype than floats; as
+    /// [`to_device`](Module::to_device).
+    fn to_dtype(&mut self, dtype: DType) -> Result<()> {
+        if !dtype.is_float() {
+            return Err(Error::dtype("to_dtype", format!("{dtype} was given, expected a float dtype")));
+        }
+        let is_cast = |t: &Tensor, kind: Kind| kind == Kind::State && t.dtype().is_float();
+        replace("to_dtype", self, Gradients::Kept, &|t, kind| {
+            if is_cast(t, kind) { t.cast(dtype) } else { Ok(t.clone()) }
+        })
+    }
+
+    /// Keeps the inputs of parts in the forward pass in place of all that their gradients need, and computes the rest again in the
+    /// backward pass: less memory, for the time of another forward pass. The parts are those of [`Recompute`]: stretches of a
+    /// [`Sequential`](crate::Sequential), and the layers of transformers. Errors: `Value` if there are none.
+    fn recompute_activations(&self, is_wanted: bool) -> Result<()> {
+        let mut count = 0;
+        walk(self, &mut |_, item| {
+            if let Item::Recompute(recompute) = item {
+                recompute.set(is_wanted);
+                count += 1;
+            }
+        });
+        match count {
+            0 => Err(Error::value("recompute_activations", "the model has no part that can be computed again")),
+            _ => Ok(()),
         }
     }
 
@@ -197,7 +262,7 @@ pub struct Unmatched {
 }
 
 /// Calls `note` with every part, tensor and mode of a module, and its path.
-fn walk(module: &(impl Module + ?Sized), note: &mut dyn FnMut(&str, Item<'_>)) {
+pub(crate) fn walk(module: &(impl Module + ?Sized), note: &mut dyn FnMut(&str, Item<'_>)) {
     module.visit(&mut Visitor { path: String::new(), note });
 }
 
@@ -267,15 +332,25 @@ fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options:
     if problems.is_empty() { Ok(unmatched) } else { Err(Error::value(op, problems.join("; "))) }
 }
 
-enum Item<'a> {
-    /// Any part, with its type's name.
-    Part(&'static str),
+/// What a visit finds.
+pub(crate) enum Item<'a> {
+    /// Any part, with its type's name and its address.
+    Part {
+        kind: &'static str,
+        address: usize,
+    },
+    /// The same part at another address, as within a box.
+    Inside {
+        kind: &'static str,
+        address: usize,
+    },
     Tensor(&'a Tensor),
     Mode(&'a Mode),
+    Recompute(&'a Recompute),
 }
 
 impl Item<'_> {
-    fn set_training(&self, training: bool) {
+    pub(crate) fn set_training(&self, training: bool) {
         if let Item::Mode(mode) = self {
             mode.0.store(training, Ordering::Relaxed);
         }
@@ -288,6 +363,16 @@ pub struct Visitor<'a> {
     note: &'a mut dyn FnMut(&str, Item<'_>),
 }
 
+/// The name of a layer for `rank` dimensions, 1 to 3.
+pub(crate) fn of_rank(rank: usize, names: [&'static str; 3]) -> &'static str {
+    names[rank.clamp(1, 3) - 1]
+}
+
+/// The address of a module; 0 for one without a size, which has none of its own.
+pub(crate) fn address_of(module: &(impl Module + ?Sized)) -> usize {
+    if size_of_val(module) == 0 { 0 } else { std::ptr::from_ref(module).cast::<()>() as usize }
+}
+
 impl Visitor<'_> {
     /// A part of the visited module, with its name.
     pub fn part(&mut self, name: &str, part: &(impl Module + ?Sized)) {
@@ -296,15 +381,172 @@ impl Visitor<'_> {
             self.path.push('.');
         }
         self.path.push_str(name);
-        (self.note)(&self.path, Item::Part(part.type_name()));
+        (self.note)(&self.path, Item::Part { kind: part.type_name(), address: address_of(part) });
         part.visit(self);
         self.path.truncate(length);
     }
+
+    /// The content of the visited module, which has its name.
+    fn inside(&mut self, content: &(impl Module + ?Sized)) {
+        (self.note)(&self.path, Item::Inside { kind: content.type_name(), address: address_of(content) });
+        content.visit(self);
+    }
+
+    /// The switch of the visited module.
+    pub(crate) fn recompute(&mut self, switch: &Recompute) {
+        (self.note)(&self.path, Item::Recompute(switch));
+    }
+}
+
+/// What a tensor of a module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A parameter or a buffer.
+    State,
+    /// A constant, which is not saved.
+    Constant,
+}
+
+/// Visits a module's parts and may replace their tensors.
+pub struct VisitorMut<'a> {
+    note: &'a mut dyn FnMut(&mut Tensor, Kind),
+    refused: Option<&'static str>,
+}
+
+impl VisitorMut<'_> {
+    /// A part of the visited module.
+    pub fn part(&mut self, part: &mut (impl Module + ?Sized)) {
+        part.visit_mut(self);
+    }
+
+    /// A tensor that is no part, such as a table of constants: it moves to another device with the module, and keeps its dtype.
+    pub fn constant(&mut self, tensor: &mut Tensor) {
+        (self.note)(tensor, Kind::Constant);
+    }
+
+    fn refuse(&mut self, kind: &'static str) {
+        self.refused.get_or_insert(kind);
+    }
+
+    /// A copy of a module, with tensors of its own, from a function that clones its fields: `Clone` of a module by hand, as
+    /// `#[derive(Module)]` writes it. Clones within the function share their tensors.
+    pub fn cloned<M: Module>(fields: impl FnOnce() -> M) -> M {
+        if IS_SHARING.get() {
+            return fields();
+        }
+        let mut clone = sharing(fields);
+        let copy = |t: &Tensor, kind: Kind| if kind == Kind::State { t.copy() } else { Ok(t.clone()) };
+        // `Clone` has no errors.
+        replace("clone", &mut clone, Gradients::Dropped, &copy).unwrap_or_else(|e| panic!("{e}"));
+        clone
+    }
+}
+
+thread_local! {
+    /// Clones of modules share their tensors.
+    static IS_SHARING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, in which clones of modules share their tensors.
+pub(crate) fn sharing<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_SHARING.set(self.0);
+        }
+    }
+    let _restore = Restore(IS_SHARING.replace(true));
+    f()
+}
+
+/// The gradients of tensors that are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gradients {
+    Kept,
+    Dropped,
+}
+
+/// Replaces each tensor of a module by `f` of it; leaves by leaves, and tied ones by tied ones. Errors: `Value` for a part without
+/// `visit_mut`, those of `f`; then nothing has changed.
+fn replace(
+    op: &'static str,
+    module: &mut (impl Module + ?Sized),
+    gradients: Gradients,
+    f: &dyn Fn(&Tensor, Kind) -> Result<Tensor>,
+) -> Result<()> {
+    let mut found: Vec<(Tensor, Kind)> = Vec::new();
+    let note = &mut |t: &mut Tensor, kind| found.push((t.clone(), kind));
+    let mut visitor = VisitorMut { note, refused: None };
+    module.visit_mut(&mut visitor);
+    if let Some(kind) = visitor.refused {
+        let message = format!("the part {kind} has no `visit_mut`, which `#[derive(Module)]` writes");
+        return Err(Error::value(op, message));
+    }
+    let mut values: HashMap<Place, Tensor> = HashMap::new();
+    let mut leaves: HashMap<Place, Tensor> = HashMap::new();
+    // Tensors of one memory, such as a weight and its transpose.
+    let mut of_memory: HashMap<usize, Vec<&Tensor>> = HashMap::new();
+    for (t, kind) in &found {
+        let place = t.place();
+        let value = match values.get(&place) {
+            Some(value) => value.clone(),
+            None => {
+                let beside = of_memory.entry(place.memory()).or_default();
+                let tied = beside.iter().find_map(|other| Some((other.place(), order_of(t, other)?)));
+                beside.push(t);
+                let value = no_grad(|| match tied {
+                    Some((other, order)) => values[&other].permute(&order),
+                    None => Ok(f(&t.detach(), *kind)?.detach()),
+                })?;
+                values.insert(place.clone(), value.clone());
+                value
+            }
+        };
+        if !t.is_leaf() || leaves.contains_key(&place) {
+            continue;
+        }
+        let is_same = value.shares_memory(t);
+        let leaf = if is_same { t.clone() } else { value.require_grad()? };
+        if !is_same {
+            leaf.set_requires_grad(t.requires_grad())?;
+        }
+        if let Some(grad) = t.grad().filter(|_| gradients == Gradients::Kept && !is_same) {
+            leaf.set_grad(Some(no_grad(|| f(&grad.detach(), *kind))?))?;
+        }
+        leaves.insert(place, leaf);
+    }
+    let renew = &mut |t: &mut Tensor, _: Kind| {
+        let place = t.place();
+        let new = if t.is_leaf() { &leaves[&place] } else { &values[&place] };
+        *t = new.clone();
+    };
+    module.visit_mut(&mut VisitorMut { note: renew, refused: None });
+    Ok(())
+}
+
+/// The order of `other`'s axes in which it is t, if both have the same elements of the same memory.
+fn order_of(t: &Tensor, other: &Tensor) -> Option<Vec<isize>> {
+    if t.rank() != other.rank() || t.layout().offset() != other.layout().offset() {
+        return None;
+    }
+    let axis = |x: &Tensor, i: usize| (x.dims()[i], if x.dims()[i] == 1 { 0 } else { x.layout().strides()[i] });
+    let mut rest: Vec<usize> = (0..other.rank()).collect();
+    let taken = (0..t.rank()).map(|i| {
+        let at = rest.iter().position(|&j| axis(other, j) == axis(t, i))?;
+        Some(rest.remove(at) as isize)
+    });
+    taken.collect()
 }
 
 /// Training or evaluation: a field of layers that distinguish them.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
+
+impl Clone for Mode {
+    fn clone(&self) -> Self {
+        Mode(AtomicBool::new(self.is_training()))
+    }
+}
 
 impl Mode {
     /// True in training.
@@ -324,6 +566,8 @@ impl Module for Mode {
         (visitor.note)(&visitor.path, Item::Mode(self));
     }
 
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
+
     fn type_name(&self) -> &'static str {
         ""
     }
@@ -334,6 +578,10 @@ impl Module for Tensor {
         (visitor.note)(&visitor.path, Item::Tensor(self));
     }
 
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        (visitor.note)(self, Kind::State);
+    }
+
     fn type_name(&self) -> &'static str {
         ""
     }
@@ -342,8 +590,12 @@ impl Module for Tensor {
 impl<M: Module> Module for Option<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         if let Some(module) = self {
-            module.visit(visitor);
+            visitor.inside(module);
         }
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.iter_mut().for_each(|module| visitor.part(module));
     }
 
     fn type_name(&self) -> &'static str {
@@ -355,17 +607,29 @@ impl<M: Module> Module for Vec<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().enumerate().for_each(|(i, module)| visitor.part(&i.to_string(), module));
     }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.iter_mut().for_each(|module| visitor.part(module));
+    }
 }
 
 impl<M: Module> Module for BTreeMap<String, M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().for_each(|(name, module)| visitor.part(name, module));
     }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.values_mut().for_each(|module| visitor.part(module));
+    }
 }
 
 impl<M: Module + ?Sized> Module for Box<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        (**self).visit(visitor);
+        visitor.inside(&**self);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.part(&mut **self);
     }
 
     fn type_name(&self) -> &'static str {
@@ -373,9 +637,14 @@ impl<M: Module + ?Sized> Module for Box<M> {
     }
 }
 
-impl<M: Module + ?Sized> Module for std::sync::Arc<M> {
+impl<M: Module + Clone> Module for Arc<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        (**self).visit(visitor);
+        visitor.inside(&**self);
+    }
+
+    /// Others that share this module keep it as it is.
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.part(sharing(|| Arc::make_mut(self)));
     }
 
     fn type_name(&self) -> &'static str {
@@ -387,6 +656,10 @@ impl<M: Module, const N: usize> Module for [M; N] {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().enumerate().for_each(|(i, module)| visitor.part(&i.to_string(), module));
     }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.iter_mut().for_each(|module| visitor.part(module));
+    }
 }
 
 /// A function of one tensor.
@@ -396,9 +669,23 @@ pub trait Forward {
 }
 
 /// A layer of a [`Sequential`](crate::Sequential).
-pub trait Layer: Module + Forward + Send + Sync {}
+pub trait Layer: Module + Forward + Send + Sync {
+    /// The clone of the layer.
+    #[doc(hidden)]
+    fn boxed(&self) -> Box<dyn Layer>;
+}
 
-impl<T: Module + Forward + Send + Sync> Layer for T {}
+impl<T: Module + Forward + Clone + Send + Sync + 'static> Layer for T {
+    fn boxed(&self) -> Box<dyn Layer> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Layer> {
+    fn clone(&self) -> Self {
+        (**self).boxed()
+    }
+}
 
 impl<F: Forward + ?Sized> Forward for Box<F> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -1,19 +1,22 @@
 //! Normalisation layers.
 
-use crate::{Across, Forward, Init, Mode, Module, Visitor};
+use crate::module::of_rank;
+use crate::{Across, Forward, Init, Mode, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::{Activation, LocalResponse, Running, Statistics};
 use isograd_core::{DType, Error, Result, Shape, Tensor, no_grad};
 use std::sync::Arc;
 
 /// Normalises the last dimensions of x: `(x - mean) / sqrt(var + eps) * weight + bias`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct LayerNorm {
     /// The weight, with the normalised shape.
     pub weight: Option<Tensor>,
     /// The bias, with the normalised shape.
     pub bias: Option<Tensor>,
     /// Added to the variance; 1e-5 by default.
+    #[module(skip)]
     pub eps: f64,
+    #[module(skip)]
     shape: Shape,
 }
 
@@ -39,40 +42,41 @@ impl LayerNorm {
 impl LayerNorm {
     /// `activation(norm(x))`, rounded once. For relu, gelu and silu it is one kernel on a GPU. Errors: `Shape`.
     pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        check_last("layer_norm_activation", x, &self.shape)?;
-        let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        x.layer_norm_activation(self.shape.rank(), weight, bias, self.eps, activation)
+        called(self, &[x], || {
+            check_last("layer_norm_activation", x, &self.shape)?;
+            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+            x.layer_norm_activation(self.shape.rank(), weight, bias, self.eps, activation)
+        })
     }
 
     /// The norm of `s = x + residual`, and s: `(y, s)`. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
-        check_last("residual_layer_norm", x, &self.shape)?;
-        let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        x.residual_layer_norm(residual, self.shape.rank(), weight, bias, self.eps)
-    }
-}
-
-impl Module for LayerNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
+        called(self, &[x, residual], || {
+            check_last("residual_layer_norm", x, &self.shape)?;
+            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+            x.residual_layer_norm(residual, self.shape.rank(), weight, bias, self.eps)
+        })
     }
 }
 
 impl Forward for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_last("layer_norm", x, &self.shape)?;
-        x.layer_norm(self.shape.rank(), self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        called(self, &[x], || {
+            check_last("layer_norm", x, &self.shape)?;
+            x.layer_norm(self.shape.rank(), self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        })
     }
 }
 
 /// Divides the last dimensions of x by their root mean square: `x / sqrt(mean(x^2) + eps) * weight`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct RmsNorm {
     /// The weight, with the normalised shape.
     pub weight: Option<Tensor>,
     /// Added to the mean square; 1e-5 by default.
+    #[module(skip)]
     pub eps: f64,
+    #[module(skip)]
     shape: Shape,
 }
 
@@ -89,16 +93,12 @@ impl RmsNorm {
     }
 }
 
-impl Module for RmsNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-    }
-}
-
 impl Forward for RmsNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_last("rms_norm", x, &self.shape)?;
-        x.rms_norm(self.shape.rank(), self.weight.as_ref(), self.eps)
+        called(self, &[x], || {
+            check_last("rms_norm", x, &self.shape)?;
+            x.rms_norm(self.shape.rank(), self.weight.as_ref(), self.eps)
+        })
     }
 }
 
@@ -110,15 +110,18 @@ fn check_last(op: &'static str, x: &Tensor, shape: &Shape) -> Result<()> {
 }
 
 /// Normalises groups of adjacent channels of x `[N, C, ..]`, separately for each sample.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct GroupNorm {
     /// `[C]`.
     pub weight: Option<Tensor>,
     /// `[C]`.
     pub bias: Option<Tensor>,
     /// Added to the variance; 1e-5 by default.
+    #[module(skip)]
     pub eps: f64,
+    #[module(skip)]
     groups: usize,
+    #[module(skip)]
     channels: usize,
 }
 
@@ -139,17 +142,12 @@ impl GroupNorm {
     }
 }
 
-impl Module for GroupNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
-    }
-}
-
 impl Forward for GroupNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_channels("group_norm", x, 1, self.channels)?;
-        x.group_norm(self.groups, self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        called(self, &[x], || {
+            check_channels("group_norm", x, 1, self.channels)?;
+            x.group_norm(self.groups, self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        })
     }
 }
 
@@ -206,7 +204,8 @@ pub type InstanceNorm3d = InstanceNorm<3>;
 macro_rules! channel_norm {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty = $of_init:expr)? }, $options:ident, $names:expr) => {
         $(#[$doc])*
-        #[derive(Debug)]
+        #[derive(Debug, Module)]
+        #[module(type_name = of_rank(D, $names))]
         pub struct $name<const D: usize> {
             /// `[C]`.
             pub weight: Option<Tensor>,
@@ -218,10 +217,12 @@ macro_rules! channel_norm {
             pub running_var: Option<Tensor>,
             /// The number of training batches, a buffer of one i64. Instance normalisation does not count them.
             pub num_batches_tracked: Option<Tensor>,
+            #[module(skip)]
             options: NormOptions,
+            #[module(skip)]
             channels: usize,
             mode: Mode,
-            $($field: $type,)?
+            $(#[module(skip)] $field: $type,)?
         }
 
         impl<const D: usize> $name<D> {
@@ -258,21 +259,6 @@ macro_rules! channel_norm {
                 if self.mode.is_training() { Statistics::Update(running) } else { Statistics::Running(running) }
             }
         }
-
-        impl<const D: usize> Module for $name<D> {
-            fn visit(&self, visitor: &mut Visitor<'_>) {
-                visitor.part("weight", &self.weight);
-                visitor.part("bias", &self.bias);
-                visitor.part("running_mean", &self.running_mean);
-                visitor.part("running_var", &self.running_var);
-                visitor.part("num_batches_tracked", &self.num_batches_tracked);
-                visitor.part("mode", &self.mode);
-            }
-
-            fn type_name(&self) -> &'static str {
-                $names.get(D.wrapping_sub(1)).copied().unwrap_or(stringify!($name))
-            }
-        }
     };
 }
 
@@ -288,19 +274,21 @@ channel_norm!(
 
 impl<const D: usize> Forward for BatchNorm<D> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.check(x)?;
-        if let Some(across) = self.across.as_ref().filter(|_| self.mode.is_training()) {
-            return self.normalised_across(x, &**across);
-        }
-        let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
-        x.batch_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+        called(self, &[x], || {
+            self.check(x)?;
+            if let Some(across) = self.across.as_ref().filter(|_| self.mode.is_training()) {
+                return self.normalised_across(x, &**across);
+            }
+            let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
+            x.batch_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+        })
     }
 }
 
 impl<const D: usize> BatchNorm<D> {
-    /// `max(forward(x) + residual, 0)`, see [`batch_norm_relu`](Tensor::batch_norm_relu). Errors: as there.
+    /// `max(forward(x) + residual, 0)`, see [`batch_norm_relu`](Tensor::batch_norm_relu). Hooks get the norm alone. Errors: as there.
     pub fn forward_relu(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
-        if self.across.is_some() && self.mode.is_training() {
+        if is_hooked() || (self.across.is_some() && self.mode.is_training()) {
             let y = self.forward(x)?;
             return residual.map_or(Ok(y.clone()), |residual| y.add(residual))?.relu();
         }
@@ -360,18 +348,20 @@ impl<const D: usize> BatchNorm<D> {
 
 impl<const D: usize> Forward for InstanceNorm<D> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let op = "instance_norm";
-        if x.rank() == D + 1 {
-            return self.forward(&x.unsqueeze(0)?)?.squeeze(0);
-        }
-        if x.rank() != D + 2 {
-            let message = format!("x has shape {}, expected [N, C] or [C] and {D} dimensions", x.shape());
-            return Err(Error::shape(op, message));
-        }
-        check_channels(op, x, 1, self.channels)?;
-        // As in PyTorch, which counts no batches here.
-        let statistics = self.statistics(None, Some(self.options.momentum.unwrap_or(0.0)));
-        x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+        called(self, &[x], || {
+            let op = "instance_norm";
+            if x.rank() == D + 1 {
+                return self.forward(&x.unsqueeze(0)?)?.squeeze(0);
+            }
+            if x.rank() != D + 2 {
+                let message = format!("x has shape {}, expected [N, C] or [C] and {D} dimensions", x.shape());
+                return Err(Error::shape(op, message));
+            }
+            check_channels(op, x, 1, self.channels)?;
+            // As in PyTorch, which counts no batches here.
+            let statistics = self.statistics(None, Some(self.options.momentum.unwrap_or(0.0)));
+            x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+        })
     }
 }
 
@@ -388,10 +378,12 @@ impl LocalResponseNorm {
 
 impl Module for LocalResponseNorm {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
 impl Forward for LocalResponseNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.local_response_norm(self.0)
+        called(self, &[x], || x.local_response_norm(self.0))
     }
 }

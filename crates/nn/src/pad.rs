@@ -1,7 +1,7 @@
 //! Padding as layers. Each pair has the numbers of elements before the first and after the last one of a dimension, in the order of the
 //! shape; PyTorch lists the last dimension first.
 
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::Pad;
 use isograd_core::{Result, Scalar, Tensor};
 
@@ -30,13 +30,17 @@ macro_rules! layers {
 
         impl<const N: usize> Forward for $name<N> {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                x.pad(&self.padding, $pad)
+                called(self, &[x], || {
+                    x.pad(&self.padding, $pad)
+                })
             }
         }
     };
     (types $name:ident $($n:literal $alias:ident)*) => {
         impl<const N: usize> Module for $name<N> {
             fn visit(&self, _: &mut Visitor<'_>) {}
+
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
         }
 
         $(
@@ -48,7 +52,7 @@ macro_rules! layers {
 
 impl<const N: usize> Forward for ConstantPad<N> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.pad(&self.padding, Pad::Constant(self.value))
+        called(self, &[x], || x.pad(&self.padding, Pad::Constant(self.value)))
     }
 }
 

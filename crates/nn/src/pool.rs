@@ -1,7 +1,7 @@
 //! Pooling as layers. [`KEEP`](isograd_core::ops::KEEP) as an adaptive extent is PyTorch's `None`. The methods of [`Tensor`] that
 //! end in `with_indices` return the positions of a maximum.
 
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::{self, AvgPool, MaxPool};
 use isograd_core::{Result, Tensor};
 
@@ -41,6 +41,8 @@ macro_rules! layers {
         impl Module for $type<$n> {
             fn visit(&self, _: &mut Visitor<'_>) {}
 
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
+
             fn type_name(&self) -> &'static str {
                 concat!(module_path!(), "::", stringify!($name))
             }
@@ -48,7 +50,9 @@ macro_rules! layers {
 
         impl Forward for $type<$n> {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                x.$method((*self)$(.$field)?)
+                called(self, &[x], || {
+                    x.$method((*self)$(.$field)?)
+                })
             }
         }
     )*};
@@ -93,6 +97,8 @@ macro_rules! norms {
         impl Module for LpPool<$n> {
             fn visit(&self, _: &mut Visitor<'_>) {}
 
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
+
             fn type_name(&self) -> &'static str {
                 concat!(module_path!(), "::", stringify!($name))
             }
@@ -100,7 +106,9 @@ macro_rules! norms {
 
         impl Forward for LpPool<$n> {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                x.$method(self.p, self.windows)
+                called(self, &[x], || {
+                    x.$method(self.p, self.windows)
+                })
             }
         }
     )*};

@@ -1,7 +1,7 @@
 //! Recurrent layers, with PyTorch's names, defaults and initial values.
 
 use crate::layers::bound;
-use crate::{Forward, Init, Mode, Module, Visitor};
+use crate::{Forward, Init, Mode, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
 use isograd_core::{Error, Result, Rng, Tensor};
 
@@ -36,7 +36,7 @@ impl Default for RecurrentOptions {
 }
 
 /// The weights of a layer in one direction, or of a cell.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct RecurrentParameters {
     /// `[G H, I]`: from the input.
     pub weight_ih: Tensor,
@@ -83,7 +83,7 @@ impl RecurrentParameters {
     }
 
     /// The names end in `suffix`.
-    fn visit(&self, visitor: &mut Visitor<'_>, suffix: &str) {
+    fn visit_as(&self, visitor: &mut Visitor<'_>, suffix: &str) {
         visitor.part(&format!("weight_ih{suffix}"), &self.weight_ih);
         visitor.part(&format!("weight_hh{suffix}"), &self.weight_hh);
         visitor.part(&format!("bias_ih{suffix}"), &self.bias_ih);
@@ -136,15 +136,6 @@ impl RecurrentStack {
         };
         let weights = (0..layers).map(of_layer).collect::<Result<_>>()?;
         Ok(RecurrentStack { op, options, hidden, weights, rng: init.rng().clone(), mode: Mode::default() })
-    }
-
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        for (layer, directions) in self.weights.iter().enumerate() {
-            for (parameters, end) in directions.iter().zip(["", "_reverse"]) {
-                parameters.visit(visitor, &format!("_l{layer}{end}"));
-            }
-        }
-        visitor.part("mode", &self.mode);
     }
 
     /// The states of all layers and directions, `[layers directions, B, size]`.
@@ -242,6 +233,34 @@ impl RecurrentStack {
     }
 }
 
+impl Module for RecurrentStack {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        for (layer, directions) in self.weights.iter().enumerate() {
+            for (parameters, end) in directions.iter().zip(["", "_reverse"]) {
+                parameters.visit_as(visitor, &format!("_l{layer}{end}"));
+            }
+        }
+        visitor.part("mode", &self.mode);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.part(&mut self.weights);
+    }
+}
+
+impl Clone for RecurrentStack {
+    fn clone(&self) -> Self {
+        VisitorMut::cloned(|| RecurrentStack {
+            op: self.op,
+            options: self.options,
+            hidden: self.hidden,
+            weights: self.weights.clone(),
+            rng: self.rng.clone(),
+            mode: self.mode.clone(),
+        })
+    }
+}
+
 /// The hidden and cell states of an LSTM, each `[layers directions, B, ..]`. Detached, they begin the next part of a sequence in
 /// truncated backpropagation.
 pub type LstmState = (Tensor, Tensor);
@@ -259,9 +278,10 @@ pub type LstmState = (Tensor, Tensor);
 ///     Ok(y)
 /// }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Lstm {
     /// The weights and options.
+    #[module(flatten)]
     pub stack: RecurrentStack,
 }
 
@@ -280,19 +300,15 @@ impl Lstm {
     /// The hidden states of the last layer for `x: [T, B, I]`, and the last states, from a state that is zeros by default. x may be
     /// `[T, I]`, with states without B. Lengths are i64 or i32 `[B]`, as in [`RecurrentSteps`]. Errors: as [`Tensor::lstm`].
     pub fn run(&self, x: &Tensor, lengths: Option<&Tensor>, state: Option<&LstmState>) -> Result<(Tensor, LstmState)> {
-        let states = [state.map(|(h, _)| h), state.map(|(_, c)| c)];
-        let (y, mut last) = self.stack.run(x, lengths, &states, &|x, states, weights, steps| {
-            let (y, h, c) = x.lstm(states[0].as_ref(), states[1].as_ref(), weights, steps)?;
-            Ok(vec![y, h, c])
-        })?;
-        let (c, h) = (last.remove(1), last.remove(0));
-        Ok((y, (h, c)))
-    }
-}
-
-impl Module for Lstm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.stack.visit(visitor);
+        called(self, &[x], || {
+            let states = [state.map(|(h, _)| h), state.map(|(_, c)| c)];
+            let (y, mut last) = self.stack.run(x, lengths, &states, &|x, states, weights, steps| {
+                let (y, h, c) = x.lstm(states[0].as_ref(), states[1].as_ref(), weights, steps)?;
+                Ok(vec![y, h, c])
+            })?;
+            let (c, h) = (last.remove(1), last.remove(0));
+            Ok((y, (h, c)))
+        })
     }
 }
 
@@ -306,11 +322,12 @@ impl Forward for Lstm {
 macro_rules! stacks {
     ($($(#[$doc:meta])* $name:ident $lower:literal $gates:literal [$($field:ident: $type:ty)?] |$x:ident, $h:ident, $weights:ident, $steps:ident $(, $f:ident)?| $call:expr;)*) => {$(
         $(#[$doc])*
-        #[derive(Debug)]
+        #[derive(Debug, Module)]
         pub struct $name {
             /// The weights and options.
+            #[module(flatten)]
             pub stack: RecurrentStack,
-            $($field: $type,)?
+            $(#[module(skip)] $field: $type,)?
         }
 
         impl $name {
@@ -340,19 +357,15 @@ macro_rules! stacks {
                 lengths: Option<&Tensor>,
                 state: Option<&Tensor>,
             ) -> Result<(Tensor, Tensor)> {
-                $(let $f = self.$field;)?
-                let (y, mut last) = self.stack.run(x, lengths, &[state], &|$x, states, $weights, $steps| {
-                    let $h = states[0].as_ref();
-                    let (y, h) = $call?;
-                    Ok(vec![y, h])
-                })?;
-                Ok((y, last.remove(0)))
-            }
-        }
-
-        impl Module for $name {
-            fn visit(&self, visitor: &mut Visitor<'_>) {
-                self.stack.visit(visitor);
+                called(self, &[x], || {
+                    $(let $f = self.$field;)?
+                    let (y, mut last) = self.stack.run(x, lengths, &[state], &|$x, states, $weights, $steps| {
+                        let $h = states[0].as_ref();
+                        let (y, h) = $call?;
+                        Ok(vec![y, h])
+                    })?;
+                    Ok((y, last.remove(0)))
+                })
             }
         }
 
@@ -375,12 +388,14 @@ stacks! {
 macro_rules! cells {
     ($($(#[$doc:meta])* $name:ident $gates:literal [$($field:ident: $type:ty)?];)*) => {$(
         $(#[$doc])*
-        #[derive(Debug)]
+        #[derive(Debug, Module)]
         pub struct $name {
             /// The weights, named as in the layers without a number.
+            #[module(flatten)]
             pub parameters: RecurrentParameters,
             $(
                 #[doc = concat!("The ", stringify!($field), ".")]
+                #[module(skip)]
                 pub $field: $type,
             )?
         }
@@ -398,12 +413,6 @@ macro_rules! cells {
                 Ok($name { parameters, $($field,)? })
             }
         }
-
-        impl Module for $name {
-            fn visit(&self, visitor: &mut Visitor<'_>) {
-                self.parameters.visit(visitor, "");
-            }
-        }
     )*};
 }
 
@@ -419,26 +428,26 @@ cells! {
 impl LstmCell {
     /// The states h' and c' after a step, for `x: [B, I]` and states `[B, H]`. Errors: as [`Tensor::lstm_cell`].
     pub fn run(&self, x: &Tensor, (h, c): (&Tensor, &Tensor)) -> Result<LstmState> {
-        x.lstm_cell(h, c, self.parameters.weights())
+        called(self, &[x], || x.lstm_cell(h, c, self.parameters.weights()))
     }
 }
 
 impl GruCell {
     /// The state after a step, for `x: [B, I]` and the state `[B, H]`. Errors: as [`Tensor::gru_cell`].
     pub fn run(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
-        x.gru_cell(h, self.parameters.weights())
+        called(self, &[x, h], || x.gru_cell(h, self.parameters.weights()))
     }
 }
 
 impl RnnCell {
     /// The state after a step, for `x: [B, I]` and the state `[B, H]`. Errors: as [`Tensor::rnn_cell`].
     pub fn run(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
-        x.rnn_cell(h, self.parameters.weights(), self.nonlinearity)
+        called(self, &[x, h], || x.rnn_cell(h, self.parameters.weights(), self.nonlinearity))
     }
 }
 
 /// A step of a ConvLSTM: [`Tensor::conv_lstm_cell`].
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct ConvLstmCell {
     /// `[4 C, I, kh, kw]`: from the input.
     pub weight_ih: Tensor,
@@ -472,21 +481,13 @@ impl ConvLstmCell {
 
     /// The states h' and c' after a step, for `x: [B, I, H, W]` and states `[B, C, H, W]`. Errors: as [`Tensor::conv_lstm_cell`].
     pub fn run(&self, x: &Tensor, (h, c): (&Tensor, &Tensor)) -> Result<LstmState> {
-        x.conv_lstm_cell(h, c, self.weights())
-    }
-}
-
-impl Module for ConvLstmCell {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight_ih", &self.weight_ih);
-        visitor.part("weight_hh", &self.weight_hh);
-        visitor.part("bias", &self.bias);
+        called(self, &[x], || x.conv_lstm_cell(h, c, self.weights()))
     }
 }
 
 /// A ConvLSTM over sequences of images: [`Tensor::conv_lstm`].
-#[derive(Debug)]
-pub struct ConvLstm(pub ConvLstmCell);
+#[derive(Debug, Module)]
+pub struct ConvLstm(#[module(flatten)] pub ConvLstmCell);
 
 impl ConvLstm {
     /// Initial values as in [`ConvLstmCell::new`].
@@ -497,15 +498,11 @@ impl ConvLstm {
     /// The hidden states `[T, B, C, H, W]` for `x: [T, B, I, H, W]`, and the last states, from a state that is zeros by default.
     /// Errors: as [`Tensor::conv_lstm`].
     pub fn run(&self, x: &Tensor, state: Option<&LstmState>) -> Result<(Tensor, LstmState)> {
-        let (h, c) = (state.map(|(h, _)| h), state.map(|(_, c)| c));
-        let (y, h, c) = x.conv_lstm(h, c, self.0.weights(), TimeOrder::Forward)?;
-        Ok((y, (h, c)))
-    }
-}
-
-impl Module for ConvLstm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.0.visit(visitor);
+        called(self, &[x], || {
+            let (h, c) = (state.map(|(h, _)| h), state.map(|(_, c)| c));
+            let (y, h, c) = x.conv_lstm(h, c, self.0.weights(), TimeOrder::Forward)?;
+            Ok((y, (h, c)))
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Images of other extents as layers.
 
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::Interpolate;
 use isograd_core::{Result, Tensor};
 
@@ -9,11 +9,13 @@ pub type Upsample<const N: usize> = Interpolate<N>;
 
 impl<const N: usize> Module for Interpolate<N> {
     fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
 impl<const N: usize> Forward for Interpolate<N> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.interpolate(*self)
+        called(self, &[x], || x.interpolate(*self))
     }
 }
 
@@ -28,11 +30,15 @@ macro_rules! layers {
 
         impl Module for $name {
             fn visit(&self, _: &mut Visitor<'_>) {}
+
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
         }
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                x.$method(self.$field)
+                called(self, &[x], || {
+                    x.$method(self.$field)
+                })
             }
         }
     )*};

@@ -179,11 +179,11 @@ impl GradScaler {
             state.entry(name.into()).or_insert_with(|| own[name].clone());
         }
         check_state("grad_scaler", &own, &state)?;
-        let (growth, backoff) = (state["growth_factor"].item()?, state["backoff_factor"].item()?);
+        let (growth, backoff) = (state["growth_factor"].item::<f64>()?, state["backoff_factor"].item::<f64>()?);
         let interval = state["growth_interval"].to_vec::<i64>()?[0];
         check_factors(growth, backoff)?;
         check_interval(interval)?;
-        CHECKS.number("scale", state["scale"].item()?, Range::Above(0.0))?;
+        CHECKS.number("scale", state["scale"].item::<f64>()?, Range::Above(0.0))?;
         let copy = |name: &str| state[name].to_device(self.scale.device())?.copy();
         let (scale, tracker) = (copy("scale")?, copy("growth_tracker")?);
         self.scale.copy_(&scale)?;

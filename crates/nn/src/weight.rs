@@ -1,6 +1,6 @@
 //! Weights that are computed from parameters: a layer is built from such a weight in each step.
 
-use crate::{Init, Mode, Module, Visitor};
+use crate::{Init, Mode, Module};
 use isograd_core::{Error, Result, Tensor, no_grad};
 
 /// A weight of a direction v and a size g: `g v / |v|`. Salimans and Kingma 2016, arXiv 1602.07868.
@@ -19,12 +19,15 @@ use isograd_core::{Error, Result, Tensor, no_grad};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct WeightNorm {
     /// The size: extents of 1 in all dimensions but one, or a scalar.
+    #[module(name = "weight_g")]
     pub g: Tensor,
     /// The direction, in the weight's shape.
+    #[module(name = "weight_v")]
     pub v: Tensor,
+    #[module(skip)]
     dim: Option<isize>,
 }
 
@@ -33,7 +36,7 @@ impl WeightNorm {
     /// `Attr`, `Dtype`.
     pub fn new(weight: &Tensor, dim: Option<isize>) -> Result<WeightNorm> {
         let (g, v) = no_grad(|| Ok::<_, Error>((weight.detach().norm_but(dim)?.copy()?, weight.detach().copy()?)))?;
-        Ok(WeightNorm { g: g.leaf()?, v: v.leaf()?, dim })
+        Ok(WeightNorm { g: g.require_grad()?, v: v.require_grad()?, dim })
     }
 
     /// The weight, with gradients of both parameters. Errors: `OutOfMemory`.
@@ -42,22 +45,18 @@ impl WeightNorm {
     }
 }
 
-impl Module for WeightNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight_g", &self.g);
-        visitor.part("weight_v", &self.v);
-    }
-}
-
 /// A weight over its largest singular value, which is estimated by power iteration: in training, each call of
 /// [`weight`](SpectralNorm::weight) takes one step. Miyato et al. 2018, arXiv 1802.05957.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct SpectralNorm {
     /// The parameter.
+    #[module(name = "weight_orig")]
     pub original: Tensor,
     /// The estimate of the left singular vector.
+    #[module(name = "weight_u")]
     u: Tensor,
     /// The estimate of the right singular vector.
+    #[module(name = "weight_v")]
     v: Tensor,
     mode: Mode,
 }
@@ -76,7 +75,7 @@ impl SpectralNorm {
         let (rows, columns) = (weight.dims()[0], weight.numel() / weight.dims()[0].max(1));
         let vector = |n: usize| init.normal(n, 0.0, 1.0)?.detach().normalize(2.0, 0, EPS)?.cast(weight.dtype());
         let norm = no_grad(|| {
-            let original = weight.detach().copy()?.leaf()?;
+            let original = weight.detach().copy()?.require_grad()?;
             Ok::<_, Error>(SpectralNorm { original, u: vector(rows)?, v: vector(columns)?, mode: Mode::default() })
         })?;
         (0..15).try_for_each(|_| norm.step())?;
@@ -107,14 +106,5 @@ impl SpectralNorm {
         let (u, v) = (self.u.copy()?, self.v.copy()?);
         let sigma = self.matrix()?.matmul(&v)?.mul(&u)?.sum(..)?;
         self.original.div(&sigma)
-    }
-}
-
-impl Module for SpectralNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("weight_orig", &self.original);
-        visitor.part("weight_u", &self.u);
-        visitor.part("weight_v", &self.v);
-        visitor.part("mode", &self.mode);
     }
 }

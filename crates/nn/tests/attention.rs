@@ -34,7 +34,7 @@ fn assert_near(what: &str, got: &Tensor, expected: &Tensor) {
 fn compare(name: &str, module: &dyn Module, inputs: &[&str], call: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<()> {
     let of = part(&format!("{name}."));
     module.load_state_dict(&part(&format!("{name}.state.")))?;
-    let leaves: Vec<Tensor> = inputs.iter().map(|input| of[*input].leaf()).collect::<Result<_>>()?;
+    let leaves: Vec<Tensor> = inputs.iter().map(|input| of[*input].require_grad()).collect::<Result<_>>()?;
     let y = call(&leaves)?;
     assert_near(&format!("{name}: y"), &y, &of["y"]);
     y.mul(&of["dy"])?.sum(..)?.backward()?;

@@ -22,18 +22,18 @@ fn gradients(parameters: &[Tensor]) -> Vec<f64> {
 #[test]
 fn golden_values_of_pytorch() {
     let p = with_gradients(&[&[3.0, 4.0], &[0.0]], DType::F64);
-    assert_eq!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item().unwrap(), 5.0);
+    assert_eq!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item::<f64>().unwrap(), 5.0);
     // 1 / (5 + 1e-6)
     assert_close(&gradients(&p), &[3.0 / 5.000001, 4.0 / 5.000001, 0.0], 1e-14);
     let p = with_gradients(&[&[0.3, 0.4]], DType::F64);
-    assert_close(&[clip_grad_norm(&p, 1.0, 2.0).unwrap().item().unwrap()], &[0.5], 1e-15);
+    assert_close(&[clip_grad_norm(&p, 1.0, 2.0).unwrap().item::<f64>().unwrap()], &[0.5], 1e-15);
     assert_eq!(gradients(&p), [0.3, 0.4]);
 }
 
 #[test]
 fn other_norms() {
     let p = with_gradients(&[&[3.0, -4.0], &[2.0], &[]], DType::F32);
-    let norm = |kind: f64| grad_norm(&p, kind).unwrap().item().unwrap();
+    let norm = |kind: f64| grad_norm(&p, kind).unwrap().item::<f64>().unwrap();
     assert_eq!((norm(1.0), norm(f64::INFINITY)), (9.0, 4.0));
     assert!((norm(2.0) - 29f64.sqrt()).abs() < 1e-6);
     clip_grad_norm(&p, 1.0, f64::INFINITY).unwrap();
@@ -52,10 +52,10 @@ fn nan_and_infinity() {
     let p = with_gradients(&[&[1.0, f64::NAN], &[2.0]], DType::F32);
     assert!(clip_grad_norm_finite(&p, 1.0, 2.0).unwrap_err().message().contains("NaN"));
     assert_eq!(gradients(&p)[2], 2.0);
-    assert!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item().unwrap().is_nan());
+    assert!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item::<f64>().unwrap().is_nan());
     assert!(gradients(&p).iter().all(|g| g.is_nan()));
     let p = with_gradients(&[&[1.0, f64::INFINITY], &[2.0]], DType::F32);
-    assert_eq!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item().unwrap(), f64::INFINITY);
+    assert_eq!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item::<f64>().unwrap(), f64::INFINITY);
     let got = gradients(&p);
     assert!(got[0] == 0.0 && got[1].is_nan() && got[2] == 0.0, "{got:?}");
 }
@@ -66,7 +66,7 @@ fn squares_of_16_bit_gradients_do_not_overflow() {
         let p = with_gradients(&[&[30000.0, 40000.0]], dtype);
         let norm = clip_grad_norm(&p, 5.0, 2.0).unwrap();
         assert_eq!(norm.dtype(), DType::F32);
-        assert!((norm.item().unwrap() / 50000.0 - 1.0).abs() < 0.01);
+        assert!((norm.item::<f64>().unwrap() / 50000.0 - 1.0).abs() < 0.01);
         assert_close(&gradients(&p), &[3.0, 4.0], 0.01);
     }
 }
@@ -74,9 +74,9 @@ fn squares_of_16_bit_gradients_do_not_overflow() {
 #[test]
 fn without_gradients_the_norm_is_0() {
     let none: [Tensor; 0] = [];
-    assert_eq!(clip_grad_norm(&none, 1.0, 2.0).unwrap().item().unwrap(), 0.0);
+    assert_eq!(clip_grad_norm(&none, 1.0, 2.0).unwrap().item::<f64>().unwrap(), 0.0);
     let p = [parameter(&[1.0], DType::F64)];
-    assert_eq!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item().unwrap(), 0.0);
+    assert_eq!(clip_grad_norm(&p, 1.0, 2.0).unwrap().item::<f64>().unwrap(), 0.0);
     assert!(p[0].grad().is_none());
 }
 

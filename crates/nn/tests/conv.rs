@@ -39,7 +39,7 @@ fn a_padding_of_copies_has_the_gradient_of_the_copied_elements() -> Result<()> {
     let weight = Tensor::from_vec(vec![1.0, 10.0, 100.0], (1, 1, 3), &cpu())?;
     let conv = Conv { padding: Padding::Each([1]), ..Conv::default() };
     let layer = Conv1d { weight, bias: None, options: conv, padding_mode: Pad::Circular };
-    let x = Tensor::from_vec(vec![1.0, 2.0, 3.0, 4.0], (1, 1, 4), &cpu())?.leaf()?;
+    let x = Tensor::from_vec(vec![1.0, 2.0, 3.0, 4.0], (1, 1, 4), &cpu())?.require_grad()?;
     let y = layer.forward(&x)?;
     assert_eq!(y.to_vec::<f64>()?, [214.0, 321.0, 432.0, 143.0]);
     y.sum(..)?.backward()?;

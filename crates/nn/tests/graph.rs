@@ -103,7 +103,10 @@ fn a_gcn_is_a_product_with_a_dense_matrix() -> Result<()> {
 /// The result of an attention with two heads, and of edges with two attributes, one edge after the other.
 fn attended(layer: &GatConv, x: &Tensor, attributes: &[f64]) -> Result<Vec<f64>> {
     let h = x.matmul(&layer.lin.weight.t()?)?.to_f64_vec()?;
-    let (lin_edge, att_edge) = layer.of_edges.as_ref().unwrap();
+    let (lin_edge, att_edge) = {
+        let edges = layer.of_edges.as_ref().unwrap();
+        (&edges.lin_edge, &edges.att_edge)
+    };
     let [src, dst, edge] = [&layer.att_src, &layer.att_dst, att_edge].map(|t| t.to_f64_vec().unwrap());
     let lin_edge = lin_edge.weight.to_f64_vec()?;
     let mean = |v: usize, k: usize| {
@@ -211,8 +214,8 @@ fn a_batch_has_the_results_of_its_graphs() -> Result<()> {
 
 #[test]
 fn messages_of_a_closure_have_gradients() -> Result<()> {
-    let (graph, weights) = (graph_of(&EDGES, NODES)?, random(&[8, 1], 2)?.leaf()?);
-    let (closure_x, x) = (random(&[NODES, 3], 1)?.leaf()?, random(&[NODES, 3], 1)?.leaf()?);
+    let (graph, weights) = (graph_of(&EDGES, NODES)?, random(&[8, 1], 2)?.require_grad()?);
+    let (closure_x, x) = (random(&[NODES, 3], 1)?.require_grad()?, random(&[NODES, 3], 1)?.require_grad()?);
     let passing = MessagePassing::new(IndexReduce::Sum, |EdgeEnds { x_j, x_i, edge_attr }| {
         x_j.sub(x_i)?.mul(edge_attr.expect("attributes are given"))
     });

@@ -63,7 +63,7 @@ fn orthogonal_rows_or_columns() {
         let w = init().dtype(DType::F64).orthogonal((rows, columns), Gain::Value(2.0)).unwrap().detach();
         let product = if rows <= columns { w.matmul(&w.t().unwrap()) } else { w.t().unwrap().matmul(&w) }.unwrap();
         let eye = Tensor::eye(rows.min(columns), DType::F64, &cpu()).unwrap().mul_scalar(4.0).unwrap();
-        let distance = product.sub(&eye).unwrap().abs().unwrap().amax(..).unwrap().item().unwrap();
+        let distance = product.sub(&eye).unwrap().abs().unwrap().amax(..).unwrap().item::<f64>().unwrap();
         assert!(distance < 1e-13, "[{rows}, {columns}]: {distance}");
     }
     assert_eq!(init().orthogonal((3, 2, 2), Gain::Linear).unwrap().dims(), [3, 2, 2]);

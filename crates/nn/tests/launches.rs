@@ -27,7 +27,7 @@ fn setup_of(count: usize, parameter: impl Fn(usize, &Device) -> Tensor) -> Setup
     let driver = Arc::new(NullDriver::new(&DIALECT, 1 << 30));
     let gpu = Arc::new(Gpu::with_cache(driver.clone(), None));
     let device = Device::from_backend("null:0", gpu.clone());
-    let parameters: Vec<Tensor> = (0..count).map(|i| parameter(i, &device).leaf().unwrap()).collect();
+    let parameters: Vec<Tensor> = (0..count).map(|i| parameter(i, &device).require_grad().unwrap()).collect();
     Setup { driver, parameters, device, gpu }
 }
 

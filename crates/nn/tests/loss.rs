@@ -108,7 +108,7 @@ fn each_is_its_op() {
 fn defaults_are_pytorchs() {
     let (x, t) = (f64s(&[0.0, 3.0]), f64s(&[0.5, 1.0]));
     let is = |got: Result<Tensor>, expected: f64| {
-        let got = got.unwrap().item().unwrap();
+        let got = got.unwrap().item::<f64>().unwrap();
         assert!((got - expected).abs() < 1e-6, "{got}, expected {expected}");
     };
     is(MseLoss::default().forward(&x, &t), 4.25 / 2.0);

@@ -356,7 +356,7 @@ fn an_embedding_takes_a_table() {
     assert_eq!(values(&kept.forward(&index).unwrap()), [5.0, 6.0, 1.0, 2.0]);
     assert!(kept.weight.shares_memory(&table) && kept.parameters().is_empty());
     assert_eq!(kept.state_dict().into_keys().collect::<Vec<_>>(), ["weight"]);
-    let learnt = Embedding::from_pretrained(table.leaf().unwrap(), options).unwrap();
+    let learnt = Embedding::from_pretrained(table.require_grad().unwrap(), options).unwrap();
     learnt.forward(&index).unwrap().sum(..).unwrap().backward().unwrap();
     assert_eq!(values(&learnt.parameters()[0].grad().unwrap()), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!(Embedding::from_pretrained(f64s(&[1.0]), options).unwrap_err().kind(), Kind::Shape);
@@ -447,7 +447,7 @@ fn a_norm_of_a_weight_leaves_the_weight_as_it_is() -> Result<()> {
         assert_close(&values(&norm.weight()?), &values(&weight), 1e-5);
         norm.weight()?.square()?.sum(..)?.backward()?;
         // The size has a gradient; the direction has none along itself.
-        let along = norm.v.grad().unwrap().mul(&norm.v.detach())?.sum(..)?.item()?;
+        let along = norm.v.grad().unwrap().mul(&norm.v.detach())?.sum(..)?.item::<f64>()?;
         assert!(norm.g.grad().is_some() && along.abs() < 1e-4, "{along}");
     }
     Ok(())
@@ -456,7 +456,7 @@ fn a_norm_of_a_weight_leaves_the_weight_as_it_is() -> Result<()> {
 #[test]
 fn a_spectral_norm_divides_by_the_largest_singular_value() -> Result<()> {
     let init = Init::new(&cpu()).seed(1);
-    let weight = Tensor::from_slice(&[3.0f32, 0.0, 0.0, 0.0, -4.0, 0.0], (2, 3), &cpu())?.leaf()?;
+    let weight = Tensor::from_slice(&[3.0f32, 0.0, 0.0, 0.0, -4.0, 0.0], (2, 3), &cpu())?.require_grad()?;
     let norm = SpectralNorm::new(&weight, &init)?;
     assert_eq!(norm.named_parameters().len(), 1);
     for _ in 0..20 {

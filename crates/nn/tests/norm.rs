@@ -57,7 +57,7 @@ fn running_statistics_are_buffers() -> Result<()> {
     assert_eq!(buffers, ["running_mean", "running_var", "num_batches_tracked"]);
     let parameters: Vec<String> = norm.named_parameters().into_iter().map(|(name, _)| name).collect();
     assert_eq!(parameters, ["weight", "bias"]);
-    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 3.0, 2.0, 1.0], (2, 3), &cpu())?.leaf()?;
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 3.0, 2.0, 1.0], (2, 3), &cpu())?.require_grad()?;
     norm.forward(&x)?.sum(..)?.backward()?;
     assert!(norm.running_mean.as_ref().unwrap().grad().is_none());
     // 0.9 * 0 + 0.1 * mean, and 0.9 * 1 + 0.1 * 2

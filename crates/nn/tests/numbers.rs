@@ -19,7 +19,7 @@ fn p() -> Vec<Tensor> {
 }
 
 fn m() -> Vec<Tensor> {
-    vec![parameter(&[1.0; 4], DType::F32).detach().reshape((2, 2)).unwrap().leaf().unwrap()]
+    vec![parameter(&[1.0; 4], DType::F32).detach().reshape((2, 2)).unwrap().require_grad().unwrap()]
 }
 
 /// Every option of every optimizer that takes a number, with this one, and the name that its error gives.
@@ -138,7 +138,7 @@ fn a_scaler_refuses_numbers_that_f32_does_not_have() {
         state.insert("scale".into(), Tensor::scalar(scale, &cpu()).unwrap());
         let mut scaler = new();
         assert_eq!(scaler.load_state_dict(&state).unwrap_err().kind(), Kind::Attr, "{scale}");
-        assert_eq!(scaler.current().item().unwrap(), 65536.0);
+        assert_eq!(scaler.current().item::<f64>().unwrap(), 65536.0);
     }
 }
 

@@ -80,7 +80,7 @@ fn a_step_clears_the_gradients() {
 
 /// The start as a matrix, which all kinds take.
 fn matrix(dtype: DType) -> Tensor {
-    f64s(&START).reshape((1, 2)).unwrap().cast(dtype).unwrap().leaf().unwrap()
+    f64s(&START).reshape((1, 2)).unwrap().cast(dtype).unwrap().require_grad().unwrap()
 }
 
 /// The last one clips.
@@ -166,14 +166,14 @@ fn clipping_in_the_step_is_clipping_before_it() {
         set_grad(&q, &g);
         let norm = isograd_nn::clip_grad_norm(std::slice::from_ref(&q), 0.7, 2.0).unwrap();
         outside.step().unwrap();
-        assert_eq!(inside.grad_norm().unwrap().item().unwrap(), norm.item().unwrap());
+        assert_eq!(inside.grad_norm().unwrap().item::<f64>().unwrap(), norm.item::<f64>().unwrap());
     }
     assert_close(&values(&p), &values(&q), 1e-15);
     // With a loss scale the norm is that of the unscaled gradients.
     set_grad(&p, &[300.0, 400.0]);
     let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
     inside.step_scaled(Some(&Scaling { inv_scale: scalar(0.5), found_inf: scalar(0.0), norm: None })).unwrap();
-    assert_eq!(inside.grad_norm().unwrap().item().unwrap(), 250.0);
+    assert_eq!(inside.grad_norm().unwrap().item::<f64>().unwrap(), 250.0);
 }
 
 /// All kinds with and without an option, of the optimizer or of a group.
@@ -598,7 +598,7 @@ fn a_rate_given_after_a_step_is_that_of_the_next() {
     // The one that is given is also the one to which those of groups relate.
     let bytes = |o: &Adam| bytes(o).into_iter().filter(|(name, _)| !name.ends_with("initial_lr")).collect::<Vec<_>>();
     assert_eq!(bytes(&set), bytes(&given));
-    assert_eq!(given.state_dict().unwrap()["initial_lr"].item().unwrap(), 0.02);
+    assert_eq!(given.state_dict().unwrap()["initial_lr"].item::<f64>().unwrap(), 0.02);
     assert_eq!(given.lr(-0.02).step().unwrap_err().kind(), Kind::Attr);
 }
 
@@ -748,7 +748,7 @@ fn states_are_named_by_the_model() {
 /// What a first step of Muon subtracts from a matrix of zeros: an almost orthogonal matrix, for a gradient of normal draws.
 fn muon_step(shape: &[usize], dtype: DType, ns_dtype: DType) -> Tensor {
     let draw = Init::new(&cpu()).seed(5).dtype(DType::F64).normal(shape, 0.0, 1.0).unwrap().detach();
-    let p = Tensor::zeros(shape, dtype, &cpu()).unwrap().leaf().unwrap();
+    let p = Tensor::zeros(shape, dtype, &cpu()).unwrap().require_grad().unwrap();
     p.set_grad(Some(draw.cast(dtype).unwrap())).unwrap();
     Muon::from_parameters(vec![p.clone()]).lr(1.0).ns_dtype(ns_dtype).step().unwrap();
     p.detach().cast(DType::F64).unwrap().neg().unwrap()
@@ -760,7 +760,7 @@ fn muon_in_bf16_is_near_muon_in_f64() {
         let factor = (shape[0] as f64 / shape[1] as f64).max(1.0).sqrt();
         let step = |ns_dtype| muon_step(&shape, DType::F64, ns_dtype).div_scalar(factor).unwrap();
         let (rounded, exact) = (step(DType::BF16), step(DType::F64));
-        let norm = |t: &Tensor| t.l2_norm(..).unwrap().item().unwrap();
+        let norm = |t: &Tensor| t.l2_norm(..).unwrap().item::<f64>().unwrap();
         let apart = norm(&rounded.sub(&exact).unwrap()) / norm(&exact);
         assert!(apart > 0.0 && apart <= 0.05, "{shape:?}: {apart}");
         // The largest singular value, by squaring.
@@ -788,7 +788,7 @@ fn muon_takes_a_parameter_of_rank_3_as_a_matrix() {
 #[test]
 fn muon_matches_the_steps_of_adamw_if_asked() {
     let shape = Shape::from((6, 24));
-    let p = Tensor::zeros(&shape, DType::F64, &cpu()).unwrap().leaf().unwrap();
+    let p = Tensor::zeros(&shape, DType::F64, &cpu()).unwrap().require_grad().unwrap();
     let gradient = Init::new(&cpu()).seed(5).dtype(DType::F64).normal(&shape, 0.0, 1.0).unwrap().detach();
     p.set_grad(Some(gradient)).unwrap();
     let muon = Muon::from_parameters(vec![p.clone()]).lr(1.0).adjust(Adjust::MatchRmsAdamW).ns_dtype(DType::F64);
@@ -831,7 +831,7 @@ fn a_tiny_regression_converges() {
             let loss = model.forward(&x).unwrap().mse_loss(&y, Default::default()).unwrap();
             loss.backward().unwrap();
             optimizer.step().unwrap();
-            last = loss.item().unwrap();
+            last = loss.item::<f64>().unwrap();
         }
         assert!(last < 1e-5, "optimizer {k}: {last}");
         assert!((values(model.bias.as_ref().unwrap())[0] - 0.25).abs() < 1e-2);

@@ -157,7 +157,7 @@ fn a_tagger_learns_whether_it_has_seen_an_event() -> Result<()> {
         parameters.iter().try_for_each(|p| p.set_grad(None))?;
         loss.backward()?;
         optimizer.step()?;
-        losses.push(loss.item()?);
+        losses.push(loss.item::<f64>()?);
     }
     assert!(losses[59] < 0.1 * losses[0], "{losses:?}");
     Ok(())
@@ -180,7 +180,7 @@ fn a_conv_lstm_learns_to_move_a_dot() -> Result<()> {
         layer.zero_grad();
         loss.backward()?;
         optimizer.step()?;
-        losses.push(loss.item()?);
+        losses.push(loss.item::<f64>()?);
     }
     assert!(losses[119] < 0.1 * losses[0], "{} to {}", losses[0], losses[119]);
     Ok(())

@@ -11,11 +11,11 @@ fn scaler(scale: f64) -> GradScaler {
 }
 
 fn current(scaler: &GradScaler) -> f64 {
-    scaler.current().item().unwrap()
+    scaler.current().item::<f64>().unwrap()
 }
 
 fn tracker(scaler: &GradScaler) -> f64 {
-    scaler.state_dict().unwrap()["growth_tracker"].item().unwrap()
+    scaler.state_dict().unwrap()["growth_tracker"].item::<f64>().unwrap()
 }
 
 /// One step whose unscaled gradient is given.
@@ -31,9 +31,9 @@ fn it_starts_as_in_pytorch() {
     let scaler = GradScaler::new(&cpu()).unwrap();
     assert_eq!((current(&scaler), tracker(&scaler)), (65536.0, 0.0));
     let loss = Tensor::scalar(0.5f32, &cpu()).unwrap();
-    assert_eq!(scaler.scale(&loss).unwrap().item().unwrap(), 32768.0);
+    assert_eq!(scaler.scale(&loss).unwrap().item::<f64>().unwrap(), 32768.0);
     let narrow = loss.cast(DType::F16).unwrap();
-    assert_eq!(scaler.scale(&narrow.mul_scalar(4.0).unwrap()).unwrap().item().unwrap(), 131072.0);
+    assert_eq!(scaler.scale(&narrow.mul_scalar(4.0).unwrap()).unwrap().item::<f64>().unwrap(), 131072.0);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn an_overflow_of_f16_is_survived() {
     }
     // 131072 and 65536 overflow, as does every value from 65520 on.
     assert_eq!((skipped, current(&scaler)), (2, 16384.0));
-    assert_eq!(adam.state_dict().unwrap()["0.step"].item().unwrap(), 4.0);
+    assert_eq!(adam.state_dict().unwrap()["0.step"].item::<f64>().unwrap(), 4.0);
     assert!(values(&p)[0] < 0.6);
 }
 
@@ -132,7 +132,7 @@ fn a_clipped_step_judges_by_the_norm() {
     scaler.step(&mut sgd).unwrap();
     scaler.update().unwrap();
     // The norm without the scale is 5.
-    assert_eq!(sgd.grad_norm().unwrap().item().unwrap(), 5.0);
+    assert_eq!(sgd.grad_norm().unwrap().item::<f64>().unwrap(), 5.0);
     let after = values(&p);
     assert!((after[0] - 0.4).abs() < 1e-6 && (after[1] - 2.8).abs() < 1e-6, "{after:?}");
     for bad in [f64::INFINITY, f64::NAN] {
@@ -165,7 +165,7 @@ fn models_of_16_bits_learn() {
             scaler.scale(&loss).unwrap().backward().unwrap();
             scaler.step(&mut optimizer).unwrap();
             scaler.update().unwrap();
-            losses.push(loss.item().unwrap());
+            losses.push(loss.item::<f64>().unwrap());
         }
         assert!(losses[99] < 0.2 && losses[99] < losses[0] / 3.0, "{dtype}: {} to {}", losses[0], losses[99]);
     }
@@ -191,7 +191,7 @@ fn states() {
 fn factors_and_interval_are_part_of_the_state() {
     let first = scaler(8.0).factors(4.0, 0.25).unwrap().growth_interval(1).unwrap();
     let state = first.state_dict().unwrap();
-    let numbers = ["growth_factor", "backoff_factor", "growth_interval"].map(|name| state[name].item().unwrap());
+    let numbers = ["growth_factor", "backoff_factor", "growth_interval"].map(|name| state[name].item::<f64>().unwrap());
     assert_eq!(numbers, [4.0, 0.25, 1.0]);
     // A state without them, as files had it, leaves them as they are.
     let mut old = state.clone();

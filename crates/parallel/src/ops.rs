@@ -76,7 +76,7 @@ impl Group {
 
 /// The gradients of an op with one input.
 fn one(dx: Tensor) -> Result<Gradients> {
-    Ok([dx].into_iter().collect())
+    Ok([dx].into())
 }
 
 impl isograd_nn::Across for Group {

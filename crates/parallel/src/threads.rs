@@ -92,7 +92,7 @@ fn transports(n: usize) -> Vec<Arc<dyn Transport>> {
 /// # fn main() -> isograd_core::Result<()> {
 /// let sums = threads(3, |group| {
 ///     let x = Tensor::scalar(group.rank() as f32, &Device::cpu()?)?;
-///     group.all_reduce(&x, Reduction::Sum)?.item()
+///     group.all_reduce(&x, Reduction::Sum)?.item::<f64>()
 /// })?;
 /// assert_eq!(sums, [3.0; 3]);
 /// # Ok(())

@@ -36,7 +36,7 @@ fn values_in_every_dtype() {
                 assert_eq!((gathered.dims(), gathered.to_f64_vec()?), (&[n, 3][..], all));
                 let scattered = group.reduce_scatter(&f64s(&elements(&group, n))?.cast(dtype)?, Reduction::Sum)?;
                 let sum: usize = (0..n).map(|rank| group.rank() + 1 + 10 * rank).sum();
-                assert_eq!((scattered.rank(), scattered.item()?), (0, sum as f64));
+                assert_eq!((scattered.rank(), scattered.item::<f64>()?), (0, sum as f64));
                 let turned = group.all_to_all(&f64s(&elements(&group, n))?.cast(dtype)?)?;
                 let expected: Vec<f64> = (0..n).map(|rank| (group.rank() + 1 + 10 * rank) as f64).collect();
                 assert_eq!(turned.to_f64_vec()?, expected);
@@ -63,8 +63,8 @@ fn large_tensors() {
         // A view of other strides.
         let square = x.narrow(0, 0, 10_000)?.reshape((100, 100))?.t()?;
         let sum = group.all_reduce(&square, Reduction::Sum)?;
-        assert_eq!(sum.select(0, 1)?.select(0, 0)?.item()?, 6.0);
-        assert_eq!(group.broadcast(&square, 1)?.select(0, 0)?.select(0, 1)?.item()?, 101.0);
+        assert_eq!(sum.select(0, 1)?.select(0, 0)?.item::<f64>()?, 6.0);
+        assert_eq!(group.broadcast(&square, 1)?.select(0, 0)?.select(0, 1)?.item::<f64>()?, 101.0);
         Ok(())
     })
     .unwrap();
@@ -97,12 +97,12 @@ fn check_gradient(n: usize, length: usize, f: impl Fn(&Group, &Tensor) -> Result
             {
                 x[i] += by;
             }
-            objective(&group, &f64s(&x)?)?.item()
+            objective(&group, &f64s(&x)?)?.item::<f64>()
         });
         values.unwrap().iter().sum()
     };
     let found = threads(n, |group| {
-        let x = f64s(&start(group.rank()))?.leaf()?;
+        let x = f64s(&start(group.rank()))?.require_grad()?;
         objective(&group, &x)?.backward()?;
         x.grad().unwrap().to_f64_vec()
     });
@@ -135,7 +135,7 @@ fn gradients() {
 #[test]
 fn ties_of_a_maximum_share_the_gradient() {
     let found = threads(2, |group| {
-        let x = f64s(&[1.0, group.rank() as f64])?.leaf()?;
+        let x = f64s(&[1.0, group.rank() as f64])?.require_grad()?;
         group.all_reduce(&x, Reduction::Max)?.sum(..)?.backward()?;
         x.grad().unwrap().to_f64_vec()
     });
@@ -145,16 +145,16 @@ fn ties_of_a_maximum_share_the_gradient() {
 #[test]
 fn second_derivatives() {
     threads(2, |group| {
-        let x = f64s(&[3.0 + group.rank() as f64])?.leaf()?;
+        let x = f64s(&[3.0 + group.rank() as f64])?.require_grad()?;
         // The ranks' sum is s = x0 + x1 = 7; the objective of each is s^3, and of both 2 s^3.
         let s = group.all_reduce(&x, Reduction::Sum)?;
         let y = s.mul(&s)?.mul(&s)?.sum(..)?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
         let first = grad_with(&y, &[&x], options)?.swap_remove(0);
-        assert_eq!(first.item()?, 2.0 * 3.0 * 49.0);
+        assert_eq!(first.item::<f64>()?, 2.0 * 3.0 * 49.0);
         first.sum(..)?.backward()?;
         // Each rank's first gradient is 6 s^2, and the objective of both is 12 s^2: 24 s.
-        assert_eq!(x.grad().unwrap().item()?, 24.0 * 7.0);
+        assert_eq!(x.grad().unwrap().item::<f64>()?, 24.0 * 7.0);
         Ok(())
     })
     .unwrap();
@@ -171,7 +171,7 @@ fn groups_are_split() {
         assert_eq!((group.size(), group.rank()), (3, 2 - world.rank() / 2));
         let x = Tensor::scalar(world.rank() as f32, &cpu())?;
         assert_eq!(group.all_gather(&x)?.to_vec::<f32>()?, [4.0, 2.0, 0.0]);
-        assert_eq!(group.duplicate()?.all_reduce(&x, Reduction::Sum)?.item()?, 6.0);
+        assert_eq!(group.duplicate()?.all_reduce(&x, Reduction::Sum)?.item::<f64>()?, 6.0);
         assert_eq!(group.node()?.size(), 3);
         Ok(())
     })
@@ -184,7 +184,7 @@ fn tensors_are_sent() {
         let x = Tensor::from_vec(vec![1i64, 2, 3], 3, &cpu())?;
         if group.rank() == 0 {
             group.send(&x, 1)?;
-            let on_tape = Tensor::scalar(1.0f32, &cpu())?.leaf()?;
+            let on_tape = Tensor::scalar(1.0f32, &cpu())?.require_grad()?;
             assert!(group.send(&on_tape, 1).unwrap_err().message().contains("no gradient would come back"));
             assert_eq!(group.send(&x, 0).unwrap_err().kind(), Kind::Index);
         } else {

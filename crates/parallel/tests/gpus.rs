@@ -92,7 +92,7 @@ fn collectives(group: &Group, device: &Device) -> Result<()> {
 }
 
 fn gradients(group: &Group, device: &Device) -> Result<()> {
-    let x = Tensor::full(4, group.rank() as f64 + 1.0, DType::F32, device)?.leaf()?;
+    let x = Tensor::full(4, group.rank() as f64 + 1.0, DType::F32, device)?.require_grad()?;
     // The sum is 3; each rank's objective is its square.
     group.all_reduce(&x, Reduction::Sum)?.square()?.sum(..)?.backward()?;
     let found = x.grad().map(|g| g.to_vec::<f32>()).transpose()?;

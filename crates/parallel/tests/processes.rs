@@ -133,7 +133,7 @@ fn collectives(group: &Group, device: &Device) -> Result<()> {
     let from = (rank + n - 1) % n;
     check(group.receive(from, 3, DType::F32, device)?.to_f64_vec()? == [from as f64; 3], "receive")?;
     let half = group.split(Some(rank % 2), rank)?.ok_or_else(|| Error::value("rank", "no half"))?;
-    let sum = half.all_reduce(&Tensor::scalar(rank as f32, device)?, Reduction::Sum)?.item()?;
+    let sum = half.all_reduce(&Tensor::scalar(rank as f32, device)?, Reduction::Sum)?.item::<f64>()?;
     check(sum == (0..n).filter(|i| i % 2 == rank % 2).sum::<usize>() as f64, "the sum of a half")?;
     check(group.node()?.size() == n, "the node")?;
     group.barrier()

@@ -63,7 +63,7 @@ fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
     let mut case = case.clone();
     let differentiable = op.differentiable(&case);
     for &i in &differentiable {
-        case.inputs[i].1 = case.inputs[i].1.leaf()?;
+        case.inputs[i].1 = case.inputs[i].1.require_grad()?;
     }
     let mut all = op.call(&case)?;
     backward(&all)?;
@@ -261,7 +261,7 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         let mut found = Vec::new();
         for i in op.differentiable(&case) {
             let mut case = case.clone();
-            let leaf = case.inputs[i].1.leaf()?;
+            let leaf = case.inputs[i].1.require_grad()?;
             case.inputs[i].1 = leaf.clone();
             backward(&op.call(&case)?)?;
             found.extend(leaf.grad());
@@ -277,7 +277,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         let mut case = case.to(device)?;
         let differentiable = op.differentiable(&case);
         for &i in &differentiable {
-            case.inputs[i].1 = case.inputs[i].1.leaf()?;
+            case.inputs[i].1 = case.inputs[i].1.require_grad()?;
         }
         let (first, second) = (op.call(&case)?, op.call(&case)?);
         let pairs = first.iter().zip(&second).filter(|(y, _)| y.requires_grad());
@@ -298,7 +298,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     case.inputs[b].1 = case.inputs[a].1.clone();
     let one_leaf = |case: &Case| -> Result<Gradients> {
         let mut case = case.to(device)?;
-        let leaf = case.inputs[a].1.leaf()?;
+        let leaf = case.inputs[a].1.require_grad()?;
         case.inputs[a].1 = leaf.clone();
         case.inputs[b].1 = leaf.clone();
         backward(&op.call(&case)?)?;
@@ -354,7 +354,7 @@ pub fn launches(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible
     let counted = || -> Result<[u64; 2]> {
         let mut case = narrow(case, dtype)?.to(device)?;
         for i in op.differentiable(&case) {
-            case.inputs[i].1 = case.inputs[i].1.leaf()?;
+            case.inputs[i].1 = case.inputs[i].1.require_grad()?;
         }
         let before = count();
         let outputs = op.call(&case)?;
@@ -510,7 +510,7 @@ pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let check = || -> Result<(f64, f64, f64)> {
         let case = narrow(case, dtype)?.to(device)?;
         let differentiable = op.differentiable(&case);
-        let x: Vec<Tensor> = points(&case, &differentiable).iter().map(|t| t.leaf()).collect::<Result<_>>()?;
+        let x: Vec<Tensor> = points(&case, &differentiable).iter().map(|t| t.require_grad()).collect::<Result<_>>()?;
         let y = joined(op, &case, &differentiable, &x)?;
         let weights: Vec<f64> = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect();
         let gradient = Tensor::from_slice(&weights, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())?;
@@ -538,7 +538,7 @@ pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
 
 /// A result without a derivative is outside of the tape.
 pub fn unrecorded(op: &Op, case: &Case, device: &Device) -> Found {
-    let case = case.to(device).and_then(|case| case.map_floats(Tensor::leaf)).map_err(text)?;
+    let case = case.to(device).and_then(|case| case.map_floats(Tensor::require_grad)).map_err(text)?;
     match op.call(&case).map_err(text)?.iter().any(Tensor::requires_grad) {
         true => Err("the result is on the tape".to_string().into()),
         false => Ok(Distance::default()),
@@ -589,7 +589,7 @@ fn after_change(
     let mut case = case.map(Tensor::copy)?;
     let differentiable = op.differentiable(&case);
     for &i in &differentiable {
-        case.inputs[i].1 = case.inputs[i].1.leaf()?;
+        case.inputs[i].1 = case.inputs[i].1.require_grad()?;
     }
     let outputs = op.call(&case)?;
     if let Some(t) = which(&case.inputs, &outputs) {

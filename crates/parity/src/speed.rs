@@ -138,7 +138,7 @@ impl Backward {
     fn of(op: &Op, case: &Case) -> Result<Option<Backward>> {
         let (mut case, leaves) = (case.clone(), op.differentiable(case));
         for &i in &leaves {
-            case.inputs[i].1 = case.inputs[i].1.leaf()?;
+            case.inputs[i].1 = case.inputs[i].1.require_grad()?;
         }
         let Some(output) = op.call(&case)?.into_iter().find(Tensor::requires_grad) else { return Ok(None) };
         let gradient = output.detach().ones_like()?;
@@ -198,7 +198,7 @@ fn moved(op: &Op, case: &Case, outputs: &[Tensor]) -> usize {
 
 fn timed(name: &str, t: &Tensor) -> Result<Timed> {
     let below = match t.dtype() {
-        DType::I32 | DType::I64 if t.numel() > 0 => Some(t.cast(DType::I64)?.amax(..)?.item()? as i64 + 1),
+        DType::I32 | DType::I64 if t.numel() > 0 => Some(t.cast(DType::I64)?.amax(..)?.item::<f64>()? as i64 + 1),
         _ => None,
     };
     Ok(Timed { name: name.into(), shape: t.dims().to_vec(), dtype: t.dtype().to_string(), below, gradient: false })

@@ -27,7 +27,7 @@ fn draw(shape: &[usize], dtype: DType, device: &Device, rng: &Rng) -> Result<Ten
 fn step(device: &Device, dtype: DType) -> Result<Tensor> {
     let rng = Rng::new(7);
     let draw = |shape: &[usize]| draw(shape, dtype, device, &rng);
-    let leaf = |shape: &[usize]| draw(shape)?.leaf();
+    let leaf = |shape: &[usize]| draw(shape)?.require_grad();
     let (table, gamma, beta, w, bias) = (leaf(&[11, 12])?, leaf(&[12])?, leaf(&[12])?, leaf(&[9, 12])?, leaf(&[9])?);
     let index = Tensor::from_vec(vec![3i64, 0, 10, 3, 3, 7], (2, 3), device)?;
     let options = EmbeddingOptions { padding_idx: Some(0), scale_grad_by_freq: true };
@@ -160,7 +160,7 @@ fn wrong(function: Pointwise, by: f64) -> Device {
 }
 
 fn small(device: &Device) -> Result<Tensor> {
-    let x = draw(&[2, 3], DType::F32, device, &Rng::new(1))?.leaf()?;
+    let x = draw(&[2, 3], DType::F32, device, &Rng::new(1))?.require_grad()?;
     x.gelu(Approximate::None)?.exp()?.sum(..)
 }
 
@@ -204,7 +204,7 @@ fn not_a_number_is_beyond_every_tolerance() {
 #[test]
 fn errors_of_the_step_and_of_its_result() {
     let kind = |step: fn(&Device) -> Result<Tensor>| diff(&cpu(), &cpu(), step).unwrap_err().kind();
-    assert_eq!(kind(|device| Tensor::zeros(3, DType::F32, device)?.leaf()?.exp()), Kind::Shape);
+    assert_eq!(kind(|device| Tensor::zeros(3, DType::F32, device)?.require_grad()?.exp()), Kind::Shape);
     assert_eq!(kind(|device| Tensor::zeros(3, DType::F32, device)?.reshape(2)), Kind::Shape);
     assert_eq!(
         kind(|device| Tensor::zeros(3, DType::F32, device)?.add(&Tensor::zeros(3, DType::F32, &cpu())?)),
@@ -220,7 +220,7 @@ fn errors_of_the_step_and_of_its_result() {
 #[test]
 fn nodes_in_a_checkpoint_have_their_places() {
     let found = diff(&cpu(), &wrong(Pointwise::TanhBackward, 1e-3), |device| {
-        let x = draw(&[2, 3], DType::F32, device, &Rng::new(1))?.leaf()?;
+        let x = draw(&[2, 3], DType::F32, device, &Rng::new(1))?.require_grad()?;
         tape::checkpoint(|x| x[0].tanh(), &[&x])?.sum(..)
     });
     let found = found.unwrap();

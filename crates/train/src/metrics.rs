@@ -56,7 +56,7 @@ impl Mean {
 
     /// The mean; NaN of no numbers. Errors: those of the updates, on a device.
     pub fn value(&self) -> Result<f64> {
-        Ok((self.sum.item()? + self.lost.item()?) / self.weight)
+        Ok((self.sum.item::<f64>()? + self.lost.item::<f64>()?) / self.weight)
     }
 
     /// `e` to the mean: the perplexity, if the numbers are losses of tokens.
@@ -93,7 +93,7 @@ impl TopK {
 
     /// The share; NaN of no samples.
     pub fn value(&self) -> Result<f64> {
-        Ok(self.right.item()? / self.count as f64)
+        Ok(self.right.item::<f64>()? / self.count as f64)
     }
 }
 

@@ -25,7 +25,7 @@ fn tensor(values: &[f64], shape: impl Into<Shape>, dtype: DType, device: &Device
 
 /// The result of `f` at a leaf, and the leaf's gradient for the gradient `dy` of the result.
 fn with_gradient(x: &Tensor, dy: &[f64], f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<(Vec<f64>, Vec<f64>)> {
-    let x = x.leaf()?;
+    let x = x.require_grad()?;
     let y = f(&x)?;
     let gradient = Some(tensor(dy, y.shape(), y.dtype(), y.device())?);
     y.backward_with(BackwardOptions { gradient, ..Default::default() })?;

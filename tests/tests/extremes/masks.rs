@@ -161,7 +161,7 @@ fn infinite_slices(device: &Device, op: Op) -> Result<Outcome> {
 fn second_derivative(device: &Device, op: Op) -> Result<Outcome> {
     let n = 5;
     let of = |slices: &[Vec<f64>]| -> Result<Vec<f64>> {
-        let x = tensor(&slices.concat(), (slices.len(), n), DType::F32, device)?.leaf()?;
+        let x = tensor(&slices.concat(), (slices.len(), n), DType::F32, device)?.require_grad()?;
         let weights = tensor(&upstream(3, n).repeat(slices.len()), (slices.len(), n), DType::F32, device)?;
         let y = op.run(&x, 1)?;
         // Infinite results and NaN are left out of the loss.

@@ -229,7 +229,7 @@ fn clipping(device: &Device) -> Result<Outcome> {
         let values = [numbers(3), numbers(50_000)].map(|v| v.iter().map(|v| v * scale).collect::<Vec<_>>());
         let mut parameters = Vec::new();
         for values in &values {
-            let p = Tensor::zeros(values.len(), dtype, device)?.leaf()?;
+            let p = Tensor::zeros(values.len(), dtype, device)?.require_grad()?;
             p.set_grad(Some(tensor(values, values.len(), dtype, device)?))?;
             parameters.push(p);
         }
@@ -310,7 +310,7 @@ fn norms_of_updates(device: &Device) -> Result<Outcome> {
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
         let function = Pointwise::LarsNorms;
         let found = update_each_norms_(function, &[set], &[&one], &[INF])?;
-        let got = found[0].iter().map(|norm| norm.item()).collect::<Result<Vec<_>>>()?;
+        let got = found[0].iter().map(|norm| norm.item::<f64>()).collect::<Result<Vec<_>>>()?;
         let expected = [&rounded(&values, DType::F32)?, &numbers(n)].map(|v| norm_of(v));
         Ok(near(&format!("{n} of {scale:e}"), &got, &expected, |i| 1e-5 * expected[i]))
     }))
@@ -411,7 +411,7 @@ fn standardised(device: &Device, norm: Norm) -> Result<Outcome> {
 fn second_derivative(device: &Device) -> Result<Outcome> {
     let n = 8;
     let run = |x: &Tensor| -> Result<Vec<f64>> {
-        let x = x.leaf()?;
+        let x = x.require_grad()?;
         let weights = tensor(&numbers(n), n, x.dtype(), x.device())?;
         let y = x.layer_norm(1, None, None, 0.0)?.mul(&weights)?.square()?.sum(..)?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
@@ -461,7 +461,8 @@ fn triplets(device: &Device) -> Result<Outcome> {
         let values = [of(0, 1.0), of(1, 2.0), of(2, 0.5)];
         let margin = scale;
         let run = |device: &Device, dtype: DType| -> Result<Vec<f64>> {
-            let leaves = values.each_ref().map(|v| tensor(v, (rows, n), DType::F32, device)?.cast(dtype)?.leaf());
+            let leaves =
+                values.each_ref().map(|v| tensor(v, (rows, n), DType::F32, device)?.cast(dtype)?.require_grad());
             let [a, b, c] = leaves;
             let (a, b, c) = (a?, b?, c?);
             let options = Triplet { margin, p, eps: 0.0, negative, reduction: Reduction::None };

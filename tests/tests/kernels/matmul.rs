@@ -297,7 +297,7 @@ impl Case {
         let c = self.c.as_ref().expect("a function has two operands").on_cpu(|v| v);
         let dy = Tensor::from_slice(&sum, c.shape(), &c.device().clone()).unwrap();
         let slope = |f: fn(&Tensor) -> Result<Tensor>| {
-            let x = c.leaf()?;
+            let x = c.require_grad()?;
             let options = BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
             Ok(grad_with(&f(&x)?, &[&x], options)?.swap_remove(0))
         };

@@ -193,7 +193,7 @@ pub fn norms_of_each_are_those_of_the_cpu(device: &Device) -> Result<()> {
             assert_eq!(got.len(), 2);
             for (got, expected) in got.iter().zip(expected) {
                 assert_eq!((got.rank(), got.dtype()), (0, dtypes[0].acc()));
-                let (got, expected) = (got.item()?, expected.item()?);
+                let (got, expected) = (got.item::<f64>()?, expected.item::<f64>()?);
                 assert!((got - expected).abs() <= 2e-6 * expected, "{dtypes:?} {n}: {got} {expected}");
             }
         }
@@ -238,8 +238,8 @@ pub fn totals_are_those_of_the_cpu(device: &Device) -> Result<()> {
             for kind in [Total::Norm, Total::AbsSum, Total::AbsMax, Total::NotFinite] {
                 let got = total(kind, &tensors)?;
                 assert_eq!((got.rank(), got.dtype()), (0, F64));
-                let expected = total(kind, &there.iter().collect::<Vec<_>>())?.item()?;
-                assert!((got.item()? - expected).abs() <= 1e-6 * expected, "{kind:?} {dtype}: {got} {expected}");
+                let expected = total(kind, &there.iter().collect::<Vec<_>>())?.item::<f64>()?;
+                assert!((got.item::<f64>()? - expected).abs() <= 1e-6 * expected, "{kind:?} {dtype}: {got} {expected}");
                 assert_eq!(got.to_bytes()?, total(kind, &tensors)?.to_bytes()?);
             }
         }
@@ -255,11 +255,11 @@ pub fn bad_numbers_are_found_wherever_they_are(device: &Device) -> Result<()> {
                 values[at] = bad;
                 let bad_one = Tensor::from_vec(values, n, device)?;
                 let good = Tensor::full(7, -2.0, F32, device)?;
-                let found = |kind| total(kind, &[&good, &bad_one])?.item();
+                let found = |kind| total(kind, &[&good, &bad_one])?.item::<f64>();
                 assert_eq!(found(Total::NotFinite)?, 1.0);
                 assert_eq!(found(Total::AbsMax)?.is_nan(), bad.is_nan());
                 assert!(!found(Total::Norm)?.is_finite() && !found(Total::AbsSum)?.is_finite());
-                assert_eq!(total(Total::NotFinite, &[&good])?.item()?, 0.0);
+                assert_eq!(total(Total::NotFinite, &[&good])?.item::<f64>()?, 0.0);
             }
         }
     }
@@ -281,7 +281,7 @@ pub fn gradients_are_unscaled_and_checked_at_once(device: &Device) -> Result<()>
             let run = |tensors: &[&Tensor], device: &Device, found: f32| {
                 let found = Tensor::scalar(found, device)?;
                 unscale_(tensors, &Tensor::scalar(3f32, device)?, &found)?;
-                found.item()
+                found.item::<f64>()
             };
             let is_bad = if bad.is_some() { 1.0 } else { 0.0 };
             assert_eq!(run(&there.iter().collect::<Vec<_>>(), &cpu, 0.0)?, is_bad);

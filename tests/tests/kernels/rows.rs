@@ -26,7 +26,7 @@ fn indices(seed: usize, dims: &[usize], n: usize) -> Result<Tensor> {
 
 /// `y` and the gradient of `x`, where the gradient of `y` is powers of 2, which every dtype holds.
 fn with_gradient(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<[Tensor; 2]> {
-    let x = x.leaf()?;
+    let x = x.require_grad()?;
     let y = f(&x)?;
     let values = (0..y.numel()).map(|i| 2f64.powi(i as i32 % 5 - 2)).collect();
     let dy = Tensor::from_vec::<f64>(values, y.shape(), y.device())?.cast(y.dtype())?;
@@ -142,7 +142,7 @@ pub fn softmax_of_rows(device: &Device) -> Result<()> {
 /// y and the gradients of x, the weight and the bias: those of bits 1, 2 and 4 are wanted, 8: there is no bias, 16: no
 /// weight, 32: the mean is not subtracted.
 fn norm(x: &Tensor, weight: &Tensor, bias: &Tensor, bits: usize) -> Result<Vec<Tensor>> {
-    let leaf = |bit: usize, t: &Tensor| if bits & bit != 0 { t.leaf() } else { Ok(t.clone()) };
+    let leaf = |bit: usize, t: &Tensor| if bits & bit != 0 { t.require_grad() } else { Ok(t.clone()) };
     let (x, weight, bias) = (leaf(1, x)?, leaf(2, weight)?, leaf(4, bias)?);
     let (w, b) = ((bits & 16 == 0).then_some(&weight), (bits & 8 == 0).then_some(&bias));
     let y = if bits & 32 != 0 { x.rms_norm(1, w, 1e-5)? } else { x.layer_norm(1, w, b, 1e-5)? };
@@ -290,7 +290,7 @@ pub fn rows_without_tokens(device: &Device) -> Result<()> {
         for (row, is_used) in gradient.to_vec::<f32>()?.chunks(3).zip(is_used) {
             assert!(is_used || row == [0.0; 3], "{l} tokens, {v} rows");
         }
-        assert_eq!(gradient.abs()?.sum(..)?.item()? > 0.0, l > 0);
+        assert_eq!(gradient.abs()?.sum(..)?.item::<f64>()? > 0.0, l > 0);
     }
     Ok(())
 }

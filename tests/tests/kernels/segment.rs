@@ -8,7 +8,7 @@ type Join = fn(&Tensor, &Tensor, usize) -> Result<Tensor>;
 
 /// The result on a device, and the gradient of the rows.
 fn join(f: Join, nodes: usize, x: &Tensor, index: &Tensor, device: &Device) -> [Vec<f64>; 2] {
-    let x = x.to_device(device).unwrap().leaf().unwrap();
+    let x = x.to_device(device).unwrap().require_grad().unwrap();
     let y = f(&x, &index.to_device(device).unwrap(), nodes).unwrap();
     let dy: Vec<f64> = (0..y.numel()).map(|i| (i % 13) as f64 - 6.0).collect();
     let dy = Tensor::from_vec(dy, y.shape(), device).unwrap().cast(y.dtype()).unwrap();
@@ -67,7 +67,7 @@ pub fn softmax_of_edges(device: &Device) {
         let x: Vec<f64> = (0..edges * heads).map(|_| lcg.next(9) as f64 - 4.0).collect();
         let x = Tensor::from_vec(x, (edges, heads), &cpu).unwrap().cast(DType::F32).unwrap();
         let [got, expected] = [device, &cpu].map(|device| {
-            let x = x.to_device(device).unwrap().leaf().unwrap();
+            let x = x.to_device(device).unwrap().require_grad().unwrap();
             let y = x.edge_softmax(&graph(device)).unwrap();
             let dy: Vec<f32> = (0..y.numel()).map(|i| (i % 13) as f32 - 6.0).collect();
             y.mul(&Tensor::from_vec(dy, y.shape(), device).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();

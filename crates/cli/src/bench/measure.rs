@@ -119,7 +119,7 @@ impl Row {
             Action::Call { inputs, call } => (inputs(&case)?, call),
         };
         let is_leaf = |x: &Tensor| self.op.bench.backward.is_some() && x.dtype().is_float();
-        let leaf = |x: Tensor| if is_leaf(&x) { x.leaf() } else { Ok(x) };
+        let leaf = |x: Tensor| if is_leaf(&x) { x.require_grad() } else { Ok(x) };
         let inputs: Vec<Tensor> = inputs.into_iter().map(leaf).collect::<isograd::Result<_>>()?;
         if self.pass == Pass::Forward {
             return Ok(Box::new(move || call(&case, &inputs).map(drop)));

@@ -6,7 +6,7 @@ use super::graph::{self, Nodes};
 use super::networks;
 use super::tasks::{Scale, Split};
 use isograd::models::ResNet;
-use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor};
+use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor, VisitorMut};
 use isograd::{Error, Result, Tensor};
 
 /// A model by its name on the command line.
@@ -128,6 +128,17 @@ impl Module for Mlp {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         let layers = self.hidden.iter().chain([&self.last]);
         layers.enumerate().for_each(|(i, layer)| visitor.part(&(2 * i).to_string(), layer));
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.part(&mut self.hidden);
+        visitor.part(&mut self.last);
+    }
+}
+
+impl Clone for Mlp {
+    fn clone(&self) -> Self {
+        VisitorMut::cloned(|| Mlp { hidden: self.hidden.clone(), last: self.last.clone() })
     }
 }
 

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::images::StemName;
 use super::tasks::Split;
 use isograd::models::{LeNet, MobileNetV2, MobileNetV2Options, ResNet, ResNetOptions, Stem};
-use isograd::nn::{Forward, Init, Layer, Module, Visitor};
+use isograd::nn::{Forward, Init, Layer, Module};
 use isograd::{Error, Result, Tensor};
 
 /// The most rows and columns of images that begin with CIFAR's stem.
@@ -43,14 +43,18 @@ pub fn mobilenet(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn 
 }
 
 /// A network over samples that are images, which may be flattened.
+#[derive(Module)]
 struct Network<M> {
+    #[module(flatten)]
     body: M,
     /// Channels, rows and columns.
+    #[module(skip)]
     shape: [usize; 3],
+    #[module(skip)]
     is_last: bool,
 }
 
-impl<M: Layer + 'static> Network<M> {
+impl<M: Layer + Clone + 'static> Network<M> {
     /// A network of images of this size, or of any, and of these channels, rows and columns.
     fn make(
         name: &'static str,
@@ -81,12 +85,6 @@ fn image_shape(shape: &[usize]) -> Option<[usize; 3]> {
         [channels, rows, columns] => Some([channels, rows, columns]),
         [features] if features.isqrt().pow(2) == features => Some([1, features.isqrt(), features.isqrt()]),
         _ => None,
-    }
-}
-
-impl<M: Module> Module for Network<M> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.body.visit(visitor);
     }
 }
 

@@ -403,7 +403,7 @@ fn scaled(y: &Tensor, parameters: &[Tensor], has_weight: bool, has_bias: bool) -
 /// The weight of a batch in running statistics: the momentum, or one over the number of batches.
 fn share(momentum: Option<f64>, batches: Option<&Tensor>) -> Result<f64> {
     match (momentum, batches) {
-        (None, Some(batches)) => Ok(1.0 / batches.item()?),
+        (None, Some(batches)) => Ok(1.0 / batches.item::<f64>()?),
         (momentum, _) => Ok(momentum.unwrap_or_default()),
     }
 }

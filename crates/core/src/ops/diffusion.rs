@@ -36,7 +36,7 @@ impl<'a> Times<'a> {
         if let Times::Plain(t) = self
             && t.numel() > 0
         {
-            let least = t.detach().amin(..)?.item()?;
+            let least = t.detach().amin(..)?.item::<f64>()?;
             if least < 0.0 {
                 return Err(Error::value(op, format!("a time is {least}, expected 0 or more")));
             }

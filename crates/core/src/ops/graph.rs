@@ -178,7 +178,7 @@ fn nodes(op: &'static str, x: &Tensor, index: &Tensor, size: Option<usize>) -> R
     let nodes = match size {
         Some(size) => size,
         None if index.numel() == 0 => 0,
-        None => (index.amax(..)?.item()? + 1.0).max(0.0) as usize,
+        None => (index.amax(..)?.item::<f64>()? + 1.0).max(0.0) as usize,
     };
     if nodes == 0 && x.numel() > 0 {
         return Err(Error::index(op, format!("there are no nodes for the index {}", index.shape())));

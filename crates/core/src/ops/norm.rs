@@ -485,7 +485,7 @@ fn fused_residual(
         let mut found = residual_gradients(t, &inputs, &is_needed, &kernel, [&mean, &rstd])?;
         let ds = found.remove(0);
         let both = [0, 1].map(|i| ds.clone().filter(|_| t.needs(i)));
-        Ok(both.into_iter().chain(found).collect())
+        Ok(both.into_iter().chain(found).collect::<Vec<_>>())
     })?;
     Ok(outputs.try_into().expect("there are two outputs"))
 }

@@ -432,7 +432,7 @@ impl Fused for AvgPoolBackward {
     }
 
     fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = before[0].leaf()?;
+        let x = before[0].require_grad()?;
         gradient_by_ops(&x, &inputs[0], || self.0.output(&x))
     }
 }

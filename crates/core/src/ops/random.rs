@@ -142,7 +142,7 @@ pub enum Replacement {
 
 /// Errors: `Value`, unless all elements of a bool tensor are true.
 fn check_all(op: &'static str, is_right: &Tensor, message: impl FnOnce() -> String) -> Result<()> {
-    match is_right.logical_not()?.sum(..)?.item()? == 0.0 {
+    match is_right.logical_not()?.sum(..)?.item::<f64>()? == 0.0 {
         true => Ok(()),
         false => Err(Error::value(op, message())),
     }

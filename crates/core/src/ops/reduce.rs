@@ -225,7 +225,7 @@ impl Fused for ProdBackward {
     }
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = inputs[0].leaf()?;
+        let x = inputs[0].require_grad()?;
         gradient_by_ops(&x, &inputs[1], || x.prod(-1))
     }
 }
@@ -366,13 +366,15 @@ impl Tensor {
         extremum("amin", Extremum::Min, self, axes.into())
     }
 
-    /// The largest elements along `dim` and their first positions (i64). Only these positions get the gradient. Errors: as
+    /// The largest elements along `dim` and their first positions (i64). Only these positions get the gradient. The largest element of
+    /// the whole tensor, or over several axes, is [`amax`](Tensor::amax): `x.amax(..)`. Errors: as
     /// [`amax`](Tensor::amax).
     pub fn max(&self, dim: isize) -> Result<(Tensor, Tensor)> {
         with_index(self, dim, Tensor::argmax)
     }
 
-    /// The smallest elements along `dim` and their first positions (i64). Only these positions get the gradient. Errors: as
+    /// The smallest elements along `dim` and their first positions (i64). Only these positions get the gradient. The smallest element of
+    /// the whole tensor, or over several axes, is [`amin`](Tensor::amin): `x.amin(..)`. Errors: as
     /// [`amax`](Tensor::amax).
     pub fn min(&self, dim: isize) -> Result<(Tensor, Tensor)> {
         with_index(self, dim, Tensor::argmin)

@@ -193,7 +193,7 @@ impl Fused for Resample {
         match self.way {
             Way::Forward => Ok(vec![Some(by_ops(&self.axes, &inputs[0])?)]),
             Way::Backward => {
-                let x = before[0].leaf()?;
+                let x = before[0].require_grad()?;
                 gradient_by_ops(&x, &inputs[0], || by_ops(&self.axes, &x))
             }
         }

@@ -54,3 +54,12 @@ pub fn checkpoint<O: Tensors>(
     let mut recorded = attach("checkpoint", &references, fresh, Action::Replay(replay)).into_iter();
     outputs.map(&mut |_| Ok(recorded.next().expect("each output was recorded")))
 }
+
+/// Runs `f` and then undoes what this thread changed in it: tensors that were there before have their values again, and generators their
+/// positions. Gradients of leaves are no such tensors. Errors: those of `f`.
+pub fn undone<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let ((result, journal), watched) = watch(|| journal(f));
+    watched.undo()?;
+    journal.iter().for_each(|(rng, state)| rng.set_state(*state));
+    result
+}

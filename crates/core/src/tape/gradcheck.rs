@@ -29,13 +29,13 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], op
             return Err(Error::dtype("gradcheck", format!("an input is {}, expected f64", t.dtype())));
         }
     }
-    let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().copy()?.leaf()).collect::<Result<_>>()?;
+    let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().copy()?.require_grad()).collect::<Result<_>>()?;
     let y = f(&leaves)?;
     let cotangent = cotangent(&y)?;
     let references: Vec<&Tensor> = leaves.iter().collect();
     let gradient = Some(cotangent.clone());
     let analytic = grad_with(&y, &references, BackwardOptions { gradient, ..Default::default() })?;
-    let value = |at: &[Tensor]| no_grad(|| f(at)?.mul(&cotangent)?.sum(..)?.item());
+    let value = |at: &[Tensor]| no_grad(|| f(at)?.mul(&cotangent)?.sum(..)?.item::<f64>());
     for (i, analytic) in analytic.iter().enumerate() {
         let analytic = analytic.to_f64_vec()?;
         let base = inputs[i].to_f64_vec()?;
@@ -67,8 +67,10 @@ pub fn gradgradcheck(
     let first = |at: &[Tensor]| {
         // A difference quotient records nothing, but the inner gradient needs the tape.
         super::enable_grad(|| {
-            let leaves: Vec<Tensor> =
-                at.iter().map(|t| if t.requires_grad() { Ok(t.clone()) } else { t.leaf() }).collect::<Result<_>>()?;
+            let leaves: Vec<Tensor> = at
+                .iter()
+                .map(|t| if t.requires_grad() { Ok(t.clone()) } else { t.require_grad() })
+                .collect::<Result<_>>()?;
             let y = f(&leaves)?;
             let references: Vec<&Tensor> = leaves.iter().collect();
             let options = BackwardOptions { gradient: Some(cotangent(&y)?), create_graph: true, ..Default::default() };

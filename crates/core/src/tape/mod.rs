@@ -13,7 +13,7 @@ mod trace;
 mod watch;
 
 pub use backward::{BackwardOptions, grad, grad_from, grad_with};
-pub use checkpoint::checkpoint;
+pub use checkpoint::{checkpoint, undone};
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use observe::{Event, observe};
 pub use print::{graphviz, text};
@@ -242,13 +242,13 @@ pub(crate) fn leaf_edge(t: &Tensor) -> Edge {
 /// Puts an op on the tape: `output` was computed from `inputs`, and `rule` returns their gradients.
 ///
 /// If no input requires a gradient, or within [`no_grad`], nothing is recorded and `output` is returned as it is. `output` must be
-/// fresh: nobody else holds it. An op defined outside of isograd gets its gradient in this way; check it with [`gradcheck`]. The
+/// fresh: nobody else holds it. The rule returns an array or a vector of `Option<Tensor>`, one for each input. An op defined outside of isograd gets its gradient in this way; check it with [`gradcheck`]. The
 /// rule must keep its tensors as [`Saved`], so that a change in place is detected.
-pub fn record(
+pub fn record<G: Into<Gradients>>(
     op: &'static str,
     inputs: &[&Tensor],
     output: Tensor,
-    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Tensor> {
     record_after(op, inputs, output, None, rule)
 }
@@ -264,39 +264,50 @@ pub fn record(
 ///     let (x, y) = (a.detach(), b.detach());
 ///     tape::record_outputs("sum_and_difference", &[a, b], vec![x.add(&y)?, x.sub(&y)?], |t| {
 ///         let (sum, difference) = (t.dy_or_zeros(0)?, t.dy_or_zeros(1)?);
-///         Ok([sum.add(&difference)?, sum.sub(&difference)?].into_iter().collect())
+///         Ok([sum.add(&difference)?, sum.sub(&difference)?])
 ///     })
 /// }
 /// ```
-pub fn record_outputs(
+pub fn record_outputs<G: Into<Gradients>>(
     op: &'static str,
     inputs: &[&Tensor],
     outputs: Vec<Tensor>,
-    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Vec<Tensor>> {
-    let rule = Rule { prologue: None, rest: Arc::new(rule), is_stateless: false };
+    let rule =
+        Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless: false };
     Ok(record_rule(op, inputs, outputs.into(), rule)?.into_vec())
 }
 
 /// [`record`] for a rule without saved tensors. A pass has nothing to free and leaves the rule usable, as `retain` does.
-pub(crate) fn record_stateless(
+pub(crate) fn record_stateless<G: Into<Gradients>>(
     op: &'static str,
     inputs: &[&Tensor],
     output: Tensor,
-    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    record_one(op, inputs, output, Rule { prologue: None, rest: Arc::new(rule), is_stateless: true })
+    record_one(
+        op,
+        inputs,
+        output,
+        Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless: true },
+    )
 }
 
 /// [`record`] for a rule with a prologue. `rule` receives `dy` after the prologue, or `dy` itself with `create_graph`.
-pub(crate) fn record_after(
+pub(crate) fn record_after<G: Into<Gradients>>(
     op: &'static str,
     inputs: &[&Tensor],
     output: Tensor,
     prologue: Option<Arc<Prologue>>,
-    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    record_one(op, inputs, output, Rule { prologue, rest: Arc::new(rule), is_stateless: false })
+    record_one(
+        op,
+        inputs,
+        output,
+        Rule { prologue, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless: false },
+    )
 }
 
 fn record_one(op: &'static str, inputs: &[&Tensor], output: Tensor, rule: Rule) -> Result<Tensor> {

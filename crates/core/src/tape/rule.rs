@@ -40,7 +40,7 @@ impl From<Option<Gradient>> for Gradient {
     }
 }
 
-/// The gradients that a rule returns, one per input. Collects from tensors or `Option`s of tensors.
+/// The gradients that a rule returns, one per input. Arrays and vectors of tensors, or of `Option`s of tensors, convert to it.
 #[derive(Default)]
 pub struct Gradients(SmallVec<[Gradient; 3]>);
 
@@ -58,6 +58,18 @@ impl Gradients {
     /// Appends the gradient of the next input.
     pub fn push(&mut self, gradient: impl Into<Gradient>) {
         self.0.push(gradient.into());
+    }
+}
+
+impl<G: Into<Gradient>, const N: usize> From<[G; N]> for Gradients {
+    fn from(gradients: [G; N]) -> Gradients {
+        gradients.into_iter().collect()
+    }
+}
+
+impl<G: Into<Gradient>> From<Vec<G>> for Gradients {
+    fn from(gradients: Vec<G>) -> Gradients {
+        gradients.into_iter().collect()
     }
 }
 

@@ -128,6 +128,15 @@ impl Watched {
         }
     }
 
+    /// Undoes the closure's changes.
+    pub fn undo(&self) -> Result<()> {
+        self.changed.iter().rev().try_for_each(|c| {
+            write(&c.tensor, &c.before)?;
+            c.tensor.touch();
+            Ok(())
+        })
+    }
+
     /// Runs `f` with the closure's changes undone, then restores the current values.
     pub fn rewound<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         let now = self.changed.iter().map(|c| c.tensor.copy()).collect::<Result<Vec<_>>>()?;

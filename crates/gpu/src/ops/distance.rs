@@ -60,7 +60,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: DistanceLoss, share: Option<f64>) -> Resu
 fn triplet_gradients(device: &Device, dtype: DType, options: Triplet) -> Result<()> {
     let mut x = Vec::new();
     for _ in 0..3 {
-        x.push(zeros(device, dtype, &[4096, 1024])?.leaf()?);
+        x.push(zeros(device, dtype, &[4096, 1024])?.require_grad()?);
     }
     x[0].triplet_loss(&x[1], &x[2], options)?.backward()
 }

@@ -66,7 +66,7 @@ fn softmax(device: &Device, dtype: DType, heads: usize) -> Result<()> {
     let ends = zeros(device, DType::I64, &[edges])?;
     let starts = Tensor::arange(nodes + 1, device)?.mul_scalar((edges / nodes) as i64)?;
     for graph in [Csr::from_entries(&ends, &ends, [nodes, nodes])?, Csr::new(&starts, &ends, nodes)?] {
-        zeros(device, dtype, &[edges, heads])?.leaf()?.edge_softmax(&graph)?.sum(..)?.backward()?;
+        zeros(device, dtype, &[edges, heads])?.require_grad()?.edge_softmax(&graph)?.sum(..)?.backward()?;
     }
     Ok(())
 }

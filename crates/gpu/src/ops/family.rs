@@ -120,7 +120,8 @@ pub fn differentiate(
     shapes: &[&[usize]],
     f: fn(&[Tensor]) -> Result<Tensor>,
 ) -> Result<()> {
-    let leaves: Vec<Tensor> = shapes.iter().map(|dims| zeros(device, dtype, dims)?.leaf()).collect::<Result<_>>()?;
+    let leaves: Vec<Tensor> =
+        shapes.iter().map(|dims| zeros(device, dtype, dims)?.require_grad()).collect::<Result<_>>()?;
     let y = f(&leaves)?;
     let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
     grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options).map(drop)

@@ -82,10 +82,10 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
 fn joins(device: &Device, dtype: DType, edges: usize) -> Result<()> {
     let index = zeros(device, DType::I64, &[edges])?;
     for ties in [TieGrad::Even, TieGrad::First] {
-        let x = zeros(device, dtype, &[edges, 128])?.leaf()?;
+        let x = zeros(device, dtype, &[edges, 128])?.require_grad()?;
         x.scatter_max(&index, Some(1024), ties)?.0.sum(..)?.backward()?;
     }
-    zeros(device, dtype, &[edges, 128])?.leaf()?.scatter_mean(&index, Some(1024))?.sum(..)?.backward()
+    zeros(device, dtype, &[edges, 128])?.require_grad()?.scatter_mean(&index, Some(1024))?.sum(..)?.backward()
 }
 
 /// Calls that together launch every kernel of the family.

@@ -156,7 +156,7 @@ fn messages(device: &Device, dtype: DType, heads: usize) -> Result<()> {
     let (nodes, edges, features) = (1024, 4096, 64);
     let ends = zeros(device, DType::I64, &[edges])?;
     let graph = Csr::from_entries(&ends, &ends, [nodes, nodes])?;
-    let leaf = |dims: &[usize]| zeros(device, dtype, dims)?.leaf();
+    let leaf = |dims: &[usize]| zeros(device, dtype, dims)?.require_grad();
     let shape = |n: usize, rest: &[usize]| [&[n], rest].concat();
     let (x, rest) = if heads > 1 {
         (shape(nodes, &[heads, features]), vec![heads, features])
@@ -179,8 +179,8 @@ fn messages(device: &Device, dtype: DType, heads: usize) -> Result<()> {
 fn product(device: &Device, dtype: DType) -> Result<()> {
     let (pointers, columns) = (Tensor::arange(1025, device)?, zeros(device, DType::I64, &[1024])?);
     let pattern = Csr::new(&pointers, &columns, 512)?;
-    let val = zeros(device, dtype, &[1024])?.leaf()?;
-    zeros(device, dtype, &[512, 128])?.leaf()?.sparse_mm(&pattern, Some(&val))?.sum(..)?.backward()
+    let val = zeros(device, dtype, &[1024])?.require_grad()?;
+    zeros(device, dtype, &[512, 128])?.require_grad()?.sparse_mm(&pattern, Some(&val))?.sum(..)?.backward()
 }
 
 /// Calls that together launch every kernel of the family.

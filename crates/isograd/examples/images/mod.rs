@@ -58,10 +58,10 @@ pub fn train<M: Layer>(options: &Options, make: impl Fn(Size, &Init) -> Result<M
         for batch in test.epoch(0) {
             let (x, y) = batch?;
             let found = no_grad(|| model.forward(&x))?.argmax(-1)?;
-            right += found.eq(&y)?.cast(DType::F32)?.sum(..)?.item()?;
+            right += found.eq(&y)?.cast(DType::F32)?.sum(..)?.item::<f64>()?;
         }
         accuracy = right / count as f64;
-        let losses = losses.iter().map(Tensor::item).collect::<Result<Vec<_>>>()?;
+        let losses = losses.iter().map(Tensor::item::<f64>).collect::<Result<Vec<_>>>()?;
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         print(&format!("epoch {}: loss {loss:.4}, test accuracy {accuracy:.4}", epoch + 1));
     }

@@ -1,7 +1,7 @@
 //! Self-attention of language models.
 
 use super::{KeyValues, Rotations};
-use crate::{Forward, Init, Linear, Mode, Module, Visitor};
+use crate::{Forward, Init, Linear, Mode, Module, called};
 use isograd_core::ops::{Attention, Causal};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
@@ -41,7 +41,7 @@ impl SelfAttentionOptions {
 
 /// Self-attention in which each position attends to itself and earlier ones: x `[B, T, E]` to `[B, T, E]`. Several heads of queries
 /// may share the keys and values of a head.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct CausalSelfAttention {
     /// The projection to queries.
     pub q_proj: Linear,
@@ -52,7 +52,9 @@ pub struct CausalSelfAttention {
     /// The projection of the result.
     pub o_proj: Linear,
     rotations: Option<Rotations>,
+    #[module(skip)]
     options: SelfAttentionOptions,
+    #[module(skip)]
     rng: Rng,
     mode: Mode,
 }
@@ -97,38 +99,30 @@ impl CausalSelfAttention {
     }
 
     fn attend(&self, x: &Tensor, cache: Option<&mut KeyValues>) -> Result<Tensor> {
-        let &[b, t, _] = x.dims() else {
-            return Err(Error::shape("causal_self_attention", format!("x is {}, expected [B, T, E]", x.shape())));
-        };
-        let SelfAttentionOptions { heads, key_heads, window, dropout, .. } = self.options;
-        let split = |y: Tensor, heads: usize| y.reshape((b, t, heads, y.dims()[2] / heads))?.transpose(1, 2);
-        let (mut q, mut k) = (split(self.q_proj.forward(x)?, heads)?, split(self.k_proj.forward(x)?, key_heads)?);
-        let mut v = split(self.v_proj.forward(x)?, key_heads)?;
-        if let Some(rotations) = &self.rotations {
-            (q, k) = rotations.apply_from(cache.as_ref().map_or(0, |cache| cache.len()), &q, &k)?;
-        }
-        if let Some(cache) = cache {
-            [k, v] = cache.append(&k, &v)?;
-        }
-        let attention = Attention {
-            // Without a cache there are as many keys as queries.
-            causal: Causal::BottomRight,
-            window: window.map(|before| [before, 0]),
-            dropout: (dropout > 0.0 && self.mode.is_training()).then(|| (dropout, self.rng.clone())),
-            ..Attention::default()
-        };
-        let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
-        self.o_proj.forward(&o.transpose(1, 2)?.reshape((b, t, self.q_proj.weight.dims()[0]))?)
-    }
-}
-
-impl Module for CausalSelfAttention {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("q_proj", &self.q_proj);
-        visitor.part("k_proj", &self.k_proj);
-        visitor.part("v_proj", &self.v_proj);
-        visitor.part("o_proj", &self.o_proj);
-        visitor.part("mode", &self.mode);
+        called(self, &[x], || {
+            let &[b, t, _] = x.dims() else {
+                return Err(Error::shape("causal_self_attention", format!("x is {}, expected [B, T, E]", x.shape())));
+            };
+            let SelfAttentionOptions { heads, key_heads, window, dropout, .. } = self.options;
+            let split = |y: Tensor, heads: usize| y.reshape((b, t, heads, y.dims()[2] / heads))?.transpose(1, 2);
+            let (mut q, mut k) = (split(self.q_proj.forward(x)?, heads)?, split(self.k_proj.forward(x)?, key_heads)?);
+            let mut v = split(self.v_proj.forward(x)?, key_heads)?;
+            if let Some(rotations) = &self.rotations {
+                (q, k) = rotations.apply_from(cache.as_ref().map_or(0, |cache| cache.len()), &q, &k)?;
+            }
+            if let Some(cache) = cache {
+                [k, v] = cache.append(&k, &v)?;
+            }
+            let attention = Attention {
+                // Without a cache there are as many keys as queries.
+                causal: Causal::BottomRight,
+                window: window.map(|before| [before, 0]),
+                dropout: (dropout > 0.0 && self.mode.is_training()).then(|| (dropout, self.rng.clone())),
+                ..Attention::default()
+            };
+            let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
+            self.o_proj.forward(&o.transpose(1, 2)?.reshape((b, t, self.q_proj.weight.dims()[0]))?)
+        })
     }
 }
 

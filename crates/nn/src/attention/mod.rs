@@ -13,13 +13,13 @@ pub use transformer::{
     TransformerOptions,
 };
 
-use crate::{Gain, Init, Linear, Mode, Module, Visitor};
+use crate::{Gain, Init, Linear, Mode, Module, called};
 use isograd_core::ops::{Attention, Causal, MultiHead, Projection};
 use isograd_core::{Error, Result, Rng, Tensor};
 
 /// Attention of several heads between projections: [`Tensor::multi_head_attention`]. Inputs are `[B, T, E]`, as with PyTorch's
 /// `batch_first`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct MultiheadAttention {
     /// The weights of the projections of query, key and value, `[3E, E]`, if all have the width E.
     pub in_proj_weight: Option<Tensor>,
@@ -33,8 +33,11 @@ pub struct MultiheadAttention {
     pub in_proj_bias: Option<Tensor>,
     /// The projection of the result.
     pub out_proj: Linear,
+    #[module(skip)]
     heads: usize,
+    #[module(skip)]
     dropout: f64,
+    #[module(skip)]
     rng: Rng,
     mode: Mode,
 }
@@ -83,24 +86,26 @@ impl MultiheadAttention {
     /// The attention of `query: [B, Tq, E]` to `key: [B, Tk, Ek]` and `value: [B, Tk, Ev]`. Errors: as
     /// [`Tensor::multi_head_attention`]; `Value` if a weight is absent.
     pub fn forward(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: &AttentionMask) -> Result<Tensor> {
-        let attends = |mask: &Tensor| if mask.dtype().is_float() { Ok(mask.clone()) } else { mask.logical_not() };
-        let dropout = (self.dropout > 0.0 && self.mode.is_training()).then(|| (self.dropout, self.rng.clone()));
-        let attention = Attention {
-            mask: mask.attention.as_ref().map(attends).transpose()?,
-            causal: mask.causal,
-            dropout,
-            ..Attention::default()
-        };
-        let of = MultiHead {
-            heads: self.heads,
-            weight: self.projection()?,
-            bias: self.in_proj_bias.as_ref(),
-            out_weight: &self.out_proj.weight,
-            out_bias: self.out_proj.bias.as_ref(),
-            key_padding_mask: mask.key_padding.as_ref(),
-            attention,
-        };
-        query.multi_head_attention(key, value, &of)
+        called(self, &[query, key, value], || {
+            let attends = |mask: &Tensor| if mask.dtype().is_float() { Ok(mask.clone()) } else { mask.logical_not() };
+            let dropout = (self.dropout > 0.0 && self.mode.is_training()).then(|| (self.dropout, self.rng.clone()));
+            let attention = Attention {
+                mask: mask.attention.as_ref().map(attends).transpose()?,
+                causal: mask.causal,
+                dropout,
+                ..Attention::default()
+            };
+            let of = MultiHead {
+                heads: self.heads,
+                weight: self.projection()?,
+                bias: self.in_proj_bias.as_ref(),
+                out_weight: &self.out_proj.weight,
+                out_bias: self.out_proj.bias.as_ref(),
+                key_padding_mask: mask.key_padding.as_ref(),
+                attention,
+            };
+            query.multi_head_attention(key, value, &of)
+        })
     }
 
     fn projection(&self) -> Result<Projection<'_>> {
@@ -130,16 +135,4 @@ fn without_weights(width: usize, heads: usize, dropout: f64, init: &Init) -> Res
         rng: init.rng().clone(),
         mode: Mode::default(),
     })
-}
-
-impl Module for MultiheadAttention {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("in_proj_weight", &self.in_proj_weight);
-        visitor.part("q_proj_weight", &self.q_proj_weight);
-        visitor.part("k_proj_weight", &self.k_proj_weight);
-        visitor.part("v_proj_weight", &self.v_proj_weight);
-        visitor.part("in_proj_bias", &self.in_proj_bias);
-        visitor.part("out_proj", &self.out_proj);
-        visitor.part("mode", &self.mode);
-    }
 }

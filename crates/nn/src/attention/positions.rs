@@ -1,5 +1,6 @@
 //! Positions in a sequence: sinusoidal tables, and rotations of queries and keys.
 
+use crate::{Module, Visitor, VisitorMut};
 use isograd_core::ops::Rotary;
 use isograd_core::{DType, Device, Error, Result, Tensor};
 
@@ -68,5 +69,19 @@ impl Rotations {
         };
         let [cos, sin] = [self.cos.narrow(0, start, rest)?, self.sin.narrow(0, start, rest)?];
         Rotations { cos, sin }.apply(q, k, &Rotary::default())
+    }
+}
+
+/// A part whose tables move to another device with the module.
+impl Module for Rotations {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.constant(&mut self.cos);
+        visitor.constant(&mut self.sin);
+    }
+
+    fn type_name(&self) -> &'static str {
+        ""
     }
 }

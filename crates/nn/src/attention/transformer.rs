@@ -1,7 +1,7 @@
 //! Encoders and decoders of transformers, with PyTorch's names and the order of its operations.
 
 use super::{AttentionMask, MultiheadAttention};
-use crate::{Dropout, Forward, Init, LayerNorm, Linear, Module, Visitor};
+use crate::{Dropout, Forward, Init, LayerNorm, Linear, Module, Recompute, called};
 use isograd_core::ops::Activation;
 use isograd_core::{Result, Tensor};
 
@@ -47,7 +47,7 @@ impl TransformerOptions {
 }
 
 /// Self-attention and a hidden layer, for x `[B, T, E]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct TransformerEncoderLayer {
     /// The self-attention.
     pub self_attn: MultiheadAttention,
@@ -60,6 +60,7 @@ pub struct TransformerEncoderLayer {
     /// The norm of the hidden layer.
     pub norm2: LayerNorm,
     dropout: Dropout,
+    #[module(skip)]
     options: TransformerOptions,
 }
 
@@ -80,27 +81,18 @@ impl TransformerEncoderLayer {
 
     /// x with masks. Errors: as [`MultiheadAttention::forward`].
     pub fn forward_with(&self, x: &Tensor, mask: &AttentionMask) -> Result<Tensor> {
-        let attend = |x: &Tensor| self.dropout.forward(&self.self_attn.forward(x, x, x, mask)?);
-        let x = self.options.residual(x, &self.norm1, attend)?;
-        let hidden = |x: &Tensor| hidden(x, [&self.linear1, &self.linear2], &self.dropout, self.options.activation);
-        self.options.residual(&x, &self.norm2, hidden)
+        called(self, &[x], || {
+            let attend = |x: &Tensor| self.dropout.forward(&self.self_attn.forward(x, x, x, mask)?);
+            let x = self.options.residual(x, &self.norm1, attend)?;
+            let hidden = |x: &Tensor| hidden(x, [&self.linear1, &self.linear2], &self.dropout, self.options.activation);
+            self.options.residual(&x, &self.norm2, hidden)
+        })
     }
 }
 
 /// The hidden layer, with dropout after the activation and after the result.
 fn hidden(x: &Tensor, [first, second]: [&Linear; 2], dropout: &Dropout, activation: Activation) -> Result<Tensor> {
     dropout.forward(&second.forward(&dropout.forward(&first.forward_with(x, activation)?)?)?)
-}
-
-impl Module for TransformerEncoderLayer {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("self_attn", &self.self_attn);
-        visitor.part("linear1", &self.linear1);
-        visitor.part("linear2", &self.linear2);
-        visitor.part("norm1", &self.norm1);
-        visitor.part("norm2", &self.norm2);
-        visitor.part("dropout", &self.dropout);
-    }
 }
 
 impl Forward for TransformerEncoderLayer {
@@ -110,12 +102,14 @@ impl Forward for TransformerEncoderLayer {
 }
 
 /// Encoder layers in sequence, and a norm at the end.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct TransformerEncoder {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer>,
     /// The norm of the result.
     pub norm: Option<LayerNorm>,
+    #[module(flatten)]
+    recompute: Recompute,
 }
 
 impl TransformerEncoder {
@@ -124,20 +118,18 @@ impl TransformerEncoder {
     pub fn new(count: usize, options: TransformerOptions, init: &Init) -> Result<TransformerEncoder> {
         let layers = (0..count).map(|_| TransformerEncoderLayer::new(options, init)).collect::<Result<_>>()?;
         let norm = options.norm_first.then(|| options.norm(init)).transpose()?;
-        Ok(TransformerEncoder { layers, norm })
+        Ok(TransformerEncoder { layers, norm, recompute: Recompute::default() })
     }
 
     /// x with masks for every layer. Errors: as [`MultiheadAttention::forward`].
     pub fn forward_with(&self, x: &Tensor, mask: &AttentionMask) -> Result<Tensor> {
-        let x = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, mask))?;
-        self.norm.as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(&x))
-    }
-}
-
-impl Module for TransformerEncoder {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("layers", &self.layers);
-        visitor.part("norm", &self.norm);
+        called(self, &[x], || {
+            let x = self.layers.iter().try_fold(x.clone(), |x, layer| {
+                let mask = mask.clone();
+                self.recompute.run(layer, &[&x], move |layer, x| layer.forward_with(&x[0], &mask))
+            })?;
+            self.norm.as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(&x))
+        })
     }
 }
 
@@ -157,7 +149,7 @@ pub struct DecoderMasks {
 }
 
 /// Self-attention, attention to a memory, and a hidden layer, for x `[B, T, E]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct TransformerDecoderLayer {
     /// The self-attention.
     pub self_attn: MultiheadAttention,
@@ -174,6 +166,7 @@ pub struct TransformerDecoderLayer {
     /// The norm of the hidden layer.
     pub norm3: LayerNorm,
     dropout: Dropout,
+    #[module(skip)]
     options: TransformerOptions,
 }
 
@@ -196,36 +189,27 @@ impl TransformerDecoderLayer {
 
     /// x `[B, T, E]` with a memory `[B, S, E]`, such as the result of an encoder. Errors: as [`MultiheadAttention::forward`].
     pub fn forward(&self, x: &Tensor, memory: &Tensor, masks: &DecoderMasks) -> Result<Tensor> {
-        let attend = |x: &Tensor| self.dropout.forward(&self.self_attn.forward(x, x, x, &masks.own)?);
-        let x = self.options.residual(x, &self.norm1, attend)?;
-        let recall =
-            |x: &Tensor| self.dropout.forward(&self.multihead_attn.forward(x, memory, memory, &masks.memory)?);
-        let x = self.options.residual(&x, &self.norm2, recall)?;
-        let hidden = |x: &Tensor| hidden(x, [&self.linear1, &self.linear2], &self.dropout, self.options.activation);
-        self.options.residual(&x, &self.norm3, hidden)
-    }
-}
-
-impl Module for TransformerDecoderLayer {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("self_attn", &self.self_attn);
-        visitor.part("multihead_attn", &self.multihead_attn);
-        visitor.part("linear1", &self.linear1);
-        visitor.part("linear2", &self.linear2);
-        visitor.part("norm1", &self.norm1);
-        visitor.part("norm2", &self.norm2);
-        visitor.part("norm3", &self.norm3);
-        visitor.part("dropout", &self.dropout);
+        called(self, &[x, memory], || {
+            let attend = |x: &Tensor| self.dropout.forward(&self.self_attn.forward(x, x, x, &masks.own)?);
+            let x = self.options.residual(x, &self.norm1, attend)?;
+            let recall =
+                |x: &Tensor| self.dropout.forward(&self.multihead_attn.forward(x, memory, memory, &masks.memory)?);
+            let x = self.options.residual(&x, &self.norm2, recall)?;
+            let hidden = |x: &Tensor| hidden(x, [&self.linear1, &self.linear2], &self.dropout, self.options.activation);
+            self.options.residual(&x, &self.norm3, hidden)
+        })
     }
 }
 
 /// Decoder layers in sequence, and a norm at the end.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,
     /// The norm of the result.
     pub norm: Option<LayerNorm>,
+    #[module(flatten)]
+    recompute: Recompute,
 }
 
 impl TransformerDecoder {
@@ -234,19 +218,17 @@ impl TransformerDecoder {
     pub fn new(count: usize, options: TransformerOptions, init: &Init) -> Result<TransformerDecoder> {
         let layers = (0..count).map(|_| TransformerDecoderLayer::new(options, init)).collect::<Result<_>>()?;
         let norm = options.norm_first.then(|| options.norm(init)).transpose()?;
-        Ok(TransformerDecoder { layers, norm })
+        Ok(TransformerDecoder { layers, norm, recompute: Recompute::default() })
     }
 
     /// x with a memory and masks for every layer. Errors: as [`MultiheadAttention::forward`].
     pub fn forward(&self, x: &Tensor, memory: &Tensor, masks: &DecoderMasks) -> Result<Tensor> {
-        let x = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory, masks))?;
-        self.norm.as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(&x))
-    }
-}
-
-impl Module for TransformerDecoder {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("layers", &self.layers);
-        visitor.part("norm", &self.norm);
+        called(self, &[x, memory], || {
+            let x = self.layers.iter().try_fold(x.clone(), |x, layer| {
+                let masks = masks.clone();
+                self.recompute.run(layer, &[&x, memory], move |layer, x| layer.forward(&x[0], &x[1], &masks))
+            })?;
+            self.norm.as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(&x))
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutions of graphs: sums, means and maxima of neighbours, and dense layers.
 
 use super::Graph;
-use crate::{Forward, Gain, Init, Linear, Module, Visitor};
+use crate::{Forward, Gain, Init, Linear, Module, called};
 use isograd_core::ops::{IndexReduce, Messages};
 use isograd_core::{DType, Result, Tensor};
 
@@ -24,12 +24,13 @@ impl Default for GcnOptions {
 
 /// A graph convolution, `y = D^-1/2 (A + I) D^-1/2 x w^T + b`: a dense layer, and a weighted sum over each node and its neighbours. Kipf,
 /// Welling 2017, arXiv 1609.02907.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct GcnConv {
     /// The dense layer, without a bias.
     pub lin: Linear,
     /// `[out]`.
     pub bias: Option<Tensor>,
+    #[module(skip)]
     options: GcnOptions,
 }
 
@@ -43,28 +44,23 @@ impl GcnConv {
     /// Maps x `[N, in]` to `[N, out]`. `edge_weight` is `[E]`, by default 1. A loop of the graph keeps its weight, a new one has 1.
     /// Errors: `Shape`, `Dtype`, `Device`.
     pub fn forward(&self, x: &Tensor, graph: &Graph, edge_weight: Option<&Tensor>) -> Result<Tensor> {
-        let (mut graph, mut edge_weight) = (graph, edge_weight.cloned());
-        // Without normalisation the weights are used as they are, as in PyTorch Geometric.
-        if self.options.normalize {
-            if self.options.add_self_loops {
-                let looped = graph.with_self_loops()?;
-                (graph, edge_weight) = (&looped.graph, edge_weight.map(|w| looped.weights(&w)).transpose()?);
+        called(self, &[x], || {
+            let (mut graph, mut edge_weight) = (graph, edge_weight.cloned());
+            // Without normalisation the weights are used as they are, as in PyTorch Geometric.
+            if self.options.normalize {
+                if self.options.add_self_loops {
+                    let looped = graph.with_self_loops()?;
+                    (graph, edge_weight) = (&looped.graph, edge_weight.map(|w| looped.weights(&w)).transpose()?);
+                }
+                if edge_weight.is_none() && x.dtype() == DType::F64 {
+                    edge_weight = Some(Tensor::ones(graph.edges(), DType::F64, x.device())?);
+                }
+                edge_weight = Some(graph.symmetric_norm(edge_weight.as_ref())?);
             }
-            if edge_weight.is_none() && x.dtype() == DType::F64 {
-                edge_weight = Some(Tensor::ones(graph.edges(), DType::F64, x.device())?);
-            }
-            edge_weight = Some(graph.symmetric_norm(edge_weight.as_ref())?);
-        }
-        let x = self.lin.forward(x)?;
-        let weight = edge_weight.map(|w| w.cast(x.dtype())).transpose()?;
-        with_bias(x.sparse_mm(graph.adjacency(), weight.as_ref())?, self.bias.as_ref())
-    }
-}
-
-impl Module for GcnConv {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("lin", &self.lin);
-        visitor.part("bias", &self.bias);
+            let x = self.lin.forward(x)?;
+            let weight = edge_weight.map(|w| w.cast(x.dtype())).transpose()?;
+            with_bias(x.sparse_mm(graph.adjacency(), weight.as_ref())?, self.bias.as_ref())
+        })
     }
 }
 
@@ -96,12 +92,13 @@ impl Default for SageOptions {
 }
 
 /// `y = lin_l(reduction of neighbours) + lin_r(x)`. Hamilton et al. 2017, arXiv 1706.02216.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct SageConv {
     /// The layer of neighbours.
     pub lin_l: Linear,
     /// The layer of a node's own features, without a bias.
     pub lin_r: Option<Linear>,
+    #[module(skip)]
     options: SageOptions,
 }
 
@@ -118,29 +115,24 @@ impl SageConv {
 
     /// Maps x `[N, in]` to `[N, out]`. Errors: `Shape`, `Dtype`, `Device`.
     pub fn forward(&self, x: &Tensor, graph: &Graph) -> Result<Tensor> {
-        let messages = Messages { reduce: self.options.aggr, ..Messages::default() };
-        let mut y = self.lin_l.forward(&x.message_passing(graph.adjacency(), messages)?)?;
-        if let Some(lin_r) = &self.lin_r {
-            y = y.add(&lin_r.forward(x)?)?;
-        }
-        // The least norm is that of PyTorch's `normalize`.
-        if self.options.normalize {
-            y.div(&y.square()?.sum_keepdim(-1)?.sqrt()?.clamp(Some(1e-12.into()), None)?)
-        } else {
-            Ok(y)
-        }
-    }
-}
-
-impl Module for SageConv {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("lin_l", &self.lin_l);
-        visitor.part("lin_r", &self.lin_r);
+        called(self, &[x], || {
+            let messages = Messages { reduce: self.options.aggr, ..Messages::default() };
+            let mut y = self.lin_l.forward(&x.message_passing(graph.adjacency(), messages)?)?;
+            if let Some(lin_r) = &self.lin_r {
+                y = y.add(&lin_r.forward(x)?)?;
+            }
+            // The least norm is that of PyTorch's `normalize`.
+            if self.options.normalize {
+                y.div(&y.square()?.sum_keepdim(-1)?.sqrt()?.clamp(Some(1e-12.into()), None)?)
+            } else {
+                Ok(y)
+            }
+        })
     }
 }
 
 /// `y = nn((1 + eps) x + sum of neighbours)`. Xu et al. 2019, arXiv 1810.00826.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct GinConv<M> {
     /// The network.
     pub nn: M,
@@ -162,15 +154,10 @@ impl<M: Module + Forward> GinConv<M> {
 
     /// Maps x `[N, in]` by the network. Errors: `Shape`, `Dtype`, `Device`, and those of the network.
     pub fn forward(&self, x: &Tensor, graph: &Graph) -> Result<Tensor> {
-        let sum = x.message_passing(graph.adjacency(), Messages::default())?;
-        let own = self.eps.add_scalar(1.0)?.cast(x.dtype())?.mul(x)?;
-        self.nn.forward(&sum.cast(x.dtype())?.add(&own)?)
-    }
-}
-
-impl<M: Module> Module for GinConv<M> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("nn", &self.nn);
-        visitor.part("eps", &self.eps);
+        called(self, &[x], || {
+            let sum = x.message_passing(graph.adjacency(), Messages::default())?;
+            let own = self.eps.add_scalar(1.0)?.cast(x.dtype())?.mul(x)?;
+            self.nn.forward(&sum.cast(x.dtype())?.add(&own)?)
+        })
     }
 }

@@ -1,12 +1,12 @@
 //! Diffusion on surfaces and graphs.
 
 use crate::layers::bound;
-use crate::{Init, Module, Visitor};
+use crate::{Init, Module, called};
 use isograd_core::ops::{Spectrum, Times};
 use isograd_core::{Result, Tensor};
 
 /// Diffuses features of points for learned times, and maps them linearly: [`Tensor::diffusion_conv`].
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct DiffusionConv {
     /// The natural logarithms of the times, `[T]`.
     pub log_times: Tensor,
@@ -29,14 +29,6 @@ impl DiffusionConv {
 
     /// Maps x `[.., V, in]` to `[.., V, out]`. Errors: `Shape`, `Dtype`.
     pub fn forward(&self, x: &Tensor, spectrum: Spectrum<'_>) -> Result<Tensor> {
-        x.diffusion_conv(spectrum, Times::Log(&self.log_times), &self.weight, self.bias.as_ref())
-    }
-}
-
-impl Module for DiffusionConv {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("log_times", &self.log_times);
-        visitor.part("weight", &self.weight);
-        visitor.part("bias", &self.bias);
+        called(self, &[x], || x.diffusion_conv(spectrum, Times::Log(&self.log_times), &self.weight, self.bias.as_ref()))
     }
 }

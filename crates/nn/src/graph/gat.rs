@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::convolution::with_bias;
-use crate::{Forward, Gain, Init, Linear, Mode, Module, Visitor};
+use crate::{Forward, Gain, Init, Linear, Mode, Module, called};
 use isograd_core::ops::Messages;
 use isograd_core::{Error, Result, Rng, Tensor};
 
@@ -52,7 +52,7 @@ impl Default for GatOptions {
 /// The attention of nodes to their neighbours: `y[i] = sum of a[e] lin(x)[j]` over edges e from j to i, where a is the softmax over the
 /// edges of i of `leaky_relu(att_src . lin(x)[j] + att_dst . lin(x)[i] + att_edge . lin_edge(attributes of e))`, for each head.
 /// Velickovic et al. 2018, arXiv 1710.10903.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct GatConv {
     /// The dense layer to all heads, without a bias.
     pub lin: Linear,
@@ -60,14 +60,27 @@ pub struct GatConv {
     pub att_src: Tensor,
     /// `[1, heads, out]`.
     pub att_dst: Tensor,
-    /// The dense layer of edges, and its attention `[1, heads, out]`.
-    pub of_edges: Option<(Linear, Tensor)>,
+    /// The attention to edges.
+    #[module(flatten)]
+    pub of_edges: Option<GatEdges>,
     /// `[heads out]`, or `[out]` for means of heads.
     pub bias: Option<Tensor>,
+    #[module(skip)]
     output: usize,
+    #[module(skip)]
     options: GatOptions,
+    #[module(skip)]
     rng: Rng,
     mode: Mode,
+}
+
+/// The attention of a [`GatConv`] to edges.
+#[derive(Debug, Module)]
+pub struct GatEdges {
+    /// The dense layer to all heads, without a bias.
+    pub lin_edge: Linear,
+    /// `[1, heads, out]`.
+    pub att_edge: Tensor,
 }
 
 impl GatConv {
@@ -89,7 +102,7 @@ impl GatConv {
             att_dst: attention()?,
             of_edges: match options.edge_dim {
                 0 => None,
-                edge_dim => Some((lin(edge_dim)?, attention()?)),
+                edge_dim => Some(GatEdges { lin_edge: lin(edge_dim)?, att_edge: attention()? }),
             },
             bias: options.bias.then(|| init.zeros(width)).transpose()?,
             output,
@@ -102,48 +115,37 @@ impl GatConv {
     /// Maps x `[N, in]` to `[N, heads out]`, or `[N, out]` for means of heads. `edge_attr` is `[E, edge_dim]`. Errors: `Shape`, `Dtype`,
     /// `Device`; `Value` for attributes without `edge_dim`, or none with it.
     pub fn forward(&self, x: &Tensor, graph: &Graph, edge_attr: Option<&Tensor>) -> Result<Tensor> {
-        if edge_attr.is_some() != self.of_edges.is_some() {
-            let message =
-                format!("edge_dim is {}, attributes are {:?}", self.options.edge_dim, edge_attr.map(Tensor::shape));
-            return Err(Error::value("gat_conv", message));
-        }
-        let (mut graph, mut edge_attr) = (graph, edge_attr.cloned());
-        if self.options.add_self_loops {
-            let looped = graph.with_self_loops()?;
-            (graph, edge_attr) = (&looped.graph, edge_attr.map(|a| looped.attributes(&a)).transpose()?);
-        }
-        let heads = |t: &Tensor| t.reshape((t.dims()[0], self.options.heads, self.output));
-        let x = heads(&self.lin.forward(x)?)?;
-        let score = |x: &Tensor, by: &Tensor| x.mul(&by.cast(x.dtype())?)?.sum(-1);
-        let mut scores = score(&x, &self.att_src)?.index_select(0, &graph.src()?)?;
-        scores = scores.add(&score(&x, &self.att_dst)?.index_select(0, &graph.dst()?)?)?;
-        if let (Some((lin, by)), Some(edge_attr)) = (&self.of_edges, edge_attr) {
-            scores = scores.add(&score(&heads(&lin.forward(&edge_attr)?)?, by)?)?;
-        }
-        let mut shares = scores.leaky_relu(self.options.negative_slope)?.edge_softmax(graph.adjacency())?;
-        if self.mode.is_training() && self.options.dropout > 0.0 {
-            shares = shares.dropout(self.options.dropout, &self.rng)?;
-        }
-        let shares = shares.cast(x.dtype())?;
-        let y = x.message_passing(graph.adjacency(), Messages { edge_weight: Some(&shares), ..Messages::default() })?;
-        let y = match self.options.combine {
-            GatHeads::Concat => y.reshape((graph.nodes(), self.options.heads * self.output))?,
-            GatHeads::Mean => y.mean(1)?,
-        };
-        with_bias(y, self.bias.as_ref())
-    }
-}
-
-impl Module for GatConv {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("lin", &self.lin);
-        visitor.part("att_src", &self.att_src);
-        visitor.part("att_dst", &self.att_dst);
-        if let Some((lin, attention)) = &self.of_edges {
-            visitor.part("lin_edge", lin);
-            visitor.part("att_edge", attention);
-        }
-        visitor.part("bias", &self.bias);
-        visitor.part("mode", &self.mode);
+        called(self, &[x], || {
+            if edge_attr.is_some() != self.of_edges.is_some() {
+                let message =
+                    format!("edge_dim is {}, attributes are {:?}", self.options.edge_dim, edge_attr.map(Tensor::shape));
+                return Err(Error::value("gat_conv", message));
+            }
+            let (mut graph, mut edge_attr) = (graph, edge_attr.cloned());
+            if self.options.add_self_loops {
+                let looped = graph.with_self_loops()?;
+                (graph, edge_attr) = (&looped.graph, edge_attr.map(|a| looped.attributes(&a)).transpose()?);
+            }
+            let heads = |t: &Tensor| t.reshape((t.dims()[0], self.options.heads, self.output));
+            let x = heads(&self.lin.forward(x)?)?;
+            let score = |x: &Tensor, by: &Tensor| x.mul(&by.cast(x.dtype())?)?.sum(-1);
+            let mut scores = score(&x, &self.att_src)?.index_select(0, &graph.src()?)?;
+            scores = scores.add(&score(&x, &self.att_dst)?.index_select(0, &graph.dst()?)?)?;
+            if let (Some(GatEdges { lin_edge: lin, att_edge: by }), Some(edge_attr)) = (&self.of_edges, edge_attr) {
+                scores = scores.add(&score(&heads(&lin.forward(&edge_attr)?)?, by)?)?;
+            }
+            let mut shares = scores.leaky_relu(self.options.negative_slope)?.edge_softmax(graph.adjacency())?;
+            if self.mode.is_training() && self.options.dropout > 0.0 {
+                shares = shares.dropout(self.options.dropout, &self.rng)?;
+            }
+            let shares = shares.cast(x.dtype())?;
+            let y =
+                x.message_passing(graph.adjacency(), Messages { edge_weight: Some(&shares), ..Messages::default() })?;
+            let y = match self.options.combine {
+                GatHeads::Concat => y.reshape((graph.nodes(), self.options.heads * self.output))?,
+                GatHeads::Mean => y.mean(1)?,
+            };
+            with_bias(y, self.bias.as_ref())
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Messages of a program's own, and those of networks with a gate.
 
 use super::Graph;
-use crate::{Forward, Init, Linear, Module, Visitor};
+use crate::{Forward, Init, Linear, Module, called};
 use isograd_core::ops::{IndexReduce, Message, MessageMlp, Messages};
 use isograd_core::{Error, Result, Tensor};
 use std::fmt;
@@ -62,7 +62,7 @@ impl<F> fmt::Debug for MessagePassing<F> {
 
 /// Sums of messages of a network of two layers, and an update by a gate: `y = (1 - z) x + z m`, where `m[i]` is the sum of
 /// `message.1(relu(message.0([x[j], x[i], attributes])))` over edges from j to i, and `z = sigmoid(gate_x(x) + gate_m(m))`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct GatedMessagePassing {
     /// The two layers of a message.
     pub message: [Linear; 2],
@@ -84,29 +84,23 @@ impl GatedMessagePassing {
 
     /// Maps x `[N, width]` to `[N, width]`. `edge_attr` is `[E, edge_dim]`. Errors: `Shape`, `Dtype`, `Device`.
     pub fn forward(&self, x: &Tensor, graph: &Graph, edge_attr: Option<&Tensor>) -> Result<Tensor> {
-        let [first, second] = &self.message;
-        let message = Message::Mlp(MessageMlp {
-            x_dst: None,
-            edge_attr,
-            w1: &first.weight,
-            b1: first.bias.as_ref(),
-            w2: &second.weight,
-            b2: second.bias.as_ref(),
-        });
-        let m = x.message_passing(graph.adjacency(), Messages { message, ..Messages::default() })?;
-        if m.shape() != x.shape() {
-            let message = format!("messages are {}, expected {} as x", m.shape(), x.shape());
-            return Err(Error::shape("gated_message_passing", message));
-        }
-        let gate = self.gate_x.forward(x)?.add(&self.gate_m.forward(&m)?)?.sigmoid()?.cast(x.dtype())?;
-        x.add(&gate.mul(&m.sub(x)?)?)
-    }
-}
-
-impl Module for GatedMessagePassing {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.part("message", &self.message);
-        visitor.part("gate_x", &self.gate_x);
-        visitor.part("gate_m", &self.gate_m);
+        called(self, &[x], || {
+            let [first, second] = &self.message;
+            let message = Message::Mlp(MessageMlp {
+                x_dst: None,
+                edge_attr,
+                w1: &first.weight,
+                b1: first.bias.as_ref(),
+                w2: &second.weight,
+                b2: second.bias.as_ref(),
+            });
+            let m = x.message_passing(graph.adjacency(), Messages { message, ..Messages::default() })?;
+            if m.shape() != x.shape() {
+                let message = format!("messages are {}, expected {} as x", m.shape(), x.shape());
+                return Err(Error::shape("gated_message_passing", message));
+            }
+            let gate = self.gate_x.forward(x)?.add(&self.gate_m.forward(&m)?)?.sigmoid()?.cast(x.dtype())?;
+            x.add(&gate.mul(&m.sub(x)?)?)
+        })
     }
 }

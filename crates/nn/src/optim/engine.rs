@@ -645,7 +645,7 @@ impl<R: Rule> Engine<R> {
         }
         next.is_current = false;
         check_state(R::NAME, &next.state_dict()?, &state)?;
-        let number = |p: &Parameter, kind: &str| state[&format!("{}.{kind}", p.name)].item();
+        let number = |p: &Parameter, kind: &str| state[&format!("{}.{kind}", p.name)].item::<f64>();
         let numbers = |(index, p): (usize, &Parameter)| {
             let kept = self.options.rule.kept().iter().map(|(kind, _)| number(p, kind));
             Ok((index, number(p, "step")?, kept.collect::<Result<Vec<f64>>>()?))
@@ -662,7 +662,7 @@ impl<R: Rule> Engine<R> {
             }
         }
         next.is_current = true;
-        next.set_lr(lr.item()?)?;
+        next.set_lr(lr.item::<f64>()?)?;
         *self = next;
         Ok(())
     }
@@ -671,7 +671,7 @@ impl<R: Rule> Engine<R> {
     /// options.
     fn load_options(&mut self, state: &StateDict) -> Result<()> {
         let checks = self.checks();
-        let number = |name: &str| state.get(name).map(Tensor::item).transpose();
+        let number = |name: &str| state.get(name).map(Tensor::item::<f64>).transpose();
         self.base_lr = number(INITIAL_LR)?.unwrap_or(self.base_lr);
         for (k, (group, _)) in self.used_groups().into_iter().enumerate() {
             let mut options = self.options_of(group);

@@ -27,7 +27,7 @@ pub enum LineSearch {
 /// # use isograd_nn::{Lbfgs, LineSearch};
 /// # fn main() -> Result<()> {
 /// # let device = Device::cpu()?;
-/// let x = Tensor::zeros(3, DType::F64, &device)?.leaf()?;
+/// let x = Tensor::zeros(3, DType::F64, &device)?.require_grad()?;
 /// let mut optimizer = Lbfgs::from_parameters(vec![x.clone()]).line_search(LineSearch::StrongWolfe);
 /// optimizer.step(|| {
 ///     let loss = x.sub_scalar(2.0)?.square()?.sum(..)?;
@@ -81,11 +81,11 @@ struct Point {
 }
 
 fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
-    a.mul(b)?.sum(..)?.item()
+    a.mul(b)?.sum(..)?.item::<f64>()
 }
 
 fn largest(x: &Tensor) -> Result<f64> {
-    if x.numel() == 0 { Ok(0.0) } else { x.abs()?.amax(..)?.item() }
+    if x.numel() == 0 { Ok(0.0) } else { x.abs()?.amax(..)?.item::<f64>() }
 }
 
 impl Lbfgs {
@@ -185,7 +185,7 @@ impl Lbfgs {
     fn evaluate(&self, state: &mut State, loss: &mut dyn FnMut() -> Result<Tensor>) -> Result<(f64, Tensor)> {
         self.clear();
         state.evaluations += 1;
-        let loss = enable_grad(loss)?.item()?;
+        let loss = enable_grad(loss)?.item::<f64>()?;
         let flat = |p: &Tensor| match p.grad() {
             Some(g) => g.detach().cast(p.dtype().acc())?.reshape(p.numel()),
             None => Tensor::zeros(p.numel(), p.dtype().acc(), p.device()),
@@ -218,7 +218,7 @@ impl Lbfgs {
             state.iterations += 1;
             let direction = self.direction(state, &gradient)?;
             let t = match state.iterations {
-                1 => self.lr * (1.0 / gradient.abs()?.sum(..)?.item()?).min(1.0),
+                1 => self.lr * (1.0 / gradient.abs()?.sum(..)?.item::<f64>()?).min(1.0),
                 _ => self.lr,
             };
             let slope = dot(&gradient, &direction)?;
@@ -392,7 +392,7 @@ impl Lbfgs {
         let (device, dtype) = (first.device(), first.dtype().acc());
         let length: usize = self.parameters.iter().map(Tensor::numel).sum();
         let find = |name: &str| saved.get(name).ok_or_else(|| Error::value(OP, format!("{name} is missing")));
-        let number = |name: &str| find(name)?.item();
+        let number = |name: &str| find(name)?.item::<f64>();
         let vector = |name: &str| match find(name)? {
             t if t.dims() == [length] => t.detach().to_device(device)?.cast(dtype)?.copy(),
             t => Err(Error::value(OP, format!("{name} is {}, expected [{length}]", t.shape()))),

@@ -19,7 +19,7 @@ pub fn values(t: &Tensor) -> Vec<f64> {
 
 /// A leaf of these values.
 pub fn parameter(values: &[f64], dtype: DType) -> Tensor {
-    f64s(values).cast(dtype).unwrap().leaf().unwrap()
+    f64s(values).cast(dtype).unwrap().require_grad().unwrap()
 }
 
 pub fn set_grad(parameter: &Tensor, gradient: &[f64]) {

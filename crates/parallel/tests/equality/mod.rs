@@ -128,13 +128,13 @@ pub fn losses(job: &Job, group: &Group, device: &Device, steps: usize) -> Result
         own.backward()?;
         parallel.synchronize()?;
         optimizer.step()?;
-        found.push(group.all_reduce(&own.detach(), Reduction::Mean)?.item()?);
+        found.push(group.all_reduce(&own.detach(), Reduction::Mean)?.item::<f64>()?);
     }
     parallel.check_weights()?;
     let squares: f64 = model
         .parameters()
         .iter()
-        .map(|p| p.detach().cast(DType::F64)?.square()?.sum(..)?.item())
+        .map(|p| p.detach().cast(DType::F64)?.square()?.sum(..)?.item::<f64>())
         .sum::<Result<f64>>()?;
     found.push(squares);
     Ok(found)

@@ -83,7 +83,7 @@ impl Call {
 
     /// An input. It is a leaf of the tape if its gradient is expected.
     fn leaf(&self, name: &str, t: Tensor) -> Result<Tensor> {
-        if self.grads.iter().any(|(leaf, _)| leaf == name) { t.leaf() } else { Ok(t) }
+        if self.grads.iter().any(|(leaf, _)| leaf == name) { t.require_grad() } else { Ok(t) }
     }
 
     /// The expected gradients of these inputs, which are leaves.

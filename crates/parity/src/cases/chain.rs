@@ -159,7 +159,7 @@ impl State<'_> {
             Pass::Module { module, attributes, inputs } => self.run_again(module, attributes, inputs),
             Pass::Leaves { names } => {
                 for name in names {
-                    let leaf = self.tensors[name].detach().leaf()?;
+                    let leaf = self.tensors[name].detach().require_grad()?;
                     self.tensors.insert(name.clone(), leaf);
                 }
                 Ok(Vec::new())

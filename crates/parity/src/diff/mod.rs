@@ -40,7 +40,7 @@ use std::collections::HashMap;
 /// # let (a, b) = (Device::cpu()?, Device::cpu()?);
 /// let found = isograd_parity::diff(&a, &b, |device| {
 ///     let rng = Rng::new(7);
-///     let w = Tensor::rand((3, 4), -1.0, 1.0, DType::F32, device, &rng)?.leaf()?;
+///     let w = Tensor::rand((3, 4), -1.0, 1.0, DType::F32, device, &rng)?.require_grad()?;
 ///     let x = Tensor::rand((2, 3), -1.0, 1.0, DType::F32, device, &rng)?;
 ///     x.matmul(&w)?.softmax(-1)?.square()?.sum(..)
 /// })?;

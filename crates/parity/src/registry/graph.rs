@@ -22,7 +22,7 @@ fn edge_softmax(c: &Invocation<'_>) -> Result<Tensor> {
     let nodes = match size(c)? {
         Some(nodes) => nodes,
         None if index.numel() == 0 => 0,
-        None => (index.amax(..)?.item()? + 1.0).max(0.0) as usize,
+        None => (index.amax(..)?.item::<f64>()? + 1.0).max(0.0) as usize,
     };
     // The op has the graph; a case has the targets.
     let shown = |e: Error| match e.kind() {
@@ -176,7 +176,7 @@ fn softmaxes() -> Vec<Bench> {
         if !is_backward {
             return Ok(Box::new(move || x.edge_softmax(&graph).map(drop)));
         }
-        let (x, dy) = (x.leaf()?, c.normal(&[edges, heads])?);
+        let (x, dy) = (x.require_grad()?, c.normal(&[edges, heads])?);
         let y = x.edge_softmax(&graph)?;
         Ok(Box::new(move || {
             let (gradient, retain) = (Some(dy.clone()), true);

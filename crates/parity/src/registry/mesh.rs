@@ -107,7 +107,7 @@ fn forward<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<Work> {
 /// The gradients of the input and of the weight.
 fn gradients<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<Work> {
     let (x, neighbors, weight) = operands::<OWN, IS_NEAR>(c)?;
-    let (x, weight) = (x.leaf()?, weight.leaf()?);
+    let (x, weight) = (x.require_grad()?, weight.require_grad()?);
     let y = convolved::<OWN>(&x, &neighbors, &weight)?;
     let dy = c.normal(y.dims())?;
     Ok(Box::new(move || {

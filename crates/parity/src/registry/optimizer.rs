@@ -23,7 +23,7 @@ fn steps<O: nn::Optimizer + 'static>(
     attributes: Value,
 ) -> Op {
     let run = move |c: &Invocation<'_>| {
-        let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.leaf());
+        let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.require_grad());
         let parameters: Vec<Tensor> = copies.collect::<Result<_>>()?;
         let mut optimizer = make(c, parameters.clone())?;
         if c.attributes.is_listing {
@@ -69,8 +69,8 @@ fn steps<O: nn::Optimizer + 'static>(
 fn list_defaults(c: &Invocation<'_>, optimizer: &dyn nn::Optimizer) -> Result<()> {
     for (name, t) in optimizer.state_dict()? {
         match name.strip_prefix("group.0.") {
-            Some("weight_decay") => c.suppose("wd", t.item()?),
-            Some(option) if t.numel() == 1 => c.suppose(option, t.item()?),
+            Some("weight_decay") => c.suppose("wd", t.item::<f64>()?),
+            Some(option) if t.numel() == 1 => c.suppose(option, t.item::<f64>()?),
             _ => {}
         }
     }
@@ -441,8 +441,11 @@ fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 /// Leaves whose gradients are the inputs, or copies of them if the call is not in place.
 pub(super) fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let leaf = |g: &Tensor| {
-        let (p, g) =
-            if c.is_in_place { (g.leaf()?, g.detach()) } else { (g.zeros_like()?.leaf()?, g.detach().copy()?) };
+        let (p, g) = if c.is_in_place {
+            (g.require_grad()?, g.detach())
+        } else {
+            (g.zeros_like()?.require_grad()?, g.detach().copy()?)
+        };
         p.set_grad(Some(g))?;
         Ok(p)
     };
@@ -632,7 +635,7 @@ fn parameters(c: &Call) -> Vec<Vec<usize>> {
 
 /// Leaves of these shapes and their gradients.
 fn leaves(c: &Call, shapes: &[Vec<usize>]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    shapes.iter().map(|dims| Ok((c.normal(dims)?.leaf()?, c.normal(dims)?))).collect()
+    shapes.iter().map(|dims| Ok((c.normal(dims)?.require_grad()?, c.normal(dims)?))).collect()
 }
 
 /// Steps of an optimizer, which clears the gradients each time.

@@ -188,7 +188,7 @@ fn products() -> [Bench; 2] {
     };
     let all = |c: &Call| -> Result<Work> {
         let (pattern, x, val) = graph(c)?;
-        let (x, val, dy) = (x.leaf()?, val.leaf()?, x.ones_like()?);
+        let (x, val, dy) = (x.require_grad()?, val.require_grad()?, x.ones_like()?);
         Ok(Box::new(move || {
             let y = x.sparse_mm(&pattern, Some(&val))?;
             let options = isograd_core::tape::BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };

@@ -146,7 +146,7 @@ impl Fused for CrossEntropyBackward {
     }
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = inputs[1].leaf()?;
+        let x = inputs[1].require_grad()?;
         gradient_by_ops(&x, &inputs[0].cast(x.dtype())?, || self.0.loss(&x, &inputs[2], &inputs[4..]))
     }
 }

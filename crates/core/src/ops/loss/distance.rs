@@ -127,7 +127,7 @@ impl Fused for DistanceLossBackward {
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let (moving, mut x) = (self.forward.loss.moving(), inputs[1..4].to_vec());
         for x in &mut x[..moving] {
-            *x = x.leaf()?;
+            *x = x.require_grad()?;
         }
         enable_grad(|| {
             let losses = self.forward.losses(&x)?;

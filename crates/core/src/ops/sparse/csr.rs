@@ -211,7 +211,7 @@ fn first_outside(index: &Tensor, extent: usize) -> Result<Option<(usize, i64)>> 
     let extent = i64::try_from(extent).unwrap_or(i64::MAX);
     let wide = index.cast(DType::I64)?;
     let is_outside = wide.lt_scalar(0)?.logical_or(&wide.ge_scalar(extent)?)?;
-    if is_outside.sum(..)?.item()? == 0.0 {
+    if is_outside.sum(..)?.item::<f64>()? == 0.0 {
         return Ok(None);
     }
     Ok(wide.to_vec::<i64>()?.into_iter().enumerate().find(|&(_, v)| !(0..extent).contains(&v)))
