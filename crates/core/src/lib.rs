@@ -14,6 +14,7 @@ mod file;
 pub mod fused;
 pub mod host;
 pub mod ops;
+pub mod page;
 pub mod place;
 pub mod pointwise;
 mod print;

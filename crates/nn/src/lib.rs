@@ -40,7 +40,7 @@ pub use conv::*;
 pub use file::{Contents, Metadata, load, load_checked, save};
 pub use gated::SwiGlu;
 pub use graph::*;
-pub use init::{Across, Fan, Gain, Init};
+pub use init::{Across, Fan, Gain, Init, Keeper};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::{Bilinear, Dropout, Embedding, EmbeddingBag, Flatten, Identity, IntoLayer, Linear, Sequential};
