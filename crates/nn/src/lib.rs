@@ -65,5 +65,5 @@ pub use recurrent::*;
 pub use resample::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;
-pub use shards::load_part;
+pub use shards::{load_part, save_index};
 pub use weight::{SpectralNorm, WeightNorm};

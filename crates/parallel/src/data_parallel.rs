@@ -360,7 +360,7 @@ impl Pass {
 }
 
 /// Makes sure that all ranks have the same names, shapes and dtypes. Errors: `Value` naming the first difference.
-fn check_models<'t>(group: &Group, tensors: impl Iterator<Item = &'t (String, Tensor)>) -> Result<()> {
+pub(crate) fn check_models<'t>(group: &Group, tensors: impl Iterator<Item = &'t (String, Tensor)>) -> Result<()> {
     let mut own = String::new();
     for (name, t) in tensors {
         let _ = writeln!(own, "{name} {} {}", t.dtype(), t.shape());
