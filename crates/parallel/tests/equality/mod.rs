@@ -102,7 +102,8 @@ struct Cnn {
     head: Linear,
 }
 
-/// What the ranks share.
+/// What the ranks share. Not every test program uses both.
+#[allow(dead_code)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Every rank has all parameters.
