@@ -80,7 +80,7 @@ const SUMS: &[(&str, usize, usize, usize)] = &[
 
 /// The gradient of a sum over windows counts the windows of each element.
 fn sums(device: &Device, [extent, size, step]: [usize; 3]) -> Result<Outcome> {
-    let x = Tensor::zeros(extent, DType::F32, device)?.leaf()?;
+    let x = Tensor::zeros(extent, DType::F32, device)?.require_grad()?;
     x.windows(0, size, step)?.sum(..)?.backward()?;
     let count = (extent - size) / step + 1;
     let of = |i: usize| (0..count).filter(|w| (w * step..w * step + size).contains(&i)).count() as f32;
@@ -91,7 +91,7 @@ fn sums(device: &Device, [extent, size, step]: [usize; 3]) -> Result<Outcome> {
 }
 
 fn most(device: &Device) -> Result<Outcome> {
-    let x = Tensor::ones((1, 2, 1, 5, 1, 2, 1), DType::F32, device)?.leaf()?;
+    let x = Tensor::ones([1, 2, 1, 5, 1, 2, 1], DType::F32, device)?.require_grad()?;
     x.windows(3, 3, 1)?.sum(..)?.backward()?;
     let dx = x.grad().expect("a gradient").select(1, 1)?.select(4, 0)?.reshape(5)?;
     Ok(equal("the numbers of windows", dx.to_vec::<f32>()?, vec![1.0, 2.0, 3.0, 2.0, 1.0]))

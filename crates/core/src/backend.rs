@@ -130,6 +130,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Starts a new measurement of the peak.
     fn reset_peak(&self);
+
+    /// Limits the memory of tensors to this many bytes, as if the device had no more; `None` ends the limit.
+    fn limit_memory(&self, _bytes: Option<usize>) -> Result<()> {
+        Err(Error::unsupported("limit_memory", "this backend cannot limit its memory"))
+    }
 }
 
 /// One operand of a [`Call`].

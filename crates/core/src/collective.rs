@@ -1,5 +1,6 @@
 //! Collectives that devices run among themselves, without the host: what a backend offers, and how tensors reach it.
 
+use crate::page::Access;
 use crate::tensor::{check_same, describe};
 use crate::{Device, Error, Operand, Result, Tensor};
 use std::any::Any;
@@ -135,6 +136,7 @@ impl Link {
     pub fn start(&self, collective: Collective, input: &Tensor, output: &Tensor) -> Result<Started> {
         let op = collective.name();
         check_same(op, &[input, output])?;
+        let input = &input.clone().resident(op, Access::Read)?;
         if *input.device() != self.device || !input.is_contiguous() || !output.is_contiguous() {
             let message = format!("got {}, expected contiguous tensors on {}", describe(&[input, output]), self.device);
             return Err(Error::device(op, message));

@@ -164,6 +164,12 @@ impl Device {
         self.backend().set_deterministic(is);
     }
 
+    /// Limits the memory of this device's tensors, as if it had no more: an allocation beyond it is an `OutOfMemory` error. `None` ends the
+    /// limit. Errors: `Unsupported` for a backend that cannot.
+    pub fn limit_memory(&self, bytes: Option<usize>) -> Result<()> {
+        self.backend().limit_memory(bytes)
+    }
+
     /// Bytes held by this device's tensors.
     pub fn memory(&self) -> MemoryStats {
         self.backend().memory()

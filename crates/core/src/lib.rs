@@ -15,6 +15,7 @@ pub mod fused;
 mod holders;
 pub mod host;
 pub mod ops;
+pub mod page;
 pub mod place;
 pub mod pointwise;
 mod print;

@@ -382,6 +382,11 @@ impl Layout {
         Layout { offset: self.offset + by, ..self.clone() }
     }
 
+    /// The same layout from the start of a buffer.
+    pub(crate) fn at_start(&self) -> Layout {
+        Layout { offset: 0, ..self.clone() }
+    }
+
     /// Selects `index` along dimension `dim`, and removes the dimension.
     pub fn select(&self, dim: usize, index: usize) -> Layout {
         let mut to = self.narrow(dim, index, 1, 1);

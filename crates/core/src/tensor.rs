@@ -4,6 +4,7 @@ use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
 use crate::holders;
 use crate::host;
+use crate::page::{Access, Page, resident};
 use crate::profile;
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
@@ -45,6 +46,8 @@ pub(crate) struct Storage {
     version: AtomicU64,
     /// The number of allocations before this one.
     born: u64,
+    /// The place of the elements, if they are not in the memory.
+    page: Option<Page>,
 }
 
 impl Drop for Storage {
@@ -57,7 +60,7 @@ static BIRTHS: AtomicU64 = AtomicU64::new(0);
 
 impl Storage {
     fn new(memory: Box<dyn Memory>, device: Device) -> Storage {
-        Storage { memory, device, version: AtomicU64::new(0), born: BIRTHS.fetch_add(1, Ordering::Relaxed) }
+        Storage { memory, device, version: AtomicU64::new(0), born: BIRTHS.fetch_add(1, Ordering::Relaxed), page: None }
     }
 
     pub fn version(&self) -> u64 {
@@ -101,6 +104,19 @@ impl Tensor {
 
     pub(crate) fn with_edge(&self, layout: Layout, edge: Option<Edge>) -> Tensor {
         Tensor(Arc::new(Inner { layout, dtype: self.dtype(), storage: self.0.storage.clone(), edge }))
+    }
+
+    /// A tensor of this one's dtype and device whose elements are a page. This one is empty and unique.
+    pub(crate) fn with_page(self, layout: Layout, page: Page) -> Tensor {
+        let dtype = self.dtype();
+        let storage = Arc::try_unwrap(self.0).ok().and_then(|inner| Arc::try_unwrap(inner.storage).ok());
+        let mut storage = storage.expect("a tensor that was just made has its memory alone");
+        storage.page = Some(page);
+        Tensor(Arc::new(Inner { layout, dtype, storage: Arc::new(storage), edge: None }))
+    }
+
+    pub(crate) fn page(&self) -> Option<&Page> {
+        self.0.storage.page.as_ref()
     }
 
     /// A tensor from host values in row-major order. Errors: `Shape` if `shape` has another number of elements; `OutOfMemory`.
@@ -264,7 +280,7 @@ impl Tensor {
 
     /// [`to_bytes`](Tensor::to_bytes), also within a captured step, for composites of devices that do not record.
     pub(crate) fn read(&self) -> Result<Vec<u8>> {
-        let t = self.detach().contiguous()?;
+        let t = self.detach().contiguous()?.resident("to_vec", Access::Read)?;
         let mut bytes = host::repeated("to_vec", 0, t.numel() * t.dtype().size())?;
         let offset = t.layout().offset() * t.dtype().size();
         t.device().backend().download(&*t.0.storage.memory, offset, &mut bytes)?;
@@ -295,7 +311,14 @@ impl Tensor {
         tape::record_stateless("to_device", &[self], y, move |t| Ok([t.dy().to_device(&source)?]))
     }
 
+    /// This tensor, with its elements in memory.
+    pub(crate) fn resident(self, op: &'static str, access: Access) -> Result<Tensor> {
+        if self.is_paged() { Ok(resident(op, &[(&self, access)])?.swap_remove(0)) } else { Ok(self) }
+    }
+
+    /// The operand of a kernel. The tensor is no page.
     pub(crate) fn operand(&self) -> Operand<'_> {
+        debug_assert!(self.page().is_none(), "a page has no memory");
         Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
     }
 
@@ -353,6 +376,24 @@ pub(crate) fn run(
     }
     tape::note_read(inputs);
     tape::report_kernel(op, inputs, outputs, matches!(kernel, Kernel::Random(_)));
+    if inputs.iter().chain(outputs).all(|t| t.page().is_none()) {
+        return launch(op, kernel, inputs, outputs, attributes);
+    }
+    let read = inputs.iter().map(|t| (*t, Access::Read));
+    let all: Vec<(&Tensor, Access)> = read.chain(outputs.iter().map(|t| (*t, Access::Write))).collect();
+    let all = resident(op, &all)?;
+    let (inputs, outputs) = all.split_at(inputs.len());
+    launch(op, kernel, &inputs.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), attributes)
+}
+
+/// Runs a kernel on operands in memory.
+fn launch(
+    op: &'static str,
+    kernel: Kernel<'_>,
+    inputs: &[&Tensor],
+    outputs: &[&Tensor],
+    attributes: Attributes<'_>,
+) -> Result<()> {
     let device = outputs[0].device();
     let inputs: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|t| t.operand()).collect();
     let outputs: SmallVec<[Operand<'_>; 4]> = outputs.iter().map(|t| t.operand()).collect();

@@ -111,6 +111,11 @@ impl Backend for Cpu {
     fn reset_peak(&self) {
         self.pool.reset_peak();
     }
+
+    fn limit_memory(&self, bytes: Option<usize>) -> Result<()> {
+        self.pool.limit(bytes);
+        Ok(())
+    }
 }
 
 /// The types of the fused ops with kernels.

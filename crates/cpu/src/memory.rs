@@ -31,10 +31,11 @@ const POOLED_FROM: usize = 4096;
 const POOL_LIMIT: usize = 256 << 20;
 
 /// Bytes held by the tensors of the device.
-#[derive(Default)]
 pub struct Pool {
     in_use: AtomicUsize,
     peak: AtomicUsize,
+    /// The most that tensors may hold.
+    limit: AtomicUsize,
     free: Mutex<Free>,
 }
 
@@ -44,7 +45,18 @@ struct Free {
     by_lines: HashMap<usize, Vec<Vec<Line>>>,
 }
 
+impl Default for Pool {
+    fn default() -> Pool {
+        let none = AtomicUsize::new(usize::MAX);
+        Pool { in_use: AtomicUsize::default(), peak: AtomicUsize::default(), limit: none, free: Mutex::default() }
+    }
+}
+
 impl Pool {
+    pub fn limit(&self, bytes: Option<usize>) {
+        self.limit.store(bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
             in_use: self.in_use.load(Ordering::Relaxed),
@@ -144,6 +156,12 @@ pub struct CpuMemory {
 
 impl CpuMemory {
     pub fn new(pool: &Arc<Pool>, bytes: usize) -> Result<CpuMemory> {
+        let limit = pool.limit.load(Ordering::Relaxed);
+        let held = pool.in_use.load(Ordering::Relaxed);
+        if held.saturating_add(bytes) > limit {
+            let message = format!("{bytes} bytes were asked for; tensors hold {held}, and the limit is {limit}");
+            return Err(Error::new(Kind::OutOfMemory, "allocate", message));
+        }
         let lines = RwLock::new(pool.take(bytes)?);
         let now = pool.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
         pool.peak.fetch_max(now, Ordering::Relaxed);

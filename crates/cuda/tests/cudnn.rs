@@ -65,7 +65,7 @@ fn convolve([x, w, bias]: &[Tensor; 3]) -> Result<Tensor> {
 
 /// The result and the gradients of the operands.
 fn all(case: Case, x: &[Tensor; 3]) -> Result<Vec<Tensor>> {
-    let [a, b, c] = x.each_ref().map(|t| t.detach().leaf());
+    let [a, b, c] = x.each_ref().map(|t| t.detach().require_grad());
     let x = [a?, b?, c?];
     let y = case(&x)?;
     let dy = Tensor::randn(y.shape(), 0.0, 1.0, DType::F32, &Device::cpu()?, &Rng::new(8))?;

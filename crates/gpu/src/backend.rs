@@ -145,6 +145,12 @@ impl Backend for Gpu {
         Some(self.launched.load(Ordering::Relaxed))
     }
 
+    fn limit_memory(&self, bytes: Option<usize>) -> Result<()> {
+        let _turn = self.enter();
+        self.pool.limit(bytes);
+        Ok(())
+    }
+
     fn memory(&self) -> MemoryStats {
         self.pool.stats()
     }

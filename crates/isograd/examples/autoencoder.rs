@@ -4,7 +4,7 @@
 mod print;
 
 use clap::Parser;
-use isograd::data::{Dataset, Loader, digits};
+use isograd::data::{Dataset, HostTensor, Loader, digits};
 use isograd::prelude::*;
 use isograd::train::Trainer;
 use print::print;
@@ -44,7 +44,7 @@ pub fn train(device: &Device, epochs: u64) -> Result<(f64, f64)> {
         set.map(move |(image, _), context| {
             let clean: Vec<f32> = image.to_vec()?;
             let drawn: Vec<f32> = clean.iter().map(|v| v + (noise * context.normal()) as f32).collect();
-            Ok((drawn, clean))
+            Ok((HostTensor::vector(&drawn), image))
         })
     };
     let (_, images): (Tensor, Tensor) = noisy(test.clone(), 0.0).to_batch(device)?;

@@ -57,6 +57,7 @@ fn like_first(inputs: &[&Tensor]) -> Result<(Shape, DType)> {
 }
 
 // Away from 0, where differences are no derivative.
+/// A case of the op.
 pub fn case(g: &mut Gen) -> Case {
     Case::of(vec![("x", g.x(Domain::Away(&[0.0])))])
 }

@@ -13,6 +13,13 @@ pub struct Init {
     rng: Rng,
     is_last: bool,
     across: Option<Arc<dyn Across>>,
+    keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// What decides where a model's parameters are kept.
+pub trait Keeper: Debug + Send + Sync {
+    /// The tensor that takes the place of initial values: a parameter is a leaf of it.
+    fn keep(&self, values: Tensor) -> Result<Tensor>;
 }
 
 /// A sum over the processes or threads that compute parts of one batch.
@@ -77,7 +84,7 @@ impl Fan {
 impl Init {
     /// f32 parameters on `device` from seed 0.
     pub fn new(device: &Device) -> Init {
-        Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0), is_last: false, across: None }
+        Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0), is_last: false, across: None, keeper: None }
     }
 
     /// Starts a new generator from `seed`.
@@ -107,12 +114,17 @@ impl Init {
         self.across.clone()
     }
 
+    /// Parameters are kept by `keeper`, from the moment when they have their initial values.
+    pub fn kept_by(self, keeper: impl Keeper + 'static) -> Init {
+        Init { keeper: Some(Arc::new(keeper)), ..self }
+    }
+
     /// A parameter.
     fn leaf(&self, values: Tensor) -> Result<Tensor> {
-        if self.is_last && values.rank() > 2 {
-            values.to_channels_last()?.require_grad()
-        } else {
-            values.require_grad()
+        let values = if self.is_last && values.rank() > 2 { values.to_channels_last()? } else { values };
+        match &self.keeper {
+            Some(keeper) => keeper.keep(values)?.require_grad(),
+            None => values.require_grad(),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use crate::StateDict;
 use crate::file::{Contents, Foreign, Metadata, Wanted, read_wanted};
-use isograd_core::{Device, Error, Result};
+use isograd_core::{Device, Error, Result, replace_file};
 use serde::Deserialize;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -27,6 +28,12 @@ struct Index {
 pub fn load_part(path: impl AsRef<Path>, device: &Device, wanted: impl Fn(&str) -> bool) -> Result<StateDict> {
     let wanted = Wanted { names: &wanted, foreign: Foreign::Refused };
     Ok(read_weights(path.as_ref(), device, &wanted)?.tensors)
+}
+
+/// Writes the index of weights in several files: the file of each tensor, by its name within the folder of the index. Errors: `Io`.
+pub fn save_index(path: impl AsRef<Path>, files: &BTreeMap<String, String>) -> Result<()> {
+    let text = json!({ "metadata": {}, "weight_map": files }).to_string();
+    replace_file(path.as_ref(), &[text.as_bytes()])
 }
 
 /// Reads the wanted tensors of a file, an index or a folder.

@@ -4,7 +4,7 @@ use crate::worker::{Started, Worker};
 use crate::{Group, Reduction};
 use isograd_core::collective::Collective;
 use isograd_core::tape::Hook;
-use isograd_core::{Error, Result, Tensor, no_grad};
+use isograd_core::{DType, Error, Result, Tensor, no_grad};
 use isograd_nn::Module;
 use parking_lot::Mutex;
 use std::fmt::Write;
@@ -32,12 +32,15 @@ pub struct ParallelOptions {
     pub unused: Unused,
     /// The steps between two comparisons of all ranks' weights; none are compared after the start if it is `None`.
     pub check_every: Option<u64>,
+    /// The dtype in which gradients are reduced, such as bf16, which halves the bytes of f32; that of the parameters if it is `None`.
+    pub reduce: Option<DType>,
 }
 
 impl Default for ParallelOptions {
-    /// Buckets of 25 MB; a parameter without a gradient is an error; weights are compared every 1000 steps.
+    /// Buckets of 25 MB; a parameter without a gradient is an error; weights are compared every 1000 steps; gradients are reduced in their
+    /// dtype.
     fn default() -> ParallelOptions {
-        ParallelOptions { bucket: 25_000_000, unused: Unused::Error, check_every: Some(1000) }
+        ParallelOptions { bucket: 25_000_000, unused: Unused::Error, check_every: Some(1000), reduce: None }
     }
 }
 
@@ -148,6 +151,11 @@ impl DataParallel {
         &self.state.group
     }
 
+    /// The numbers of elements of the buckets, in the order in which they are reduced. It is that of a pass from the second step on.
+    pub fn buckets(&self) -> Vec<usize> {
+        self.state.pass.lock().buckets.iter().map(|bucket| bucket.elements).collect()
+    }
+
     /// Runs `f` without reductions: backward passes in it add to gradients that stay on this rank. The next pass outside reduces the
     /// sums. Every rank does the same.
     pub fn accumulate<R>(&self, f: impl FnOnce() -> R) -> R {
@@ -251,6 +259,7 @@ impl State {
                 break;
             }
             if let Some(flat) = bucket.flat.take() {
+                let flat = flat.cast(self.options.reduce.unwrap_or(flat.dtype()))?;
                 bucket.started = Some(self.worker.start(Collective::AllReduce(Reduction::Mean), flat)?);
             }
             pass.next += 1;
@@ -274,10 +283,11 @@ impl State {
         self.start_full(pass)?;
         for Bucket { members, started, .. } in &mut pass.buckets {
             let Some(started) = started.take() else { continue };
-            let flat = self.worker.wait(started)?;
+            let first = &self.parameters[members[0].0].1;
+            let flat = self.worker.wait(started)?.cast(first.dtype())?;
             for (i, at) in members.iter().filter(|(i, _)| used[*i]) {
                 let (_, parameter) = &self.parameters[*i];
-                let mean = flat.narrow(0, *at, parameter.numel())?.reshape(parameter.shape())?;
+                let mean = laid_out(&flat, *at, parameter)?;
                 match parameter.grad() {
                     Some(gradient) => gradient.copy_(&mean)?,
                     None => parameter.set_grad(Some(mean.copy()?))?,
@@ -340,7 +350,7 @@ impl Pass {
             bucket.flat = Some(Tensor::empty(bucket.elements, parameter.dtype(), parameter.device())?);
         }
         if let Some(flat) = &bucket.flat {
-            flat.narrow(0, at, parameter.numel())?.copy_(&gradient.detach().reshape(parameter.numel())?)?;
+            laid_out(flat, at, parameter)?.copy_(&gradient.detach())?;
         }
         bucket.missing -= 1;
         Ok(())
@@ -359,8 +369,15 @@ impl Pass {
     }
 }
 
+/// A parameter's place in a bucket, in the parameter's order of memory, so that gradients are copied in theirs.
+fn laid_out(flat: &Tensor, at: usize, parameter: &Tensor) -> Result<Tensor> {
+    let own = flat.narrow(0, at, parameter.numel())?;
+    // A leaf of a view may have gaps.
+    if parameter.layout().is_dense() { own.in_order_of(parameter) } else { own.reshape(parameter.shape()) }
+}
+
 /// Makes sure that all ranks have the same names, shapes and dtypes. Errors: `Value` naming the first difference.
-fn check_models<'t>(group: &Group, tensors: impl Iterator<Item = &'t (String, Tensor)>) -> Result<()> {
+pub(crate) fn check_models<'t>(group: &Group, tensors: impl Iterator<Item = &'t (String, Tensor)>) -> Result<()> {
     let mut own = String::new();
     for (name, t) in tensors {
         let _ = writeln!(own, "{name} {} {}", t.dtype(), t.shape());

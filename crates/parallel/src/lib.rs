@@ -4,12 +4,14 @@
 
 mod alone;
 mod data_parallel;
+mod fully_sharded;
 mod group;
 mod mpi;
 mod ops;
 mod reduce;
 mod sharded;
 mod start;
+mod states;
 mod store;
 mod threads;
 pub mod transport;
@@ -17,6 +19,7 @@ mod watchdog;
 mod worker;
 
 pub use data_parallel::{DataParallel, ParallelOptions, Unused};
+pub use fully_sharded::{FullySharded, FullyShardedOptimizer, ShardOptions, unit_of};
 pub use group::{Group, Options};
 pub use isograd_core::collective::Reduction;
 pub use sharded::ShardedOptimizer;

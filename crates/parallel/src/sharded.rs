@@ -2,6 +2,7 @@
 //! parameter models", arXiv:1910.02054, stage 1.
 
 use crate::Group;
+use crate::states::{Groups, decode, encode, parameter_of};
 use isograd_core::collective::Collective;
 use isograd_core::{DType, Error, Result, Tensor, no_grad};
 use isograd_nn::optim::Scaling;
@@ -10,7 +11,7 @@ use isograd_nn::{Module, Optimizer, StateDict, Visitor, grad_norm};
 const OP: &str = "sharded_optimizer";
 
 /// The parameters of one rank, with their names in the whole model.
-struct Part(Vec<(String, Tensor)>);
+pub(crate) struct Part(pub Vec<(String, Tensor)>);
 
 impl Module for Part {
     fn visit(&self, visitor: &mut Visitor<'_>) {
@@ -29,15 +30,17 @@ pub struct ShardedOptimizer<O> {
     own: O,
     /// All parameters, and the rank that steps each.
     parameters: Vec<(String, Tensor, usize)>,
+    groups: Groups,
 }
 
 impl<O: Optimizer> ShardedOptimizer<O> {
-    /// An optimizer for the parameters of `model`. `make` makes that of a part of them, which has their names in `model`; the parameters
-    /// are in one group. Errors: `Value` if there are more ranks than parameters.
+    /// An optimizer for the parameters of `model`. `make` makes that of a part of them, which has their names in `model`; it is called for
+    /// the whole model too, whose optimizer only says which groups of parameters there are. Errors: `Value` if there are more ranks than
+    /// parameters.
     pub fn new(
         model: &(impl Module + ?Sized),
         group: &Group,
-        make: impl FnOnce(&dyn Module) -> O,
+        make: impl Fn(&dyn Module) -> O,
     ) -> Result<ShardedOptimizer<O>> {
         let named = model.named_parameters();
         if named.len() < group.size() {
@@ -47,9 +50,14 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         let owners = owners(&named, group.size());
         let parameters: Vec<(String, Tensor, usize)> =
             named.into_iter().zip(owners).map(|((name, t), owner)| (name, t, owner)).collect();
+        let named = |(name, t, _): &(String, Tensor, usize)| (name.clone(), t.clone());
+        let whole = make(&Part(parameters.iter().map(named).collect()));
         let of_rank = parameters.iter().filter(|(.., owner)| *owner == group.rank());
-        let part = Part(of_rank.map(|(name, t, _)| (name.clone(), t.clone())).collect());
-        Ok(ShardedOptimizer { group: group.clone(), own: make(&part), parameters })
+        let own = make(&Part(of_rank.map(named).collect()));
+        let numbers = (0..).zip(&parameters).filter(|(_, (.., owner))| *owner == group.rank());
+        let numbers: Vec<i64> = numbers.map(|(number, _)| number).collect();
+        let groups = Groups::new(OP, &whole.options()?, &own.options()?, &numbers)?;
+        Ok(ShardedOptimizer { group: group.clone(), own, parameters, groups })
     }
 
     /// Gives every rank the values of all parameters, each from the rank that has stepped it.
@@ -139,56 +147,34 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
     }
 
     fn state_dict(&self) -> Result<StateDict> {
-        let own = self.own.state_dict()?;
-        self.check_groups(&own)?;
         let device = &self.parameters[0].1.device().clone();
+        let own = self.own.state_dict()?;
+        let own: Vec<(String, Tensor)> =
+            own.into_iter().filter_map(|(name, t)| Some((self.groups.whole_name(&name)?, t))).collect();
         let encoded: Vec<u8> = own.iter().map(|(name, t)| encode(name, t)).collect::<Result<Vec<_>>>()?.concat();
         let mut state = StateDict::new();
         for (rank, bytes) in self.group.gather_bytes("states of the optimizer", &encoded)?.iter().enumerate() {
-            if rank == self.group.rank() {
-                state.extend(own.clone());
-            } else {
-                decode(bytes, device, &mut state)?;
+            match rank == self.group.rank() {
+                true => state.extend(own.clone()),
+                false => state.extend(decode(OP, bytes, device)?),
             }
         }
-        let all: Vec<i64> = (0..self.parameters.len() as i64).collect();
-        state.insert(MEMBERS.into(), Tensor::from_slice(&all, all.len(), device)?);
+        self.groups.add_members(&mut state, device)?;
         Ok(state)
     }
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        self.check_groups(state)?;
-        let others: Vec<String> = self
-            .parameters
-            .iter()
-            .filter(|(.., owner)| *owner != self.group.rank())
-            .map(|(name, ..)| format!("{name}."))
-            .collect();
-        let own_names: Vec<String> = self
-            .parameters
-            .iter()
-            .filter(|(.., owner)| *owner == self.group.rank())
-            .map(|(name, ..)| format!("{name}."))
-            .collect();
-        let belongs = |name: &str| {
-            // The longest matching parameter decides, where one name begins with another.
-            let longest =
-                |names: &[String]| names.iter().filter(|own| name.starts_with(&***own)).map(String::len).max();
-            longest(&others) <= longest(&own_names)
+        let mut own = self.groups.part_options(OP, state, self.parameters[0].1.device())?;
+        let names: Vec<String> = self.parameters.iter().map(|(name, ..)| name.clone()).collect();
+        // The optimizer refuses names that are nobody's.
+        let is_own = |name: &str| match parameter_of(name, &names) {
+            Some((i, _)) => self.parameters[i].2 == self.group.rank(),
+            None => !Groups::is_option(name),
         };
-        let mut own: StateDict =
-            state.iter().filter(|(name, _)| belongs(name)).map(|(name, t)| (name.clone(), t.clone())).collect();
-        if own.contains_key(MEMBERS) {
-            let count = own_names.len();
-            let device = self.parameters[0].1.device();
-            own.insert(MEMBERS.into(), Tensor::from_vec((0..count as i64).collect(), count, device)?);
-        }
+        own.extend(state.iter().filter(|(name, _)| is_own(name)).map(|(name, t)| (name.clone(), t.clone())));
         self.own.load_state_dict(&own)
     }
 }
-
-/// The indices of the parameters of the only group, in a state.
-const MEMBERS: &str = "group.0.params";
 
 impl<O: Optimizer> ShardedOptimizer<O> {
     /// The norm of all gradients before scaling. With a scaler, the gradients are divided first, as it would do.
@@ -198,39 +184,4 @@ impl<O: Optimizer> ShardedOptimizer<O> {
             None => grad_norm(&self.parameters(), 2.0),
         }
     }
-
-    /// Errors: `Unsupported` if a state has more than one group of parameters.
-    fn check_groups(&self, state: &StateDict) -> Result<()> {
-        match state.keys().find(|name| name.starts_with("group.1.")) {
-            Some(_) => Err(Error::unsupported(OP, "the optimizer has several groups of parameters, expected one")),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A named tensor as bytes: the lengths of a head and of the elements, the head, the elements.
-fn encode(name: &str, t: &Tensor) -> Result<Vec<u8>> {
-    let dims: Vec<String> = t.dims().iter().map(usize::to_string).collect();
-    let head = format!("{name}\n{}\n{}", t.dtype(), dims.join(","));
-    let body = t.to_bytes()?;
-    let lengths = [head.len() as u64, body.len() as u64].map(u64::to_le_bytes);
-    Ok([lengths.as_flattened(), head.as_bytes(), &body].concat())
-}
-
-/// Adds the tensors of [`encode`] to a state.
-fn decode(mut bytes: &[u8], device: &isograd_core::Device, state: &mut StateDict) -> Result<()> {
-    let damaged = || Error::backend(OP, "another rank's states are damaged");
-    while let Some((lengths, rest)) = bytes.split_first_chunk::<16>() {
-        let (head, body) = lengths.split_at(8);
-        let length = |word: &[u8]| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word) as usize);
-        let (head, rest) = rest.split_at_checked(length(head)).ok_or_else(damaged)?;
-        let (body, rest) = rest.split_at_checked(length(body)).ok_or_else(damaged)?;
-        let head = std::str::from_utf8(head).map_err(|_| damaged())?;
-        let [name, dtype, dims] = head.split('\n').collect::<Vec<_>>().try_into().map_err(|_| damaged())?;
-        let dims = dims.split(',').filter(|dim| !dim.is_empty()).map(str::parse).collect::<Result<Vec<usize>, _>>();
-        let t = Tensor::from_bytes(body, dims.map_err(|_| damaged())?, dtype.parse()?, device)?;
-        state.insert(name.to_string(), t);
-        bytes = rest;
-    }
-    Ok(())
 }

@@ -3,12 +3,13 @@
 
 mod equality;
 
-use equality::{JOBS, distance, losses};
-use isograd_core::{DType, Device, Error, Result, Tensor};
+use equality::{JOBS, Way, distance, losses, losses_by};
+use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
 use isograd_cpu as _;
 use isograd_cuda as _;
 use isograd_hip as _;
-use isograd_parallel::{Group, Reduction, threads};
+use isograd_nn::{Forward, Init, Linear, Optimizer, Sgd};
+use isograd_parallel::{FullySharded, Group, Reduction, ShardOptions, threads};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Fewer than elsewhere: an emulator is slow.
@@ -20,6 +21,8 @@ fn main() {
             trial(kind, "collectives", collectives),
             trial(kind, "gradients", gradients),
             trial(kind, "training", training),
+            trial(kind, "fully_sharded", fully_sharded),
+            trial(kind, "fully_sharded_with_limit", fully_sharded_with_limit),
             trial(kind, "another_shape", another_shape),
         ]
     });
@@ -104,6 +107,36 @@ fn training(group: &Group, device: &Device) -> Result<()> {
     let found = losses(job, group, device, STEPS)?;
     let distance = distance(&found, &losses(job, &Group::alone(), device, STEPS)?);
     check(distance < 1e-6, format!("a loss, by {distance:e},"))
+}
+
+fn fully_sharded(group: &Group, device: &Device) -> Result<()> {
+    let job = &JOBS[0];
+    let found = losses_by(Way::FullySharded, job, group, device, STEPS)?;
+    let distance = distance(&found, &losses(job, &Group::alone(), device, STEPS)?);
+    check(distance < 1e-6, format!("a loss, by {distance:e},"))
+}
+
+/// A device whose memory is limited refuses more, and has all again afterwards.
+fn fully_sharded_with_limit(group: &Group, device: &Device) -> Result<()> {
+    let make = |init: &Init| Linear::new(256, 64, init);
+    let options = ShardOptions { compute: Some(DType::BF16), ..ShardOptions::default() };
+    let (model, sharded) = FullySharded::build(group, options, &Init::new(device), make)?;
+    let mut optimizer = sharded.optimizer(|parts| Sgd::new(parts).lr(0.1))?;
+    device.limit_memory(Some(device.memory().in_use + (1 << 20)))?;
+    let error = Tensor::zeros(1 << 19, DType::F32, device).err().map(|error| error.kind());
+    check(error == Some(Kind::OutOfMemory), format!("the error {error:?}"))?;
+    let x = Tensor::ones((2, 256), DType::BF16, device)?;
+    let step = |optimizer: &mut dyn Optimizer| -> Result<f64> {
+        let loss = model.forward(&x)?.square()?.mean(..)?;
+        loss.backward()?;
+        sharded.synchronize()?;
+        optimizer.step()?;
+        loss.item()
+    };
+    let losses = [step(&mut optimizer)?, step(&mut optimizer)?, step(&mut optimizer)?];
+    device.limit_memory(None)?;
+    Tensor::zeros(1 << 19, DType::F32, device)?;
+    check(losses[2] < losses[0], format!("{losses:?}"))
 }
 
 fn another_shape(group: &Group, device: &Device) -> Result<()> {

@@ -3,10 +3,11 @@
 
 mod equality;
 
-use equality::{JOBS, STEPS, distance, losses};
-use isograd_core::{DType, Device, Error, Result, Tensor};
+use equality::{JOBS, STEPS, Way, distance, losses, losses_by};
+use isograd_core::{DType, Device, Error, Kind, Result, Rng, Tensor};
 use isograd_cpu as _;
-use isograd_parallel::{Group, Reduction, World};
+use isograd_nn::{AdamW, Forward, Init, Linear, Optimizer, Sequential};
+use isograd_parallel::{FullySharded, Group, Reduction, ShardOptions, World};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::Command;
 use std::time::Duration;
@@ -27,7 +28,9 @@ fn main() {
         for job in JOBS.iter().filter(|job| n == 2 || job.name == "mlp") {
             trials.push(trial(format!("training::{}::{n}", job.name), n, job.name, &[]));
         }
+        trials.push(trial(format!("fully_sharded::gpt::{n}"), n, "fully_sharded", &[]));
     }
+    trials.push(trial("fully_sharded::memory".into(), 4, "memory", &[]));
     const SHAPES: [&str; 2] =
         ["rank 2 is at all_reduce (sum) of f32 [4] on cpu in step 3", "but rank 0 is at all_reduce (sum) of f32 [3]"];
     trials.push(trial("errors::shape".into(), 3, "shape", &SHAPES));
@@ -89,7 +92,9 @@ fn rank(role: &str) -> Result<()> {
             Ok(())
         }
         "leave" | "hang" => report(group.barrier()),
-        _ => train(role, group, &device),
+        "fully_sharded" => train("gpt", Way::FullySharded, group, &device),
+        "memory" => memory(group, &device),
+        _ => train(role, Way::DataParallel, group, &device),
     }
 }
 
@@ -139,10 +144,10 @@ fn collectives(group: &Group, device: &Device) -> Result<()> {
     group.barrier()
 }
 
-fn train(name: &str, group: &Group, device: &Device) -> Result<()> {
+fn train(name: &str, way: Way, group: &Group, device: &Device) -> Result<()> {
     let job = JOBS.iter().find(|job| job.name == name);
     let job = job.ok_or_else(|| Error::value("rank", format!("there is no job {name}")))?;
-    let found = losses(job, group, device, STEPS)?;
+    let found = losses_by(way, job, group, device, STEPS)?;
     check(
         group.gather_bytes("losses", format!("{found:?}").as_bytes())?.windows(2).all(|pair| pair[0] == pair[1]),
         "a rank",
@@ -151,5 +156,60 @@ fn train(name: &str, group: &Group, device: &Device) -> Result<()> {
         let distance = distance(&found, &losses(job, &Group::alone(), device, STEPS)?);
         check(distance < 1e-6, &format!("a loss, by {distance:e},"))?;
     }
+    group.barrier()
+}
+
+/// Layers of the model of [`memory`].
+const LAYERS: usize = 12;
+/// Bytes that one rank's training does not fit, but the part of one of four does.
+const LIMIT: usize = 16 << 20;
+
+fn layers(init: &Init) -> Result<Sequential> {
+    (0..LAYERS).try_fold(Sequential::new(), |model, _| Ok(model.push(Linear::new(384, 384, init)?).push(Tensor::tanh)))
+}
+
+/// The losses of a few steps.
+fn steps(
+    model: &Sequential,
+    synchronize: impl Fn() -> Result<()>,
+    optimizer: &mut dyn Optimizer,
+    device: &Device,
+) -> Result<Vec<f64>> {
+    let x = Tensor::randn((8, 384), 0.0, 1.0, DType::F32, device, &Rng::new(3))?;
+    let mut losses = Vec::new();
+    for _ in 0..5 {
+        let loss = model.forward(&x)?.sub(&x)?.square()?.mean(..)?;
+        loss.backward()?;
+        synchronize()?;
+        optimizer.step()?;
+        losses.push(loss.item()?);
+    }
+    Ok(losses)
+}
+
+/// A model that does not fit on one rank trains on four, and a rank's peak is far below that of the whole model.
+fn memory(group: &Group, device: &Device) -> Result<()> {
+    let init = Init::new(device).seed(1);
+    let alone = || {
+        let model = layers(&Init::new(device).seed(1))?;
+        let mut optimizer = AdamW::new(&model).lr(1e-3);
+        steps(&model, || Ok(()), &mut optimizer, device)
+    };
+    device.synchronize()?;
+    let expected = alone()?;
+    let whole = device.memory().peak;
+    device.limit_memory(Some(LIMIT))?;
+    let error = alone().err().map(|error| error.kind());
+    check(error == Some(Kind::OutOfMemory), &format!("the end of the whole model, {error:?},"))?;
+    let before = device.memory().in_use;
+    device.backend().reset_peak();
+    let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &init, layers)?;
+    let mut optimizer = sharded.optimizer(|parts| AdamW::new(parts).lr(1e-3))?;
+    let found = steps(&model, || sharded.synchronize(), &mut optimizer, device)?;
+    let own = device.memory().peak - before;
+    let distance = distance(&found, &expected);
+    check(distance < 1e-6, &format!("a loss, by {distance:e},"))?;
+    check(own < whole * 2 / 5, &format!("the peak of a part, {own} bytes of {whole},"))?;
+    println!("{own} bytes of {whole}");
     group.barrier()
 }

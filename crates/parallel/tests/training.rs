@@ -3,7 +3,7 @@
 mod equality;
 
 use equality::{JOBS, STEPS, distance, losses};
-use isograd_core::{DType, Device, Result, Tensor};
+use isograd_core::{DType, Device, Result, Tensor, checkpoint};
 use isograd_cpu as _;
 use isograd_nn::{Adam, Forward, Init, Linear, Module, Optimizer, Sgd, StateDict};
 use isograd_parallel::{DataParallel, Group, ParallelOptions, ShardedOptimizer, Unused, threads};
@@ -153,6 +153,39 @@ fn gradients_of_leaves_come_during_the_pass() {
     assert_eq!(*order.lock().unwrap(), expected);
 }
 
+/// Nor when blocks are computed again, in which leaves are used that the pass cannot see in advance.
+#[test]
+fn gradients_of_recomputed_leaves_come_during_the_pass() {
+    use std::sync::{Arc, Mutex};
+    let model: Arc<Vec<Linear>> =
+        Arc::new((0..3).map(|_| Linear::new(2, 2, &Init::new(&cpu())).unwrap()).collect());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = |t: &Tensor, name: String| {
+        let order = order.clone();
+        t.register_hook(move |_| {
+            order.lock().unwrap().push(name.clone());
+            Ok(None)
+        })
+        .unwrap()
+    };
+    let mut hooks: Vec<_> = (0..3).map(|i| note(&model[i].weight, format!("weight {i}"))).collect();
+    let mut x = Tensor::ones((1, 2), DType::F32, &cpu()).unwrap();
+    for i in 0..2 {
+        // The second block uses a layer of the first too, and has a checkpoint in a checkpoint.
+        let (outer, inner) = (model.clone(), model.clone());
+        let block = move |x: &[Tensor]| {
+            let inner = inner.clone();
+            let y = checkpoint(move |x: &[Tensor]| inner[i + 1].forward(&x[0])?.tanh(), &[&x[0]])?;
+            outer[i].forward(&y)
+        };
+        x = checkpoint(block, &[&x]).unwrap();
+        hooks.push(note(&x, format!("output {i}")));
+    }
+    x.sum(..).unwrap().backward().unwrap();
+    let expected = ["output 1", "weight 2", "output 0", "weight 0", "weight 1"];
+    assert_eq!(*order.lock().unwrap(), expected);
+}
+
 /// One step of three with gradients by a rule, from weights by a seed. Returns weights and states.
 fn steps(optimizer: &mut dyn Optimizer, model: &Two, from: usize) -> Result<()> {
     for step in from..from + 3 {
@@ -205,10 +238,45 @@ fn states_are_distributed() {
     }
     let error = threads(7, |group| ShardedOptimizer::new(&two()?, &group, adam).map(drop)).unwrap_err();
     assert_eq!(error.to_string(), "sharded_optimizer: Value: 6 parameters for 7 ranks, expected one for each");
-    let error = threads(2, |group| {
-        let own = two()?;
-        let make = |part: &dyn Module| Adam::new(part).group_where(|name, _| name.ends_with("bias"), |g| g.lr(0.5));
-        ShardedOptimizer::new(&own, &group, make)?.state_dict().map(drop)
-    });
-    assert!(error.unwrap_err().message().contains("several groups of parameters"));
+}
+
+/// Groups are those of the whole model, though a rank has only some of them.
+#[test]
+fn groups_of_options_are_distributed() {
+    let make = |part: &dyn Module| {
+        let biases = |name: &str, _: &Tensor| name.ends_with("bias");
+        Adam::new(part).lr(0.1).group_where(biases, |g| g.lr(0.01).weight_decay(0.5)).group_where(|name, _| name == "a.weight", |g| g.betas(0.5, 0.9))
+    };
+    let model = two().unwrap();
+    let mut alone = make(&model);
+    steps(&mut alone, &model, 0).unwrap();
+    alone.set_lr(0.05).unwrap();
+    let copies = |state: StateDict| -> StateDict { state.into_iter().map(|(k, t)| (k, t.copy().unwrap())).collect() };
+    let (weights, states) = (copies(model.state_dict()), copies(alone.state_dict().unwrap()));
+    steps(&mut alone, &model, 3).unwrap();
+    let (after, states_after) = (copies(model.state_dict()), copies(alone.state_dict().unwrap()));
+    for n in [1, 2, 3, 6] {
+        threads(n, |group| {
+            let own = two()?;
+            let mut optimizer = ShardedOptimizer::new(&own, &group, make)?;
+            steps(&mut optimizer, &own, 0)?;
+            optimizer.set_lr(0.05)?;
+            assert_eq!(bits(&own.state_dict())?, bits(&weights)?);
+            assert_eq!(bits(&optimizer.state_dict()?)?, bits(&states)?);
+            let other = two()?;
+            other.load_state_dict(&weights)?;
+            // Options come from the state.
+            let others = |part: &dyn Module| make(part).lr(0.2);
+            let mut optimizer = ShardedOptimizer::new(&other, &group, others)?;
+            optimizer.load_state_dict(&states)?;
+            steps(&mut optimizer, &other, 3)?;
+            assert_eq!(bits(&other.state_dict())?, bits(&after)?);
+            assert_eq!(bits(&optimizer.state_dict()?)?, bits(&states_after)?);
+            let plain = |part: &dyn Module| Adam::new(part);
+            let error = ShardedOptimizer::new(&other, &group, plain)?.load_state_dict(&states).unwrap_err();
+            assert!(error.message().contains("the state has 3 groups of parameters"), "{error}");
+            Ok(())
+        })
+        .unwrap();
+    }
 }

@@ -161,21 +161,28 @@ fn engine<'r>(
 }
 
 /// For each node after which gradients of hooked leaves are complete: the sequence numbers of these leaves. Leaves are the oldest
-/// nodes, and without this their hooks would run at the end of the pass. A closure that is computed again may use any leaf, so with
-/// one in the tape nothing is known in advance.
+/// nodes, and without this their hooks would run at the end of the pass.
 fn last_uses(roots: &[&Arc<Node>]) -> HashMap<u64, SmallVec<[u64; 2]>> {
+    let mut due: HashMap<u64, SmallVec<[u64; 2]>> = HashMap::new();
+    first_users(roots, 0).into_iter().for_each(|(leaf, user)| due.entry(user).or_default().push(leaf));
+    due
+}
+
+/// The oldest node from `start` on that uses each hooked leaf, by their sequence numbers. A replay uses what it will read.
+fn first_users(roots: &[&Arc<Node>], start: u64) -> BTreeMap<u64, u64> {
     let mut first: BTreeMap<u64, u64> = BTreeMap::new();
     let mut seen: HashSet<u64> = roots.iter().map(|node| node.sequence).collect();
-    let mut stack: Vec<&Node> = roots.iter().map(|node| &***node).collect();
+    let mut stack: Vec<Arc<Node>> = roots.iter().map(|node| (*node).clone()).collect();
     while let Some(node) = stack.pop() {
-        if matches!(node.state.lock().action, Action::Replay(_)) {
-            return HashMap::new();
-        }
-        for Edge { node: input, .. } in node.inputs.iter().flatten() {
+        let uses = match &node.state.lock().action {
+            Action::Replay(replay) => replay.uses.clone(),
+            _ => Arc::default(),
+        };
+        for input in node.inputs.iter().flatten().map(|edge| &edge.node).chain(&*uses) {
             let state = input.state.lock();
             if !matches!(state.action, Action::Leaf(_)) {
-                if seen.insert(input.sequence) {
-                    stack.push(input);
+                if input.sequence >= start && seen.insert(input.sequence) {
+                    stack.push(input.clone());
                 }
             } else if !state.hooks.is_empty() {
                 let user = first.entry(input.sequence).or_insert(node.sequence);
@@ -183,9 +190,7 @@ fn last_uses(roots: &[&Arc<Node>]) -> HashMap<u64, SmallVec<[u64; 2]>> {
             }
         }
     }
-    let mut due: HashMap<u64, SmallVec<[u64; 2]>> = HashMap::new();
-    first.into_iter().for_each(|(leaf, user)| due.entry(user).or_default().push(leaf));
-    due
+    first
 }
 
 struct Pass<'a> {
@@ -241,15 +246,29 @@ impl Pass<'_> {
                 self.distribute(&node, gradients)
             }
             Visited::Replay(replay) => {
-                let outputs = with_flag(&MODE, Mode::On, || replay())?;
+                let outputs = with_flag(&MODE, Mode::On, || (replay.run)())?;
                 drop((replay, used));
+                let mut nodes = Vec::new();
                 for (output, dy) in outputs.iter().zip(pending.outputs) {
                     let Some(dy) = dy else { continue };
                     let edge = output.0.edge.as_ref();
                     let edge = edge.ok_or_else(|| Error::value(node.op, "the recomputed output is not on the tape"))?;
                     self.deposit(edge, dy.into())?;
+                    nodes.push(&edge.node);
                 }
+                self.pass_on(node.sequence, &nodes);
                 Ok(())
+            }
+        }
+    }
+
+    /// Leaves that are complete after a replay are so after the last of its own nodes that uses them.
+    fn pass_on(&mut self, replay: u64, roots: &[&Arc<Node>]) {
+        let Some(leaves) = self.due.remove(&replay) else { return };
+        let users = first_users(roots, replay + 1);
+        for leaf in leaves {
+            if let Some(user) = users.get(&leaf) {
+                self.due.entry(*user).or_default().push(leaf);
             }
         }
     }

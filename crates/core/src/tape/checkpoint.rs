@@ -1,7 +1,7 @@
 //! Activation checkpointing: the forward pass saves nothing, and the backward pass recomputes it.
 
 use super::watch::watch;
-use super::{Action, MODE, Mode, PROBED, Replay, attach, with_flag};
+use super::{Action, MODE, Mode, PROBED, Replay, USED, attach, with_flag};
 use crate::capture::Tensors;
 use crate::random::{journal, replayed};
 use crate::{Result, Tensor, autocast};
@@ -22,9 +22,11 @@ pub fn checkpoint<O: Tensors>(
     if MODE.get() != Mode::On {
         return f(&inputs);
     }
+    USED.take();
     let (((outputs, needs_grad), journal), watched) = watch(|| {
         journal(|| with_flag(&PROBED, false, || (with_flag(&MODE, Mode::Probe, || f(&inputs)), PROBED.get())))
     });
+    let uses = Arc::new(USED.take());
     let outputs = outputs?.map(&mut |t| Ok(t.detach()))?;
     if !needs_grad {
         return Ok(outputs);
@@ -37,7 +39,7 @@ pub fn checkpoint<O: Tensors>(
         Ok(t.clone())
     })?;
     let (kept, precision) = (inputs.clone(), autocast::current());
-    let replay: Replay = Arc::new(move || {
+    let run = Arc::new(move || {
         watched.check("checkpoint")?;
         if let Some((t, _)) = kept.iter().zip(&versions).find(|(t, version)| t.0.storage.version() != **version) {
             let message = format!("an input ({} {}) was changed in place after the forward pass", t.dtype(), t.shape());
@@ -51,7 +53,7 @@ pub fn checkpoint<O: Tensors>(
         })?;
         Ok(all)
     });
-    let mut recorded = attach("checkpoint", &references, fresh, Action::Replay(replay)).into_iter();
+    let mut recorded = attach("checkpoint", &references, fresh, Action::Replay(Replay { run, uses })).into_iter();
     outputs.map(&mut |_| Ok(recorded.next().expect("each output was recorded")))
 }
 

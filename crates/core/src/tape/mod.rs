@@ -34,7 +34,16 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-type Replay = Arc<dyn Fn() -> Result<SmallVec<[Tensor; 1]>> + Send + Sync>;
+
+/// A computation that a backward pass repeats.
+#[derive(Clone)]
+struct Replay {
+    /// Computes the outputs, on the tape.
+    run: Arc<dyn Fn() -> Result<SmallVec<[Tensor; 1]>> + Send + Sync>,
+    /// The nodes of all tensors on the tape that it reads, inputs and captured ones.
+    uses: Arc<Vec<Arc<Node>>>,
+}
+
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
 /// An output of a node. A tensor's edge leads to the node that made it.
@@ -180,6 +189,8 @@ enum Mode {
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::On) };
     static PROBED: Cell<bool> = const { Cell::new(false) };
+    /// The nodes of the operands of ops that a probe would have recorded, each once.
+    static USED: RefCell<Vec<Arc<Node>>> = const { RefCell::new(Vec::new()) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -365,6 +376,13 @@ pub(crate) fn is_recording(inputs: &[&Tensor]) -> bool {
         Mode::Off => false,
         Mode::Probe => {
             PROBED.set(true);
+            USED.with_borrow_mut(|used| {
+                for Edge { node, .. } in inputs.iter().filter_map(|t| t.edge()) {
+                    if !used.iter().any(|known| Arc::ptr_eq(known, node)) {
+                        used.push(node.clone());
+                    }
+                }
+            });
             false
         }
     }

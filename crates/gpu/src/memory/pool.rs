@@ -24,6 +24,10 @@ pub struct Pool {
 #[derive(Default)]
 struct State {
     stats: MemoryStats,
+    /// Bytes that the driver has given.
+    allocated: usize,
+    /// The most that it is asked for.
+    limit: Option<usize>,
     free: HashMap<usize, Vec<Address>>,
     /// The memory that recordings use.
     held: HashMap<Address, Held>,
@@ -61,6 +65,15 @@ impl Pool {
 
     pub fn stats(&self) -> MemoryStats {
         self.state.lock().stats
+    }
+
+    /// Limits the memory that is taken from the driver. Pooled memory is given back first.
+    pub fn limit(&self, bytes: Option<usize>) {
+        let mut state = self.state.lock();
+        if state.scope.is_none() {
+            self.release(&mut state);
+        }
+        state.limit = bytes;
     }
 
     pub fn reset_peak(&self) {
@@ -173,14 +186,23 @@ impl Pool {
             let MemoryStats { in_use, pooled, .. } = state.stats;
             let message = format!(
                 "{bytes} bytes were asked for {why}; tensors hold {in_use}, {pooled} are pooled, and the device has {}",
-                limits.memory
+                state.limit.unwrap_or(usize::MAX).min(limits.memory)
             );
             Error::new(Kind::OutOfMemory, "allocate", message)
         };
         if size > limits.max_allocation {
             return Err(refuse("at once", state));
         }
-        self.driver.allocate(size).or_else(|first| {
+        let from_driver = |state: &mut State| {
+            let limit = state.limit.unwrap_or(usize::MAX);
+            if state.allocated.saturating_add(size) > limit {
+                return Err(Error::new(Kind::OutOfMemory, "allocate", format!("the limit is {limit} bytes")));
+            }
+            let address = self.driver.allocate(size)?;
+            state.allocated += size;
+            Ok(address)
+        };
+        from_driver(state).or_else(|first| {
             if first.kind() != Kind::OutOfMemory {
                 return Err(first);
             }
@@ -190,12 +212,15 @@ impl Pool {
             }
             tracing::debug!(bytes, pooled = state.stats.pooled, "the device is full: giving pooled memory back");
             self.release(state);
-            self.driver.allocate(size).map_err(|_| refuse("and are not there", state))
+            from_driver(state).map_err(|_| refuse("and are not there", state))
         })
     }
 
     fn release(&self, state: &mut State) {
-        state.free.drain().flat_map(|(_, list)| list).for_each(|address| self.driver.free(address));
+        for (size, list) in state.free.drain() {
+            state.allocated -= size * list.len();
+            list.into_iter().for_each(|address| self.driver.free(address));
+        }
         state.stats.pooled = 0;
     }
 

@@ -37,6 +37,7 @@ pub struct AdafactorRule {
 
 impl Rule for AdafactorRule {
     const NAME: &'static str = "adafactor";
+    const IS_ELEMENTWISE: bool = false;
 
     fn fields(&mut self) -> Vec<Named<'_>> {
         let AdafactorRule { beta2_decay, eps1, eps2, threshold } = self;

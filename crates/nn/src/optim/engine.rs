@@ -18,6 +18,8 @@ pub(super) trait Rule: Clone + Send + Sync + 'static {
     const NAME: &'static str;
     /// True if the first step with a state differs from later steps: steps are then counted from the addition of a state.
     const COUNTS_WITH_STATES: bool = false;
+    /// False if a step reads several elements of a parameter for one, such as a norm.
+    const IS_ELEMENTWISE: bool = true;
 
     /// Returns an error for a parameter that the rule does not accept.
     fn accept(&self, _parameter: &Tensor) -> Result<()> {
@@ -289,6 +291,10 @@ impl<R: Rule> Engine<R> {
 
     pub fn lr(&self) -> f64 {
         self.lr
+    }
+
+    pub fn is_elementwise(&self) -> bool {
+        R::IS_ELEMENTWISE
     }
 
     /// The options of the parameters without a group, for changes.
@@ -614,7 +620,7 @@ impl<R: Rule> Engine<R> {
     }
 
     /// The rate, and the options and parameters of each group.
-    fn saved_options(&self) -> Result<StateDict> {
+    pub fn saved_options(&self) -> Result<StateDict> {
         let mut state = StateDict::new();
         let Some(first) = self.parameters.first() else { return Ok(state) };
         let device = first.tensor.device();

@@ -41,6 +41,7 @@ pub struct LambRule {
 
 impl Rule for LambRule {
     const NAME: &'static str = "lamb";
+    const IS_ELEMENTWISE: bool = false;
 
     fn fields(&mut self) -> Vec<Named<'_>> {
         let LambRule { beta1, beta2, eps, max_trust, corrects_bias, skips_trust_ratio } = self;

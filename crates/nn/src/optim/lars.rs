@@ -41,6 +41,7 @@ pub struct LarsRule {
 
 impl Rule for LarsRule {
     const NAME: &'static str = "lars";
+    const IS_ELEMENTWISE: bool = false;
 
     fn fields(&mut self) -> Vec<Named<'_>> {
         let LarsRule { momentum, trust, eps, nesterov, skips_trust_ratio } = self;

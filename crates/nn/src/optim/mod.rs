@@ -38,7 +38,7 @@ pub use sgd::Sgd;
 
 use crate::StateDict;
 use engine::{Options, Own};
-use isograd_core::{Result, Tensor};
+use isograd_core::{Error, Result, Tensor};
 use std::sync::Arc;
 
 /// The interface of optimizers for a training loop.
@@ -77,6 +77,18 @@ pub trait Optimizer {
     /// rate, its options, and the indices of its parameters, such as `group.0.initial_lr`, `group.0.weight_decay`,
     /// `group.0.params`. Errors: as [`step`](Optimizer::step).
     fn state_dict(&self) -> Result<StateDict>;
+
+    /// The part of [`state_dict`](Optimizer::state_dict) without states: rates, and the options and parameters of each group. Errors:
+    /// `Unsupported` for an optimizer that has no groups.
+    fn options(&self) -> Result<StateDict> {
+        Err(Error::unsupported("options", "this optimizer has no groups of parameters"))
+    }
+
+    /// True if a step changes each element by its own gradient and states alone, apart from clipping by norm. Parts of a parameter can
+    /// then be stepped in different places.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
 
     /// Loads the result of [`state_dict`](Optimizer::state_dict), including the learning rate and the options of all groups.
     /// Options that the state does not have stay as they are. Errors: `Value` for other groups of parameters, in one sentence, or else naming
@@ -129,6 +141,14 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn state_dict(&self) -> Result<StateDict> {
         (**self).state_dict()
+    }
+
+    fn options(&self) -> Result<StateDict> {
+        (**self).options()
+    }
+
+    fn is_elementwise(&self) -> bool {
+        (**self).is_elementwise()
     }
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
@@ -313,6 +333,14 @@ macro_rules! optimizer {
 
             fn state_dict(&self) -> Result<StateDict> {
                 self.0.state_dict()
+            }
+
+            fn options(&self) -> Result<StateDict> {
+                self.0.saved_options()
+            }
+
+            fn is_elementwise(&self) -> bool {
+                self.0.is_elementwise()
             }
 
             fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {

@@ -99,6 +99,7 @@ pub struct MuonRule {
 
 impl Rule for MuonRule {
     const NAME: &'static str = "muon";
+    const IS_ELEMENTWISE: bool = false;
 
     fn accept(&self, parameter: &Tensor) -> Result<()> {
         match parameter.rank() {

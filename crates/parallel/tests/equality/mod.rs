@@ -3,7 +3,7 @@
 use isograd_core::{DType, Device, Result, Rng, Tensor};
 use isograd_models::{Gpt2, Gpt2Options};
 use isograd_nn::{AdamW, BatchNorm2d, Conv2d, Forward, Init, Linear, Module, Optimizer, Sequential, Sgd};
-use isograd_parallel::{DataParallel, Group, ParallelOptions, Reduction};
+use isograd_parallel::{DataParallel, FullySharded, Group, ParallelOptions, Reduction, ShardOptions};
 
 /// Steps of a run, unless they take too long.
 #[allow(dead_code)]
@@ -102,18 +102,63 @@ struct Cnn {
     head: Linear,
 }
 
+/// What the ranks share. Not every test program uses both.
+#[allow(dead_code)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Every rank has all parameters.
+    DataParallel,
+    /// Every rank has a part of them.
+    FullySharded,
+}
+
+/// A model and its loss, as a module.
+struct Made(Box<dyn Module>, Loss);
+
+impl Module for Made {
+    fn visit(&self, visitor: &mut isograd_nn::Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+enum Parallel {
+    Data(DataParallel),
+    Sharded(FullySharded),
+}
+
+fn optimizer(job: &Job, model: &dyn Module) -> Box<dyn Optimizer> {
+    match job.name {
+        "gpt" => Box::new(AdamW::new(model).lr(3e-3).clip_norm(1.0)),
+        _ => Box::new(Sgd::new(model).momentum(0.9).lr(0.02)),
+    }
+}
+
 /// The mean loss of each step over all samples, and at the end the sum of all weights' squares.
+#[allow(dead_code)]
 pub fn losses(job: &Job, group: &Group, device: &Device, steps: usize) -> Result<Vec<f64>> {
+    losses_by(Way::DataParallel, job, group, device, steps)
+}
+
+/// [`losses`] in a way.
+pub fn losses_by(way: Way, job: &Job, group: &Group, device: &Device, steps: usize) -> Result<Vec<f64>> {
     // Other weights on each rank, of which those of rank 0 count.
     let init = Init::new(device).seed(3 + group.rank() as u64).across(group.clone());
-    let (model, loss) = (job.make)(&init)?;
-    // Several buckets.
-    let bucket = if job.name == "gpt" { 8192 } else { 512 };
-    let options = ParallelOptions { bucket, check_every: Some(40), ..ParallelOptions::default() };
-    let parallel = DataParallel::new(&*model, group, options)?;
-    let mut optimizer: Box<dyn Optimizer> = match job.name {
-        "gpt" => Box::new(AdamW::new(&*model).lr(3e-3)),
-        _ => Box::new(Sgd::new(&*model).momentum(0.9).lr(0.02)),
+    let make = |init: &Init| (job.make)(init).map(|(model, loss)| Made(model, loss));
+    let (model, parallel, mut optimizer): (_, _, Box<dyn Optimizer>) = match way {
+        Way::DataParallel => {
+            let model = make(&init)?;
+            // Several buckets.
+            let bucket = if job.name == "gpt" { 8192 } else { 512 };
+            let options = ParallelOptions { bucket, check_every: Some(40), ..ParallelOptions::default() };
+            let parallel = Parallel::Data(DataParallel::new(&model, group, options)?);
+            let optimizer = optimizer(job, &model);
+            (model, parallel, optimizer)
+        }
+        Way::FullySharded => {
+            let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &init, make)?;
+            let optimizer = sharded.optimizer(|parts| optimizer(job, parts))?;
+            (model, Parallel::Sharded(sharded), Box::new(optimizer))
+        }
     };
     let rng = Rng::new(11);
     let mut found = Vec::new();
@@ -124,13 +169,18 @@ pub fn losses(job: &Job, group: &Group, device: &Device, steps: usize) -> Result
         let part = |rank: usize| all * rank / group.size();
         let (start, count) = (part(group.rank()), part(group.rank() + 1) - part(group.rank()));
         let share = group.share(count)?;
-        let own = loss(&x.narrow(0, start, count)?, &y.narrow(0, start, count)?)?.mul_scalar(share)?;
+        let own = model.1(&x.narrow(0, start, count)?, &y.narrow(0, start, count)?)?.mul_scalar(share)?;
         own.backward()?;
-        parallel.synchronize()?;
+        match &parallel {
+            Parallel::Data(parallel) => parallel.synchronize()?,
+            Parallel::Sharded(sharded) => sharded.synchronize()?,
+        }
         optimizer.step()?;
         found.push(group.all_reduce(&own.detach(), Reduction::Mean)?.item::<f64>()?);
     }
-    parallel.check_weights()?;
+    if let Parallel::Data(parallel) = &parallel {
+        parallel.check_weights()?;
+    }
     let squares: f64 = model
         .parameters()
         .iter()
