@@ -250,7 +250,10 @@ fn seconds_of(group: &Group, device: &Device, times: usize, mut once: impl FnMut
 
 fn bandwidth(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
     let n = group.size();
-    say(group, "  f32 of all ranks together; microseconds; GB/s of the bus: bytes / time, times (n - 1) / n, twice for all_reduce");
+    say(
+        group,
+        "  f32 of all ranks together; microseconds; GB/s of the bus: bytes / time, times (n - 1) / n, twice for all_reduce",
+    );
     let sizes: &[usize] = if arguments.small { &[1] } else { &[1, 4, 16, 25, 64, 256, 1024] };
     for mib in sizes {
         let elements = (mib << 18) / n * n;
@@ -263,7 +266,8 @@ fn bandwidth(group: &Group, device: &Device, arguments: &Arguments) -> Result<()
         let scattered = seconds_of(group, device, times, || group.reduce_scatter(&whole, Reduction::Sum))?;
         let bus = |seconds: f64| (4 * elements) as f64 / seconds * 1e-9 * (n - 1) as f64 / n as f64;
         let found = [("all_reduce", reduced, 2.0), ("all_gather", gathered, 1.0), ("reduce_scatter", scattered, 1.0)];
-        let words = found.map(|(name, seconds, factor)| format!("{name} {:>9.1} {:>7.1}", seconds * 1e6, factor * bus(seconds)));
+        let words = found
+            .map(|(name, seconds, factor)| format!("{name} {:>9.1} {:>7.1}", seconds * 1e6, factor * bus(seconds)));
         say(group, &format!("  {mib:>5} MiB  {}", words.join("  ")));
     }
     // The time of the smallest message is that of the ranks' agreement and of a launch.
@@ -311,9 +315,11 @@ impl Network {
         Ok(match (self, is_small) {
             (Network::Gpt2, _) => Box::new(Gpt2::new(gpt(is_small), init)?),
             (Network::ResNet, true) => Box::new(
-                Sequential::new().push(Conv2d::new(3, 4, [3, 3], Default::default(), init)?).push(Tensor::relu).push(
-                    Flatten::default(),
-                ).push(Linear::new(4 * 6 * 6, 10, init)?),
+                Sequential::new()
+                    .push(Conv2d::new(3, 4, [3, 3], Default::default(), init)?)
+                    .push(Tensor::relu)
+                    .push(Flatten::default())
+                    .push(Linear::new(4 * 6 * 6, 10, init)?),
             ),
             (Network::ResNet, false) => {
                 let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
@@ -427,7 +433,11 @@ fn speed(group: &Group, device: &Device, arguments: &Arguments, network: Network
                 alone = if k == 1 { rate } else { alone };
                 // Rank 0 has measured one rank.
                 let share = 100.0 * rate / (k as f64 * alone);
-                let line = format!("{:>7.2} ms, {rate:>10.0} {}, {share:.1} % of {k} times one rank", found.seconds * 1e3, network.unit());
+                let line = format!(
+                    "{:>7.2} ms, {rate:>10.0} {}, {share:.1} % of {k} times one rank",
+                    found.seconds * 1e3,
+                    network.unit()
+                );
                 say(&part, &format!("  {words}, {k} ranks, buckets of 25 MB: {line}"));
             }
             group.barrier()?;
@@ -451,14 +461,21 @@ fn speed(group: &Group, device: &Device, arguments: &Arguments, network: Network
         let x = Tensor::ones(*elements, DType::F32, device)?;
         let seconds = seconds_of(group, device, 10, || group.all_reduce(&x, Reduction::Mean))?;
         total += seconds;
-        say(group, &format!("    bucket {i}: {:>6.1} MB, {:>8.1} microseconds", 4e-6 * *elements as f64, seconds * 1e6));
+        say(
+            group,
+            &format!("    bucket {i}: {:>6.1} MB, {:>8.1} microseconds", 4e-6 * *elements as f64, seconds * 1e6),
+        );
     }
     let seen = with.seconds - without.seconds;
     let hidden = 100.0 * (1.0 - seen / total);
-    say(group, &format!(
-        "  buckets take {:.2} ms one after the other, and the step {:.2} ms more than without them: {hidden:.0} % is hidden",
-        total * 1e3, seen * 1e3
-    ));
+    say(
+        group,
+        &format!(
+            "  buckets take {:.2} ms one after the other, and the step {:.2} ms more than without them: {hidden:.0} % is hidden",
+            total * 1e3,
+            seen * 1e3
+        ),
+    );
     Ok(())
 }
 
@@ -471,11 +488,11 @@ fn train_large(group: &Group, device: &Device, arguments: &Arguments, way: Way) 
     let small = Gpt2Options { vocab: 61, context: 32, layers: 6, heads: 4, width: 128, dropout: 0.0 };
     let (options, rows) = if arguments.small { (small, 1) } else { (large, 4) };
     let init = Init::new(device).seed(1);
-    let compute = (!arguments.small).then_some(DType::BF16);
     let plain = |model: &dyn Module| AdamW::new(model).lr(1e-4);
     let (model, parallel, mut optimizer): (Gpt2, _, Box<dyn Optimizer>) = match way {
         Way::All => {
-            let shards = ShardOptions { compute, reduce: compute.map(|_| DType::F32), ..ShardOptions::default() };
+            let shards =
+                ShardOptions { compute: Some(DType::BF16), reduce: Some(DType::F32), ..ShardOptions::default() };
             let (model, sharded) = FullySharded::build(group, shards, &init, |init| Gpt2::new(options, init))?;
             let optimizer = sharded.optimizer(plain)?;
             (model, Parallel::All(sharded), Box::new(optimizer))
@@ -491,8 +508,7 @@ fn train_large(group: &Group, device: &Device, arguments: &Arguments, way: Way) 
     let (x, y) = tokens(rows, options.context, options.vocab, device, &Rng::new(2 + group.rank() as u64))?;
     let mut last = None;
     let seconds = median_of(group, device, arguments.steps.min(5), || {
-        let forward = || loss(&model, &x, &y);
-        let loss = if arguments.small { forward()? } else { autocast(DType::BF16, forward)? };
+        let loss = autocast(DType::BF16, || loss(&model, &x, &y))?;
         loss.backward()?;
         parallel.synchronize()?;
         optimizer.step()?;
@@ -517,10 +533,19 @@ fn fsdp(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
     let all = group.gather_bytes("peak", &(whole as u64).to_le_bytes())?;
     let whole = all[0].first_chunk().map_or(0, |word| u64::from_le_bytes(*word) as usize);
     let (rate, peak, of_whole) = train_large(&group.duplicate()?, device, arguments, Way::Data)?;
-    say(group, &format!("  all on each of {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_whole:.4}", mb(peak)));
+    say(
+        group,
+        &format!("  all on each of {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_whole:.4}", mb(peak)),
+    );
     let (rate, part, of_parts) = train_large(&group.duplicate()?, device, arguments, Way::All)?;
-    say(group, &format!("  distributed over {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_parts:.4}", mb(part)));
-    check((of_whole - of_parts).abs() < 0.05 * of_whole.abs(), &format!("the loss {of_parts}, expected about {of_whole},"))?;
+    say(
+        group,
+        &format!("  distributed over {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_parts:.4}", mb(part)),
+    );
+    check(
+        (of_whole - of_parts).abs() < 0.05 * of_whole.abs(),
+        &format!("the loss {of_parts}, expected about {of_whole},"),
+    )?;
     if n == 1 || !arguments.devices.is_empty() {
         say(group, "  without a limit: ranks of one process share the device, or there is one");
         return Ok(());
@@ -539,7 +564,14 @@ fn fsdp(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
     let found = train_large(&group.duplicate()?, device, arguments, Way::All);
     device.limit_memory(None)?;
     let (rate, part, last) = found?;
-    say(group, &format!("  limited to {:.0} MB, {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {last:.4}", mb(limit), mb(part)));
+    say(
+        group,
+        &format!(
+            "  limited to {:.0} MB, {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {last:.4}",
+            mb(limit),
+            mb(part)
+        ),
+    );
     check(!group.is_first() || refused.contains("OutOfMemory"), "what one rank says that should not have had room")
 }
 
