@@ -7,12 +7,14 @@
 mod print;
 
 use clap::Parser;
+use isograd::data::{Loader, digits};
 use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
 use isograd::parallel::{
     DataParallel, FullySharded, Group, Options, ParallelOptions, Reduction, ShardOptions, ShardedOptimizer, World,
     threads_with,
 };
 use isograd::prelude::*;
+use isograd::train::Trainer;
 use print::print;
 use std::time::{Duration, Instant};
 
@@ -30,8 +32,8 @@ struct Arguments {
     /// Steps that are timed at once; the median of three such times counts
     #[arg(long, default_value_t = 10)]
     steps: usize,
-    /// Parts that are run: values, losses, bandwidth, gpt2, resnet, fsdp, kill
-    #[arg(long, value_delimiter = ',', default_value = "values,losses,bandwidth,gpt2,resnet,fsdp")]
+    /// Parts that are run: values, losses, trainer, bandwidth, gpt2, resnet, fsdp, kill
+    #[arg(long, value_delimiter = ',', default_value = "values,losses,trainer,bandwidth,gpt2,resnet,fsdp")]
     only: Vec<String>,
     /// Seconds that a rank waits for the others
     #[arg(long, default_value_t = 120)]
@@ -41,9 +43,10 @@ struct Arguments {
 /// A part of the program, on a rank of a group of its own.
 type Part = fn(&Group, &Device, &Arguments) -> Result<()>;
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("values", values),
     ("losses", losses),
+    ("trainer", trainer),
     ("bandwidth", bandwidth),
     ("gpt2", |group, device, arguments| speed(group, device, arguments, Network::Gpt2)),
     ("resnet", |group, device, arguments| speed(group, device, arguments, Network::ResNet)),
@@ -277,6 +280,34 @@ fn bandwidth(group: &Group, device: &Device, arguments: &Arguments) -> Result<()
     Ok(())
 }
 
+/// The losses of epochs of the training loop on handwritten digits, captured and not, which have the same steps.
+fn trainer(group: &Group, device: &Device, _: &Arguments) -> Result<()> {
+    let run = |is_captured: bool| -> Result<(Vec<f64>, f64)> {
+        let init = Init::new(device).seed(1);
+        let model =
+            Sequential::new().push(Linear::new(64, 128, &init)?).push(Tensor::relu).push(Linear::new(128, 10, &init)?);
+        let loader = Loader::new(digits()?, 64)?.shuffle(1).to(device);
+        let predict = |model: &Sequential, (x, _): &(Tensor, Tensor)| model.forward(x);
+        let score = |logits: &Tensor, (_, y): &(Tensor, Tensor)| logits.cross_entropy(y);
+        let trainer = Trainer::new(&model, AdamW::new(&model).lr(1e-3), loader, predict, score).epochs(4);
+        let mut trainer = trainer.parallel(&group.duplicate()?, ParallelOptions::default())?;
+        trainer = if is_captured { trainer } else { trainer.without_capture() };
+        trainer.run()?;
+        let history = trainer.history();
+        let seconds = history[3].seconds - history[1].seconds;
+        let steps = (history[3].steps - history[1].steps) as f64;
+        Ok((history.iter().map(|epoch| epoch.train_loss).collect(), 1e3 * seconds / steps))
+    };
+    let ((plain, slow), (captured, fast)) = (run(false)?, run(true)?);
+    let has_capture = group.is_captured(device)?;
+    let words = if has_capture { "captured" } else { "not captured" };
+    say(
+        group,
+        &format!("  plain {slow:.3} ms a step, losses {plain:.6?}; {words} {fast:.3} ms, losses {captured:.6?}"),
+    );
+    check(plain.iter().zip(&captured).all(|(a, b)| (a - b).abs() < 1e-5), "a loss")
+}
+
 /// A network whose training is timed.
 #[derive(Clone, Copy, PartialEq)]
 enum Network {
@@ -415,7 +446,7 @@ fn speed(group: &Group, device: &Device, arguments: &Arguments, network: Network
     let n = group.size();
     let plain = Reduced { bucket: BUCKET, dtype: None, is_on: true, is_captured: false };
     // Captured collectives need a library, and a process for each device.
-    let has_capture = n == 1 || (group.is_enqueued(device)? && arguments.devices.is_empty());
+    let has_capture = group.is_captured(device)?;
     let mut sizes: Vec<usize> = (0..).map(|i| 1 << i).take_while(|k| *k < n).collect();
     sizes.push(n);
     for is_captured in [false, true] {
