@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 ranks="${1:-2}"
 program="${2:-target/release/examples/several_devices}"
 kind="${KIND:-cuda}"
-parts="${PARTS:-values,losses,bandwidth,gpt2,resnet,fsdp}"
+parts="${PARTS:-values,losses,trainer,bandwidth,gpt2,resnet,fsdp}"
 python="${PYTHON:-python3}"
 read -r -a options <<< "${OPTIONS:-}"
 # Multicast of NVLink is not there in many containers, and NCCL would wait for it.

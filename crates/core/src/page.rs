@@ -51,7 +51,10 @@ impl Tensor {
     /// another number of elements; `Value` unless both fill memory without gaps.
     pub fn in_order_of(&self, other: &Tensor) -> Result<Tensor> {
         if self.numel() != other.numel() {
-            return Err(Error::shape("in_order_of", format!("{} cannot be laid out as {}", self.shape(), other.shape())));
+            return Err(Error::shape(
+                "in_order_of",
+                format!("{} cannot be laid out as {}", self.shape(), other.shape()),
+            ));
         }
         dense(self)?;
         Ok(self.with_layout(dense(other)?.shift(self.layout().offset())))
@@ -90,7 +93,9 @@ pub(crate) fn resident(op: &'static str, tensors: &[(&Tensor, Access)]) -> Resul
     while let Some(Page { pager, .. }) = left.first().and_then(|i| tensors[*i].0.page()) {
         let of_pager: Vec<(usize, usize)> = left
             .iter()
-            .filter_map(|i| tensors[*i].0.page().filter(|page| Weak::ptr_eq(&page.pager, pager)).map(|page| (*i, page.number)))
+            .filter_map(|i| {
+                tensors[*i].0.page().filter(|page| Weak::ptr_eq(&page.pager, pager)).map(|page| (*i, page.number))
+            })
             .collect();
         left.retain(|i| !of_pager.iter().any(|(known, _)| known == i));
         let gone = || Error::value(op, "a parameter is distributed, and what has its parts was dropped");

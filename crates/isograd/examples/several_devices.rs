@@ -7,12 +7,14 @@
 mod print;
 
 use clap::Parser;
+use isograd::data::{Loader, digits};
 use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
 use isograd::parallel::{
     DataParallel, FullySharded, Group, Options, ParallelOptions, Reduction, ShardOptions, ShardedOptimizer, World,
     threads_with,
 };
 use isograd::prelude::*;
+use isograd::train::Trainer;
 use print::print;
 use std::time::{Duration, Instant};
 
@@ -30,8 +32,8 @@ struct Arguments {
     /// Steps that are timed at once; the median of three such times counts
     #[arg(long, default_value_t = 10)]
     steps: usize,
-    /// Parts that are run: values, losses, bandwidth, gpt2, resnet, fsdp, kill
-    #[arg(long, value_delimiter = ',', default_value = "values,losses,bandwidth,gpt2,resnet,fsdp")]
+    /// Parts that are run: values, losses, trainer, bandwidth, gpt2, resnet, fsdp, kill
+    #[arg(long, value_delimiter = ',', default_value = "values,losses,trainer,bandwidth,gpt2,resnet,fsdp")]
     only: Vec<String>,
     /// Seconds that a rank waits for the others
     #[arg(long, default_value_t = 120)]
@@ -41,9 +43,10 @@ struct Arguments {
 /// A part of the program, on a rank of a group of its own.
 type Part = fn(&Group, &Device, &Arguments) -> Result<()>;
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("values", values),
     ("losses", losses),
+    ("trainer", trainer),
     ("bandwidth", bandwidth),
     ("gpt2", |group, device, arguments| speed(group, device, arguments, Network::Gpt2)),
     ("resnet", |group, device, arguments| speed(group, device, arguments, Network::ResNet)),
@@ -250,7 +253,10 @@ fn seconds_of(group: &Group, device: &Device, times: usize, mut once: impl FnMut
 
 fn bandwidth(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
     let n = group.size();
-    say(group, "  f32 of all ranks together; microseconds; GB/s of the bus: bytes / time, times (n - 1) / n, twice for all_reduce");
+    say(
+        group,
+        "  f32 of all ranks together; microseconds; GB/s of the bus: bytes / time, times (n - 1) / n, twice for all_reduce",
+    );
     let sizes: &[usize] = if arguments.small { &[1] } else { &[1, 4, 16, 25, 64, 256, 1024] };
     for mib in sizes {
         let elements = (mib << 18) / n * n;
@@ -263,7 +269,8 @@ fn bandwidth(group: &Group, device: &Device, arguments: &Arguments) -> Result<()
         let scattered = seconds_of(group, device, times, || group.reduce_scatter(&whole, Reduction::Sum))?;
         let bus = |seconds: f64| (4 * elements) as f64 / seconds * 1e-9 * (n - 1) as f64 / n as f64;
         let found = [("all_reduce", reduced, 2.0), ("all_gather", gathered, 1.0), ("reduce_scatter", scattered, 1.0)];
-        let words = found.map(|(name, seconds, factor)| format!("{name} {:>9.1} {:>7.1}", seconds * 1e6, factor * bus(seconds)));
+        let words = found
+            .map(|(name, seconds, factor)| format!("{name} {:>9.1} {:>7.1}", seconds * 1e6, factor * bus(seconds)));
         say(group, &format!("  {mib:>5} MiB  {}", words.join("  ")));
     }
     // The time of the smallest message is that of the ranks' agreement and of a launch.
@@ -271,6 +278,34 @@ fn bandwidth(group: &Group, device: &Device, arguments: &Arguments) -> Result<()
     let seconds = seconds_of(group, device, 50, || group.all_reduce(&x, Reduction::Sum))?;
     say(group, &format!("  one element: {:.1} microseconds", seconds * 1e6));
     Ok(())
+}
+
+/// The losses of epochs of the training loop on handwritten digits, captured and not, which have the same steps.
+fn trainer(group: &Group, device: &Device, _: &Arguments) -> Result<()> {
+    let run = |is_captured: bool| -> Result<(Vec<f64>, f64)> {
+        let init = Init::new(device).seed(1);
+        let model =
+            Sequential::new().push(Linear::new(64, 128, &init)?).push(Tensor::relu).push(Linear::new(128, 10, &init)?);
+        let loader = Loader::new(digits()?, 64)?.shuffle(1).to(device);
+        let predict = |model: &Sequential, (x, _): &(Tensor, Tensor)| model.forward(x);
+        let score = |logits: &Tensor, (_, y): &(Tensor, Tensor)| logits.cross_entropy(y);
+        let trainer = Trainer::new(&model, AdamW::new(&model).lr(1e-3), loader, predict, score).epochs(4);
+        let mut trainer = trainer.parallel(&group.duplicate()?, ParallelOptions::default())?;
+        trainer = if is_captured { trainer } else { trainer.without_capture() };
+        trainer.run()?;
+        let history = trainer.history();
+        let seconds = history[3].seconds - history[1].seconds;
+        let steps = (history[3].steps - history[1].steps) as f64;
+        Ok((history.iter().map(|epoch| epoch.train_loss).collect(), 1e3 * seconds / steps))
+    };
+    let ((plain, slow), (captured, fast)) = (run(false)?, run(true)?);
+    let has_capture = group.is_captured(device)?;
+    let words = if has_capture { "captured" } else { "not captured" };
+    say(
+        group,
+        &format!("  plain {slow:.3} ms a step, losses {plain:.6?}; {words} {fast:.3} ms, losses {captured:.6?}"),
+    );
+    check(plain.iter().zip(&captured).all(|(a, b)| (a - b).abs() < 1e-5), "a loss")
 }
 
 /// A network whose training is timed.
@@ -311,9 +346,11 @@ impl Network {
         Ok(match (self, is_small) {
             (Network::Gpt2, _) => Box::new(Gpt2::new(gpt(is_small), init)?),
             (Network::ResNet, true) => Box::new(
-                Sequential::new().push(Conv2d::new(3, 4, [3, 3], Default::default(), init)?).push(Tensor::relu).push(
-                    Flatten::default(),
-                ).push(Linear::new(4 * 6 * 6, 10, init)?),
+                Sequential::new()
+                    .push(Conv2d::new(3, 4, [3, 3], Default::default(), init)?)
+                    .push(Tensor::relu)
+                    .push(Flatten::default())
+                    .push(Linear::new(4 * 6 * 6, 10, init)?),
             ),
             (Network::ResNet, false) => {
                 let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
@@ -409,7 +446,7 @@ fn speed(group: &Group, device: &Device, arguments: &Arguments, network: Network
     let n = group.size();
     let plain = Reduced { bucket: BUCKET, dtype: None, is_on: true, is_captured: false };
     // Captured collectives need a library, and a process for each device.
-    let has_capture = n == 1 || (group.is_enqueued(device)? && arguments.devices.is_empty());
+    let has_capture = group.is_captured(device)?;
     let mut sizes: Vec<usize> = (0..).map(|i| 1 << i).take_while(|k| *k < n).collect();
     sizes.push(n);
     for is_captured in [false, true] {
@@ -427,7 +464,11 @@ fn speed(group: &Group, device: &Device, arguments: &Arguments, network: Network
                 alone = if k == 1 { rate } else { alone };
                 // Rank 0 has measured one rank.
                 let share = 100.0 * rate / (k as f64 * alone);
-                let line = format!("{:>7.2} ms, {rate:>10.0} {}, {share:.1} % of {k} times one rank", found.seconds * 1e3, network.unit());
+                let line = format!(
+                    "{:>7.2} ms, {rate:>10.0} {}, {share:.1} % of {k} times one rank",
+                    found.seconds * 1e3,
+                    network.unit()
+                );
                 say(&part, &format!("  {words}, {k} ranks, buckets of 25 MB: {line}"));
             }
             group.barrier()?;
@@ -451,14 +492,21 @@ fn speed(group: &Group, device: &Device, arguments: &Arguments, network: Network
         let x = Tensor::ones(*elements, DType::F32, device)?;
         let seconds = seconds_of(group, device, 10, || group.all_reduce(&x, Reduction::Mean))?;
         total += seconds;
-        say(group, &format!("    bucket {i}: {:>6.1} MB, {:>8.1} microseconds", 4e-6 * *elements as f64, seconds * 1e6));
+        say(
+            group,
+            &format!("    bucket {i}: {:>6.1} MB, {:>8.1} microseconds", 4e-6 * *elements as f64, seconds * 1e6),
+        );
     }
     let seen = with.seconds - without.seconds;
     let hidden = 100.0 * (1.0 - seen / total);
-    say(group, &format!(
-        "  buckets take {:.2} ms one after the other, and the step {:.2} ms more than without them: {hidden:.0} % is hidden",
-        total * 1e3, seen * 1e3
-    ));
+    say(
+        group,
+        &format!(
+            "  buckets take {:.2} ms one after the other, and the step {:.2} ms more than without them: {hidden:.0} % is hidden",
+            total * 1e3,
+            seen * 1e3
+        ),
+    );
     Ok(())
 }
 
@@ -471,11 +519,11 @@ fn train_large(group: &Group, device: &Device, arguments: &Arguments, way: Way) 
     let small = Gpt2Options { vocab: 61, context: 32, layers: 6, heads: 4, width: 128, dropout: 0.0 };
     let (options, rows) = if arguments.small { (small, 1) } else { (large, 4) };
     let init = Init::new(device).seed(1);
-    let compute = (!arguments.small).then_some(DType::BF16);
     let plain = |model: &dyn Module| AdamW::new(model).lr(1e-4);
     let (model, parallel, mut optimizer): (Gpt2, _, Box<dyn Optimizer>) = match way {
         Way::All => {
-            let shards = ShardOptions { compute, reduce: compute.map(|_| DType::F32), ..ShardOptions::default() };
+            let shards =
+                ShardOptions { compute: Some(DType::BF16), reduce: Some(DType::F32), ..ShardOptions::default() };
             let (model, sharded) = FullySharded::build(group, shards, &init, |init| Gpt2::new(options, init))?;
             let optimizer = sharded.optimizer(plain)?;
             (model, Parallel::All(sharded), Box::new(optimizer))
@@ -491,8 +539,7 @@ fn train_large(group: &Group, device: &Device, arguments: &Arguments, way: Way) 
     let (x, y) = tokens(rows, options.context, options.vocab, device, &Rng::new(2 + group.rank() as u64))?;
     let mut last = None;
     let seconds = median_of(group, device, arguments.steps.min(5), || {
-        let forward = || loss(&model, &x, &y);
-        let loss = if arguments.small { forward()? } else { autocast(DType::BF16, forward)? };
+        let loss = autocast(DType::BF16, || loss(&model, &x, &y))?;
         loss.backward()?;
         parallel.synchronize()?;
         optimizer.step()?;
@@ -517,10 +564,19 @@ fn fsdp(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
     let all = group.gather_bytes("peak", &(whole as u64).to_le_bytes())?;
     let whole = all[0].first_chunk().map_or(0, |word| u64::from_le_bytes(*word) as usize);
     let (rate, peak, of_whole) = train_large(&group.duplicate()?, device, arguments, Way::Data)?;
-    say(group, &format!("  all on each of {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_whole:.4}", mb(peak)));
+    say(
+        group,
+        &format!("  all on each of {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_whole:.4}", mb(peak)),
+    );
     let (rate, part, of_parts) = train_large(&group.duplicate()?, device, arguments, Way::All)?;
-    say(group, &format!("  distributed over {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_parts:.4}", mb(part)));
-    check((of_whole - of_parts).abs() < 0.05 * of_whole.abs(), &format!("the loss {of_parts}, expected about {of_whole},"))?;
+    say(
+        group,
+        &format!("  distributed over {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {of_parts:.4}", mb(part)),
+    );
+    check(
+        (of_whole - of_parts).abs() < 0.05 * of_whole.abs(),
+        &format!("the loss {of_parts}, expected about {of_whole},"),
+    )?;
     if n == 1 || !arguments.devices.is_empty() {
         say(group, "  without a limit: ranks of one process share the device, or there is one");
         return Ok(());
@@ -539,7 +595,14 @@ fn fsdp(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
     let found = train_large(&group.duplicate()?, device, arguments, Way::All);
     device.limit_memory(None)?;
     let (rate, part, last) = found?;
-    say(group, &format!("  limited to {:.0} MB, {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {last:.4}", mb(limit), mb(part)));
+    say(
+        group,
+        &format!(
+            "  limited to {:.0} MB, {n} ranks: {rate:.0} tokens/s, peak {:.0} MB, last loss {last:.4}",
+            mb(limit),
+            mb(part)
+        ),
+    );
     check(!group.is_first() || refused.contains("OutOfMemory"), "what one rank says that should not have had room")
 }
 

@@ -4,7 +4,7 @@ use crate::worker::{Started, Worker};
 use crate::{Group, Reduction};
 use isograd_core::collective::Collective;
 use isograd_core::tape::Hook;
-use isograd_core::{DType, Error, Result, Tensor, no_grad};
+use isograd_core::{DType, Error, Result, Tensor, is_in_step, no_grad};
 use isograd_nn::Module;
 use parking_lot::Mutex;
 use std::fmt::Write;
@@ -188,8 +188,15 @@ impl DataParallel {
             *pass = Pass::new(&state.parameters, &order, state.options.bucket, true);
         }
         drop(pass);
-        match state.options.check_every {
-            Some(every) if step.is_multiple_of(every.max(1)) => self.check_weights(),
+        // A recording reads no values.
+        if is_in_step() { Ok(()) } else { self.check_after(step) }
+    }
+
+    /// [`check_weights`](DataParallel::check_weights) if it is due after `steps` steps. [`synchronize`](DataParallel::synchronize) does this,
+    /// except in a captured step, after which the loop does.
+    pub fn check_after(&self, steps: u64) -> Result<()> {
+        match self.state.options.check_every {
+            Some(every) if steps.is_multiple_of(every.max(1)) => self.check_weights(),
             _ => Ok(()),
         }
     }

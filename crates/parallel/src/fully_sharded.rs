@@ -217,7 +217,13 @@ impl State {
         let tensor = values.paged(self.options.compute.unwrap_or(values.dtype()), Arc::downgrade(&own), number)?;
         let unit = inner.units.len();
         inner.units.push(Unit::new(vec![number], part));
-        inner.parameters.push(Parameter { name: String::new(), tensor: tensor.clone(), unit, at: 0, has_arrived: false });
+        inner.parameters.push(Parameter {
+            name: String::new(),
+            tensor: tensor.clone(),
+            unit,
+            at: 0,
+            has_arrived: false,
+        });
         Ok(tensor)
     }
 
@@ -724,7 +730,8 @@ impl<O: Optimizer> Optimizer for FullyShardedOptimizer<O> {
         }
         no_grad(|| self.state.leave_all(&mut inner))?;
         drop(inner);
-        let norm = if self.own.clips_by_norm() { Some(self.norm(scaling.and_then(|s| s.norm.as_ref()))?) } else { None };
+        let norm =
+            if self.own.clips_by_norm() { Some(self.norm(scaling.and_then(|s| s.norm.as_ref()))?) } else { None };
         let device = self.parameters[0].1.device();
         let scalar = |value: f64| Tensor::full((), value, DType::F32, device);
         match (scaling, norm) {
@@ -776,8 +783,12 @@ impl<O: Optimizer> Optimizer for FullyShardedOptimizer<O> {
 
     fn state_dict(&self) -> Result<StateDict> {
         let device = host(self.parameters[0].1.device());
-        let own: Vec<(String, Tensor)> =
-            self.own.state_dict()?.into_iter().filter_map(|(name, t)| Some((self.groups.whole_name(&name)?, t))).collect();
+        let own: Vec<(String, Tensor)> = self
+            .own
+            .state_dict()?
+            .into_iter()
+            .filter_map(|(name, t)| Some((self.groups.whole_name(&name)?, t)))
+            .collect();
         let encoded: Vec<u8> = own.iter().map(|(name, t)| encode(name, t)).collect::<Result<Vec<_>>>()?.concat();
         let all = self.state.group.gather_bytes("states of the optimizer", &encoded)?;
         let names = self.names();

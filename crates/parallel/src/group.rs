@@ -434,6 +434,12 @@ impl Group {
         Ok(self.size() > 1 && self.link(device)?.is_some())
     }
 
+    /// True if a captured step may have collectives of this device: they are enqueued, and each rank is a process, because a recording
+    /// keeps the other threads of its process waiting. A group of one rank has none. Every rank asks at once.
+    pub fn is_captured(&self, device: &Device) -> Result<bool> {
+        Ok(self.size() == 1 || (!self.0.transport.is_of_threads() && self.is_enqueued(device)?))
+    }
+
     /// Sends x to rank `to`, which calls [`receive`](Group::receive). Errors: `Value` if x is on the tape, because no gradient would come
     /// back; `Index` if there is no such rank, or it is this one.
     pub fn send(&self, x: &Tensor, to: usize) -> Result<()> {

@@ -9,6 +9,7 @@ mod group;
 mod mpi;
 mod ops;
 mod reduce;
+mod server;
 mod sharded;
 mod start;
 mod states;

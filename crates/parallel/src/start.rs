@@ -2,6 +2,7 @@
 
 use crate::alone::Alone;
 use crate::mpi::Processes;
+use crate::server::Hosted;
 use crate::store::Store;
 use crate::transport::Transport;
 use crate::{Group, Options};
@@ -15,8 +16,10 @@ use std::time::Duration;
 pub enum Launcher {
     /// `torchrun`: ranks exchange messages through its store.
     Torchrun,
-    /// `mpirun`, `mpiexec` or `srun`: ranks exchange messages by MPI.
+    /// `mpirun`, `mpiexec`, or `srun` with an MPI: ranks exchange messages by MPI.
     Mpi,
+    /// `srun` without an MPI: ranks exchange messages through a store that rank 0 serves.
+    Srun,
     /// None: the process is alone.
     None,
 }
@@ -43,12 +46,17 @@ fn launcher() -> Launcher {
         return Launcher::Torchrun;
     }
     // SLURM sets the number of tasks for a script too, but that of a step only for `srun`.
-    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"];
-    match number(&sizes) {
-        Some(_) => Launcher::Mpi,
-        None => Launcher::None,
+    let is_step = number(&["SLURM_PROCID"]).is_some() && number(&STEP_TASKS).is_some();
+    let has_mpi = number(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"]).is_some();
+    match (has_mpi || (is_step && has("PMIX_RANK")), is_step) {
+        (true, _) => Launcher::Mpi,
+        (false, true) => Launcher::Srun,
+        (false, false) => Launcher::None,
     }
 }
+
+/// SLURM's variables for the number of ranks of a step.
+const STEP_TASKS: [&str; 1] = ["SLURM_STEP_NUM_TASKS"];
 
 impl Options {
     /// The default, with `ISOGRAD_TIMEOUT` seconds if this is set. Errors: `Value` if it is no number above 0.
@@ -64,8 +72,10 @@ impl Options {
 impl World {
     /// Joins the processes that a launcher has started, with the options of the environment. A process without a launcher is alone.
     ///
-    /// `torchrun` says by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` where its store is. `mpirun` and `srun` are known by
-    /// `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE` or `SLURM_STEP_NUM_TASKS`; MPI is then opened at run time. Errors: `Device` if there is no
+    /// `torchrun` says by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` where its store is. `mpirun`, and `srun` with an MPI
+    /// (`--mpi=pmix`), are known by `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE` or `PMIX_RANK`; MPI is then opened at run time. Without an MPI,
+    /// `srun` is known by `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS`, and rank 0 serves a store on the first host of
+    /// `SLURM_STEP_NODELIST`, at a port that depends on the job, or at `MASTER_ADDR` and `MASTER_PORT`. Errors: `Device` if there is no
     /// MPI; `Value` if it knows another number of ranks than the launcher; `Io`.
     pub fn start() -> Result<World> {
         World::start_with(Options::from_environment()?)
@@ -77,6 +87,7 @@ impl World {
         let (transport, processes): (Arc<dyn Transport>, _) = match launcher {
             Launcher::None => (Arc::new(Alone), None),
             Launcher::Torchrun => (Arc::new(store()?), None),
+            Launcher::Srun => (step()?, None),
             Launcher::Mpi => {
                 let processes = Arc::new(processes()?);
                 (processes.clone(), Some(processes))
@@ -157,6 +168,46 @@ fn store() -> Result<Store> {
     Store::connect(&address, rank, size, format!("isograd/{run}/{restarts}"))
 }
 
+/// The transport of a rank of `srun`.
+fn step() -> Result<Arc<dyn Transport>> {
+    let (Some(rank), Some(size)) = (number(&["SLURM_PROCID"]), number(&STEP_TASKS)) else {
+        return Err(Error::value("start", "SLURM_PROCID or SLURM_STEP_NUM_TASKS is no number"));
+    };
+    let job = number(&["SLURM_JOB_ID", "SLURM_JOBID"]).unwrap_or(0);
+    let own = number(&["SLURM_STEP_ID", "SLURM_STEPID"]).unwrap_or(0);
+    let port = number(&["MASTER_PORT"]).unwrap_or(PORTS.0 + (job * 7 + own) % PORTS.1);
+    let port =
+        u16::try_from(port).map_err(|_| Error::value("start", format!("MASTER_PORT is {port}, expected a port")))?;
+    let prefix = format!("isograd/{job}/{own}");
+    if rank == 0 {
+        return Ok(Arc::new(Hosted::start(port, size, prefix)?));
+    }
+    let nodes = env::var("SLURM_STEP_NODELIST").or_else(|_| env::var("SLURM_NODELIST"));
+    let host = env::var("MASTER_ADDR").ok().or_else(|| first_host(&nodes.ok()?));
+    let host = host.or_else(|| env::var("SLURM_LAUNCH_NODE_IPADDR").ok()).ok_or_else(|| {
+        Error::value(
+            "start",
+            "SLURM_STEP_NODELIST is not set, which srun does; MASTER_ADDR may name the host of rank 0",
+        )
+    })?;
+    Ok(Arc::new(Store::connect(&format!("{host}:{port}"), rank, size, prefix)?))
+}
+
+/// The first of the ports of stores, and their number.
+const PORTS: (usize, usize) = (20_000, 10_000);
+
+/// The first host of a list such as `gpu[07-09,12],login`.
+fn first_host(list: &str) -> Option<String> {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (name, rest) = list.split_at(end);
+    let Some(ranges) = rest.strip_prefix('[') else { return Some(name.to_string()).filter(|name| !name.is_empty()) };
+    let (ranges, rest) = ranges.split_once(']')?;
+    let first = ranges.split([',', '-']).next()?;
+    // A name may go on after its number.
+    let rest = rest.split(',').next().unwrap_or_default();
+    Some(format!("{name}{first}{rest}"))
+}
+
 fn processes() -> Result<Processes> {
     let processes = Processes::start()?;
     let expected = number(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]);
@@ -166,5 +217,20 @@ fn processes() -> Result<Processes> {
             Err(Error::value("start", format!("{message}; is it another MPI's launcher? srun needs --mpi=pmix")))
         }
         _ => Ok(processes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_host;
+
+    #[test]
+    fn the_first_of_hosts() {
+        let of = |list| first_host(list).unwrap_or_default();
+        assert_eq!(of("gpu[07-09,12],login"), "gpu07");
+        assert_eq!(of("gpu3"), "gpu3");
+        assert_eq!(of("a,b[1-2]"), "a");
+        assert_eq!(of("rack[2,4]-gpu"), "rack2-gpu");
+        assert_eq!(first_host(""), None);
     }
 }

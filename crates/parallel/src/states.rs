@@ -44,7 +44,8 @@ impl Groups {
                     part.push((first, group));
                 }
                 _ => {
-                    let message = "parameters have other groups in a part of the model than in the whole; choose them by name";
+                    let message =
+                        "parameters have other groups in a part of the model than in the whole; choose them by name";
                     return Err(Error::value(op, message));
                 }
             }
@@ -78,8 +79,11 @@ impl Groups {
     pub fn part_options(&self, op: &'static str, state: &StateDict, device: &Device) -> Result<StateDict> {
         let saved = members(state)?;
         if !saved.is_empty() && saved != self.whole {
-            let message = format!("the state has {} groups of parameters, with other members than the {} groups of the optimizer",
-                saved.len(), self.whole.len());
+            let message = format!(
+                "the state has {} groups of parameters, with other members than the {} groups of the optimizer",
+                saved.len(),
+                self.whole.len()
+            );
             return Err(Error::value(op, message));
         }
         let mut part = StateDict::new();

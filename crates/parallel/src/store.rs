@@ -1,4 +1,4 @@
-//! The store of `torchrun`, a server of keys and values, as a transport.
+//! A server of keys and values as a transport: that of `torchrun`, or that of rank 0.
 //!
 //! Of its protocol, this is used: a query is a byte, then its arguments; a text or value is its length in 8 bytes, then its bytes;
 //! numbers are in the machine's order.
@@ -12,16 +12,16 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The first query of a connection: the number that follows shows that the client speaks this protocol.
-const VALIDATE: u8 = 0;
-const SET: u8 = 1;
-const GET: u8 = 3;
-const CHECK: u8 = 5;
-const DELETE: u8 = 8;
-const PING: u8 = 13;
+pub const VALIDATE: u8 = 0;
+pub const SET: u8 = 1;
+pub const GET: u8 = 3;
+pub const CHECK: u8 = 5;
+pub const DELETE: u8 = 8;
+pub const PING: u8 = 13;
 /// The number of `VALIDATE`.
-const MAGIC: u32 = 0x3C85_F7CE;
+pub const MAGIC: u32 = 0x3C85_F7CE;
 /// The answer to `CHECK` if all keys are there.
-const READY: u8 = 0;
+pub const READY: u8 = 0;
 
 /// The time to connect, for which the server may not be up yet.
 const CONNECTING: Duration = Duration::from_secs(60);
@@ -138,7 +138,7 @@ impl Connection {
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::backend("store", format!("torchrun's store does not answer: {error}")).with_source(error)
+    Error::backend("store", format!("the store of the ranks does not answer: {error}")).with_source(error)
 }
 
 impl Transport for Store {
@@ -188,6 +188,6 @@ impl Transport for Store {
     }
 
     fn words(&self) -> String {
-        format!("{} processes, torchrun's store", self.size)
+        format!("{} processes, a store", self.size)
     }
 }

@@ -71,6 +71,10 @@ impl Transport for Thread {
     fn words(&self) -> String {
         format!("{} threads", self.size())
     }
+
+    fn is_of_threads(&self) -> bool {
+        true
+    }
 }
 
 /// The transport of each rank of `n` threads.

@@ -90,4 +90,9 @@ pub trait Transport: Send + Sync {
 
     /// The transport in words, such as `4 threads`.
     fn words(&self) -> String;
+
+    /// True if all ranks are threads of one process.
+    fn is_of_threads(&self) -> bool {
+        false
+    }
 }

@@ -36,7 +36,12 @@ fn units_are_blocks_and_modules() {
 /// Three layers of other sizes, whose parameters do not divide evenly.
 fn layers(init: &Init) -> Result<Sequential> {
     let linear = |a, b| Linear::new(a, b, init);
-    Ok(Sequential::new().push(linear(5, 7)?).push(Tensor::tanh).push(linear(7, 11)?).push(Tensor::tanh).push(linear(11, 3)?))
+    Ok(Sequential::new()
+        .push(linear(5, 7)?)
+        .push(Tensor::tanh)
+        .push(linear(7, 11)?)
+        .push(Tensor::tanh)
+        .push(linear(11, 3)?))
 }
 
 fn adam(part: &dyn Module) -> Adam {

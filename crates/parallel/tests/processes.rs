@@ -9,7 +9,7 @@ use isograd_cpu as _;
 use isograd_nn::{AdamW, Forward, Init, Linear, Optimizer, Sequential};
 use isograd_parallel::{FullySharded, Group, Reduction, ShardOptions, World};
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The variable that says what a process does as a rank.
@@ -31,6 +31,8 @@ fn main() {
         trials.push(trial(format!("fully_sharded::gpt::{n}"), n, "fully_sharded", &[]));
     }
     trials.push(trial("fully_sharded::memory".into(), 4, "memory", &[]));
+    trials.push(Trial::test("srun::collectives::2", || step_of_slurm("collectives")));
+    trials.push(Trial::test("srun::mlp::2", || step_of_slurm("mlp")));
     const SHAPES: [&str; 2] =
         ["rank 2 is at all_reduce (sum) of f32 [4] on cpu in step 3", "but rank 0 is at all_reduce (sum) of f32 [3]"];
     trials.push(trial("errors::shape".into(), 3, "shape", &SHAPES));
@@ -69,6 +71,27 @@ fn trial(name: String, n: usize, role: &'static str, expected: &'static [&'stati
         }
     };
     Trial::test(name, run).with_ignored_flag(!has && !is_required)
+}
+
+/// Runs a role on two processes with the variables that `srun --mpi=none` sets.
+fn step_of_slurm(role: &str) -> std::result::Result<(), Failed> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let started = (0..2).map(|rank| {
+        let mut command = Command::new(&program);
+        let slurm = [("PROCID", rank), ("LOCALID", rank), ("STEP_NUM_TASKS", 2), ("NTASKS", 2), ("STEP_ID", 0)];
+        slurm.iter().for_each(|(name, value)| drop(command.env(format!("SLURM_{name}"), value.to_string())));
+        let job = std::process::id() * 2 + u32::from(role == "mlp");
+        command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_NODELIST", "localhost").env(ROLE, role);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    });
+    let started = started.collect::<std::io::Result<Vec<_>>>().map_err(|e| e.to_string())?;
+    for process in started {
+        let output = process.wait_with_output().map_err(|e| e.to_string())?;
+        if !output.status.success() {
+            return Err(Failed::from(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))));
+        }
+    }
+    Ok(())
 }
 
 fn rank(role: &str) -> Result<()> {

@@ -157,8 +157,7 @@ fn gradients_of_leaves_come_during_the_pass() {
 #[test]
 fn gradients_of_recomputed_leaves_come_during_the_pass() {
     use std::sync::{Arc, Mutex};
-    let model: Arc<Vec<Linear>> =
-        Arc::new((0..3).map(|_| Linear::new(2, 2, &Init::new(&cpu())).unwrap()).collect());
+    let model: Arc<Vec<Linear>> = Arc::new((0..3).map(|_| Linear::new(2, 2, &Init::new(&cpu())).unwrap()).collect());
     let order = Arc::new(Mutex::new(Vec::new()));
     let note = |t: &Tensor, name: String| {
         let order = order.clone();
@@ -245,7 +244,10 @@ fn states_are_distributed() {
 fn groups_of_options_are_distributed() {
     let make = |part: &dyn Module| {
         let biases = |name: &str, _: &Tensor| name.ends_with("bias");
-        Adam::new(part).lr(0.1).group_where(biases, |g| g.lr(0.01).weight_decay(0.5)).group_where(|name, _| name == "a.weight", |g| g.betas(0.5, 0.9))
+        Adam::new(part)
+            .lr(0.1)
+            .group_where(biases, |g| g.lr(0.01).weight_decay(0.5))
+            .group_where(|name, _| name == "a.weight", |g| g.betas(0.5, 0.9))
     };
     let model = two().unwrap();
     let mut alone = make(&model);

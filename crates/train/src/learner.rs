@@ -2,7 +2,7 @@
 
 use isograd_core::{DType, Device, Error, Result, Step, Tensor, Tensors, autocast, no_grad};
 use isograd_nn::{GradScaler, Module, Optimizer};
-use isograd_parallel::DataParallel;
+use isograd_parallel::{DataParallel, Group};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -107,52 +107,53 @@ fn signature<B: Tensors>(batches: &[B]) -> Result<Signature> {
 /// A step of batches, and their losses.
 type LossStep<'a, B> = Step<'a, Vec<B>, Vec<Tensor>>;
 
-/// Steps that are replayed where the device can. Batches of other shapes than the first are computed plainly.
+/// Steps that are replayed where the device can. Batches of other shapes than the first are computed plainly, on all ranks if on one.
 pub(crate) struct Captured<'a, M: ?Sized, B, P> {
     learner: Rc<RefCell<Learner<'a, M, B, P>>>,
     step: Option<(Signature, LossStep<'a, B>)>,
-    /// The number of samples of a full batch, and of batches in a step.
-    full: (usize, usize),
+    /// The number of batches in a full step, and the mean over the ranks of their samples.
+    full: (usize, f64),
     is_captured: bool,
+    group: Group,
 }
 
 impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> {
     pub fn new(
         learner: Rc<RefCell<Learner<'a, M, B, P>>>,
-        full: (usize, usize),
+        full: (usize, f64),
         is_captured: bool,
+        group: Group,
     ) -> Captured<'a, M, B, P> {
-        Captured { learner, step: None, full, is_captured }
+        Captured { learner, step: None, full, is_captured, group }
     }
 
-    /// One step. `sizes` are the numbers of samples of the batches, `whole` is the mean over the ranks of their sum. Returns the losses
-    /// of the batches.
-    pub fn run(&mut self, batches: Vec<B>, sizes: &[usize], whole: f64) -> Result<Vec<Tensor>> {
-        let (size, count) = self.full;
-        let is_full = batches.len() == count && sizes.iter().all(|n| *n == size);
-        if !self.is_captured || !is_full {
-            return self.plain(&batches, sizes, whole);
+    /// One step. `sizes` are the numbers of samples of the batches, `whole` is the mean over the ranks of their sum. `steps` is the number of
+    /// steps with this one. Returns the losses of the batches.
+    pub fn run(&mut self, batches: Vec<B>, sizes: &[usize], whole: f64, steps: u64) -> Result<Vec<Tensor>> {
+        let shares: Vec<f64> = sizes.iter().map(|n| *n as f64 / whole).collect();
+        if !self.is_captured || (batches.len(), whole) != self.full {
+            return self.learner.borrow_mut().step(&batches, &shares);
         }
         let signature = signature(&batches)?;
-        match &mut self.step {
-            Some((known, step)) if *known == signature => step.run(batches),
-            Some(_) => self.plain(&batches, sizes, whole),
-            None => {
-                let mut step = self.captured()?;
-                let losses = step.run(batches)?;
-                self.step = Some((signature, step));
-                Ok(losses)
-            }
+        let is_other = self.step.as_ref().is_some_and(|(known, _)| *known != signature);
+        let is_other = if self.group.size() > 1 { self.group.any(is_other)? } else { is_other };
+        if is_other {
+            return self.learner.borrow_mut().step(&batches, &shares);
         }
+        if self.step.is_none() {
+            self.step = Some((signature, self.captured(shares)?));
+        }
+        let Some((_, step)) = &mut self.step else { return Err(Error::value("trainer", "there is no step")) };
+        let losses = step.run(batches)?;
+        match &self.learner.borrow().parallel {
+            Some(parallel) => parallel.check_after(steps)?,
+            None => {}
+        }
+        Ok(losses)
     }
 
-    fn plain(&mut self, batches: &[B], sizes: &[usize], whole: f64) -> Result<Vec<Tensor>> {
-        let shares: Vec<f64> = sizes.iter().map(|n| *n as f64 / whole).collect();
-        self.learner.borrow_mut().step(batches, &shares)
-    }
-
-    fn captured(&self) -> Result<LossStep<'a, B>> {
-        let (learner, shares) = (self.learner.clone(), vec![1.0 / self.full.1 as f64; self.full.1]);
+    fn captured(&self, shares: Vec<f64>) -> Result<LossStep<'a, B>> {
+        let learner = self.learner.clone();
         let device = self.learner.borrow().device()?;
         Ok(device.capture(move |batches: Vec<B>| learner.borrow_mut().step(&batches, &shares)))
     }

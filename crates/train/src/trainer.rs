@@ -7,7 +7,7 @@ use crate::{Display, Epoch, Goal, Progress, SavedRun, folder};
 use isograd_core::{DType, Error, Result, Rng, RngState, Tensor, Tensors};
 use isograd_data::Loader;
 use isograd_nn::{Checkpoint, GradScaler, Module, Optimizer, Schedule};
-use isograd_parallel::{DataParallel, Group, ParallelOptions};
+use isograd_parallel::{DataParallel, Group, ParallelOptions, Unused};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -185,8 +185,9 @@ where
     }
 
     /// Trains on all ranks of a group, each of which makes the same trainer. Every rank gets the weights of rank 0, and a part of the
-    /// samples of each batch: the steps are those of one rank with the same batch size. Rank 0 prints and writes files. Steps are not
-    /// captured. Errors: `Value` if the ranks' models differ.
+    /// samples of each batch: the steps are those of one rank with the same batch size. Rank 0 prints and writes files. Steps are captured
+    /// where ranks are processes whose devices exchange tensors by NCCL or RCCL, unless parameters may be unused. Errors: `Value` if the
+    /// ranks' models differ.
     pub fn parallel(mut self, group: &Group, options: ParallelOptions) -> Result<Self> {
         if group.size() == 1 {
             return Ok(self);
@@ -196,7 +197,10 @@ where
         self.validation = self.validation.map(|loader| loader.part(rank, size)).transpose()?;
         let parallel = DataParallel::new(self.learner.borrow().model, group, options)?;
         self.learner.borrow_mut().parallel = Some(parallel);
-        Ok(Trainer { group: group.clone(), is_captured: false, ..self })
+        let device = self.learner.borrow().device()?;
+        // What parameters are used is asked in each step.
+        let is_captured = self.is_captured && options.unused == Unused::Error && group.is_captured(&device)?;
+        Ok(Trainer { group: group.clone(), is_captured, ..self })
     }
 
     /// Scales losses, so that small gradients are kept in f16.
@@ -416,8 +420,9 @@ where
     }
 
     fn train(&mut self, screen: &mut Screen) -> Result<End> {
-        let full = (self.train.batch_size(), self.accumulate);
-        let mut step = Captured::new(self.learner.clone(), full, self.is_captured);
+        let samples = (self.train.batch_size() * self.accumulate) as f64 / self.group.size() as f64;
+        let full = (self.accumulate, samples);
+        let mut step = Captured::new(self.learner.clone(), full, self.is_captured, self.group.clone());
         self.learner.borrow().model.train();
         while self.progress.epoch < self.epochs {
             if self.is_exhausted() {
@@ -455,7 +460,12 @@ where
             let sizes: Vec<usize> = (done..=index).map(|i| self.train.samples_in(i)).collect();
             let all: usize = (done..=index).map(|i| self.train.samples_in_all(i)).sum();
             self.group.set_step(self.progress.steps);
-            let losses = step.run(std::mem::take(&mut batches), &sizes, all as f64 / self.group.size() as f64)?;
+            let losses = step.run(
+                std::mem::take(&mut batches),
+                &sizes,
+                all as f64 / self.group.size() as f64,
+                self.progress.steps + 1,
+            )?;
             screen.step(all as u64);
             pending.extend(losses.into_iter().zip(sizes));
             done = index + 1;

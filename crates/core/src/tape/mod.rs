@@ -34,7 +34,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-
 /// A computation that a backward pass repeats.
 #[derive(Clone)]
 struct Replay {
