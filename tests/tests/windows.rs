@@ -91,7 +91,7 @@ fn sums(device: &Device, [extent, size, step]: [usize; 3]) -> Result<Outcome> {
 }
 
 fn most(device: &Device) -> Result<Outcome> {
-    let x = Tensor::ones((1, 2, 1, 5, 1, 2, 1), DType::F32, device)?.leaf()?;
+    let x = Tensor::ones([1, 2, 1, 5, 1, 2, 1], DType::F32, device)?.leaf()?;
     x.windows(3, 3, 1)?.sum(..)?.backward()?;
     let dx = x.grad().expect("a gradient").select(1, 1)?.select(4, 0)?.reshape(5)?;
     Ok(equal("the numbers of windows", dx.to_vec::<f32>()?, vec![1.0, 2.0, 3.0, 2.0, 1.0]))
