@@ -12,7 +12,7 @@ fn main() {
     harness::main(|device| {
         let overlaps = WRITES.iter().map(|&(op, write)| {
             let at = device.clone();
-            trial(device, op, "elements_in_one_place_are_not_written", move || refuses_overlap(&at, write))
+            trial(device, op, "elements_in_one_place_are_not_written", move || refuses_overlap(&at, op, write))
         });
         let dtypes = DTYPES.iter().map(|&(op, attempts)| {
             let at = device.clone();
@@ -97,8 +97,12 @@ fn normalise(y: &Tensor, norm: fn(&Tensor, Running<'_>) -> Result<Tensor>) -> Re
     norm(&x, Running { mean: &mean, var: &var, batches: None, momentum: Some(0.1) }).map(drop)
 }
 
-fn refuses_overlap(device: &Device, write: Write) -> Outcome {
+fn refuses_overlap(device: &Device, op: &str, write: Write) -> Outcome {
     for y in overlapping(device).map_err(text)? {
+        // A column of windows has each element once.
+        if ["batch_norm", "instance_norm"].contains(&op) && y.layout().strides()[0] != 0 {
+            continue;
+        }
         match write(&y) {
             Ok(()) => return Err(format!("it was written to: {y:?}")),
             Err(e) if e.kind() == Kind::Value && e.message().contains("one place") => {}
@@ -143,6 +147,8 @@ struct Attempts {
     accepted: &'static [(DType, DType)],
 }
 
+const NUMBERS: &[(DType, DType)] =
+    &[(DType::F32, DType::F32), (DType::I64, DType::I64), (DType::I32, DType::I32), (DType::U8, DType::U8)];
 const INTEGERS: &[(DType, DType)] = &[(DType::F32, DType::F32), (DType::I64, DType::I64), (DType::I32, DType::I32)];
 const FLOATS: &[(DType, DType)] = &[(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::BF16, DType::BF16)];
 
@@ -160,13 +166,12 @@ const DTYPES: &[(&str, &[Attempts])] = &[
         &[Attempts {
             run: |y, x| y.add_(x),
             refused: &[
-                (DType::U8, DType::U8),
                 (DType::Bool, DType::Bool),
                 (DType::I32, DType::I64),
                 (DType::F32, DType::F16),
                 (DType::I64, DType::F32),
             ],
-            accepted: INTEGERS,
+            accepted: NUMBERS,
         }],
     ),
     (
@@ -203,13 +208,12 @@ const DTYPES: &[(&str, &[Attempts])] = &[
             Attempts {
                 run: |y, x| update_(Pointwise::Accumulate, &[y], &[x], &[]),
                 refused: &[
-                    (DType::U8, DType::U8),
                     (DType::Bool, DType::Bool),
                     (DType::I32, DType::I64),
                     (DType::I64, DType::F32),
                     (DType::F32, DType::I64),
                 ],
-                accepted: INTEGERS,
+                accepted: NUMBERS,
             },
         ],
     ),

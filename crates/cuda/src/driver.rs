@@ -164,6 +164,21 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     fn new(device: CUdevice) -> Result<Stream> {
+        Stream::with(device, |kind| result::stream::create(kind))
+    }
+
+    /// A stream whose kernels start before those of others that wait.
+    fn urgent(device: CUdevice) -> Result<Stream> {
+        Stream::with(device, |kind| {
+            let (_, greatest) = result::stream::get_priority_range()?;
+            result::stream::create_with_priority(kind, greatest)
+        })
+    }
+
+    fn with(
+        device: CUdevice,
+        create: impl FnOnce(result::stream::StreamKind) -> std::result::Result<CUstream, DriverError>,
+    ) -> Result<Stream> {
         let op = "cuda";
         let _turn = turn();
         // SAFETY: the device is one that CUDA gave.
@@ -171,7 +186,7 @@ impl Stream {
         // From here on dropping it lets the context go.
         let mut made = Stream { device, context, stream: null_mut() };
         made.enter(op)?;
-        made.stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed(op))?;
+        made.stream = create(result::stream::StreamKind::NonBlocking).map_err(failed(op))?;
         Ok(made)
     }
 
@@ -290,7 +305,7 @@ struct Second {
 
 impl Second {
     fn new(main: &Arc<Stream>) -> Result<Second> {
-        Ok(Second { main: main.clone(), own: Arc::new(Stream::new(main.device)?) })
+        Ok(Second { main: main.clone(), own: Arc::new(Stream::urgent(main.device)?) })
     }
 
     /// An event without a time behind what is in a stream now.

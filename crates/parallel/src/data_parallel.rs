@@ -90,6 +90,9 @@ struct State {
     pass: Mutex<Pass>,
 }
 
+/// Gradients begin at multiples of so many elements, so that kernels read them in words.
+const WORDS: usize = 64;
+
 /// Parameters whose gradients are reduced at once.
 struct Bucket {
     /// Their indices, and where the gradient of each begins.
@@ -294,11 +297,8 @@ impl State {
             let flat = self.worker.wait(started)?.cast(first.dtype())?;
             for (i, at) in members.iter().filter(|(i, _)| used[*i]) {
                 let (_, parameter) = &self.parameters[*i];
-                let mean = laid_out(&flat, *at, parameter)?;
-                match parameter.grad() {
-                    Some(gradient) => gradient.copy_(&mean)?,
-                    None => parameter.set_grad(Some(mean.copy()?))?,
-                }
+                // Gradients stay where they were reduced, each in elements of its own.
+                parameter.set_grad(Some(laid_out(&flat, *at, parameter)?.detach()))?;
             }
         }
         Ok(())
@@ -342,7 +342,7 @@ impl Pass {
             let bucket = &mut buckets[place];
             places[*i] = (place, bucket.elements);
             bucket.members.push((*i, bucket.elements));
-            bucket.elements += t.numel();
+            bucket.elements += t.numel().next_multiple_of(WORDS);
             bucket.missing += 1;
         }
         let has_arrived = vec![false; parameters.len()];

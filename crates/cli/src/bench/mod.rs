@@ -36,6 +36,9 @@ pub struct Bench {
     /// Small shapes and few runs: whether every row works, not how fast
     #[arg(long)]
     quick: bool,
+    /// Kernels may add in an order that changes from run to run, and libraries measure theirs once for each shape
+    #[arg(long)]
+    any_order: bool,
 }
 
 /// What the device does at most: bytes and operations a second.
@@ -66,6 +69,7 @@ pub fn run(options: Bench) -> Result<ExitCode> {
     let rows = chosen(options.filter.as_ref())?;
     options.json.as_deref().map(check_writable).transpose()?;
     let info = info(&device)?;
+    device.set_deterministic(!options.any_order);
     let stand = Stand::new(&device, limits(&info, options.quick))?;
     let rows = stand.distinct(rows);
     let table = Table::new(&info, columns(&rows, &stand)?)?;

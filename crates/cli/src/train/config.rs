@@ -2,50 +2,18 @@
 
 use super::graph::{GraphConfig, GraphOptions};
 use super::images::{ImageConfig, ImageOptions};
-use super::models::{MODELS, ModelEntry};
+use super::models::{MODELS, Make, ModelEntry};
+use super::optimizers::OptimizerName;
 use super::tasks::{Data, Signature, TASKS, Task};
 use super::watch::Watch;
 use anyhow::{Result, bail};
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Command, ValueEnum};
+use clap::{Command, ValueEnum};
 use isograd::DType;
 use isograd::data::csv;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-
-/// The optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerName {
-    /// SGD with momentum 0.9
-    Sgd,
-    /// Adam
-    Adam,
-    /// AdamW with weight decay 0.01
-    Adamw,
-    /// RMSprop
-    Rmsprop,
-    /// Adagrad
-    Adagrad,
-    /// LARS with momentum 0.9
-    Lars,
-    /// LAMB with weight decay 0.01
-    Lamb,
-    /// Muon for matrices, and AdamW for the rest
-    Muon,
-}
-
-impl OptimizerName {
-    /// A rate that learns.
-    fn lr(self) -> f64 {
-        match self {
-            OptimizerName::Sgd => 0.05,
-            OptimizerName::Adam | OptimizerName::Adamw | OptimizerName::Rmsprop | OptimizerName::Muon => 0.001,
-            OptimizerName::Adagrad | OptimizerName::Lamb => 0.01,
-            OptimizerName::Lars => 5.0,
-        }
-    }
-}
 
 /// A model and the first steps of its training. Hyper-parameters are optional, so that a resumed run takes them from its
 /// checkpoint.
@@ -72,7 +40,7 @@ pub struct Model {
     /// Samples a step [default: 128 for mnist and cifar, 512 for graphs, 32 for others]
     #[arg(long, visible_alias = "batch", value_parser = parse_count)]
     pub batch_size: Option<usize>,
-    /// Learning rate [default: 0.001; 0.05 for sgd, 0.01 for adagrad and lamb, 5 for lars; ten times as much for graphs]
+    /// Learning rate [default: that of the optimizer; ten times as much for graphs]
     #[arg(long, value_parser = parse_rate, allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// The optimizer [default: adam]

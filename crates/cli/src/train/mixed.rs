@@ -10,11 +10,15 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    pub fn new(model: &(impl Module + ?Sized), lr: f64) -> Mixed {
+    pub fn new(model: &(impl Module + ?Sized)) -> Mixed {
         let all = model.named_parameters().into_iter().map(|(_, t)| t);
         let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = all.partition(|t| t.rank() > 1);
-        let muon = Muon::from_parameters(matrices).adjust(Adjust::MatchRmsAdamW).lr(lr);
-        Mixed { muon, adamw: AdamW::from_parameters(rest).lr(lr) }
+        let muon = Muon::from_parameters(matrices).adjust(Adjust::MatchRmsAdamW);
+        Mixed { muon, adamw: AdamW::from_parameters(rest) }
+    }
+
+    pub fn lr(self, lr: f64) -> Mixed {
+        Mixed { muon: self.muon.lr(lr), adamw: self.adamw.lr(lr) }
     }
 }
 

@@ -8,6 +8,7 @@ mod images;
 mod mixed;
 mod models;
 mod networks;
+mod optimizers;
 mod predict;
 mod tasks;
 mod watch;
@@ -22,9 +23,8 @@ pub use watch::{Watch, measured, on_board};
 use crate::{print, ranks, tell};
 use anyhow::{Context, Result, bail};
 use batch::Batch;
-use config::OptimizerName;
 use isograd::data::Loader;
-use isograd::nn::{Adagrad, Adam, AdamW, GradScaler, Init, Lamb, Lars, Module, Optimizer, RmsProp, Sgd};
+use isograd::nn::{GradScaler, Init, Module, Optimizer};
 use isograd::parallel::{Group, ParallelOptions};
 use isograd::train::{Display, End, Evaluation, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
 use isograd::{DType, Device, Error, Tensor, Tensors};
@@ -195,7 +195,7 @@ impl Start {
         let (metric, goal, value) = objective.metric();
         let trainer = Trainer::new(
             &*self.model,
-            optimizer(config, &*self.model),
+            config.optimizer.of(&*self.model, config.lr),
             train,
             move |model, (input, _)| model.predict(&input.cast(dtype)?),
             move |outputs, (_, y)| objective.loss(outputs, y),
@@ -281,17 +281,4 @@ fn report(
     print(&format!(
         "{metrics} (loss {test_loss:.4}, best epoch {best_epoch}) after {steps} steps in {seconds:.1} s; see {out}"
     ))
-}
-
-fn optimizer<'a>(config: &Config, model: &'a dyn Predict) -> Box<dyn Optimizer + 'a> {
-    match config.optimizer {
-        OptimizerName::Sgd => Box::new(Sgd::new(model).momentum(0.9).lr(config.lr)),
-        OptimizerName::Adam => Box::new(Adam::new(model).lr(config.lr)),
-        OptimizerName::Adamw => Box::new(AdamW::new(model).lr(config.lr)),
-        OptimizerName::Rmsprop => Box::new(RmsProp::new(model).lr(config.lr)),
-        OptimizerName::Adagrad => Box::new(Adagrad::new(model).lr(config.lr)),
-        OptimizerName::Lars => Box::new(Lars::new(model).lr(config.lr)),
-        OptimizerName::Lamb => Box::new(Lamb::new(model).lr(config.lr)),
-        OptimizerName::Muon => Box::new(Mixed::new(model, config.lr)),
-    }
 }

@@ -29,7 +29,7 @@ fn options_out_of_range() {
         ("train digits --hidden 16,", "not a number of at least 1"),
         ("train digits --hidden 16,0", "not a number of at least 1"),
         ("train digits --dtype i32", "none of f32, f64, f16, bf16"),
-        ("train digits --optimizer lion", "possible values: sgd, adam, adamw"),
+        ("train digits --optimizer newton", "possible values: sgd, adam, adamw"),
         ("train digits --lr fast", "not a number of at least 0"),
         ("train digits --lr -1", "not a number of at least 0"),
         ("train digits --lr nan", "not a number of at least 0"),
@@ -265,7 +265,7 @@ fn checkpoints_of_something_else() {
     refused(&|m| m["config"]["dtype"] = json!("f64"), "0.weight is f32 [16, 64], expected f64 [16, 64]");
     refused(&|m| m["config"]["optimizer"] = json!("sgd"), "unexpected");
     refused(&|m| m["config"]["dataset"] = json!("mnist"), "is a run of mnist, not digits");
-    refused(&|m| m["config"]["optimizer"] = json!("lion"), "its config cannot be read: unknown variant `lion`");
+    refused(&|m| m["config"]["optimizer"] = json!("newton"), "its config cannot be read: unknown variant `newton`");
     refused(&|m| m["rngs"] = json!({}), "it has no generator");
     refused(&|m| m["progress"] = json!({}), "its progress cannot be read: missing field");
     refused(&|m| m["rngs"] = json!([]), "no checkpoint of a training run");

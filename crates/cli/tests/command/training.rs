@@ -147,6 +147,30 @@ fn every_optimizer_learns() {
     }
 }
 
+#[test]
+fn every_optimizer_learns_at_its_own_rate() {
+    let out = tempfile::tempdir().unwrap();
+    let refused = isograd("train digits --optimizer newton", out.path()).stderr;
+    let listed = refused.split("possible values: ").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    let optimizers: Vec<&str> = listed.split(", ").collect();
+    assert_eq!(optimizers.len(), 16, "{optimizers:?}");
+    for optimizer in optimizers {
+        let out = tempfile::tempdir().unwrap();
+        // The signs of small batches change too often for rprop.
+        let steps = if optimizer == "rprop" { "--epochs 40 --batch-size 1437" } else { "--epochs 12" };
+        let report = train(&format!("{steps} --optimizer {optimizer}"), out.path());
+        let saved = saved(out.path());
+        let losses: Vec<f64> = saved["progress"]["history"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["train_loss"].as_f64().unwrap())
+            .collect();
+        assert!(losses.last() < losses.first().map(|first| 0.8 * first).as_ref(), "{optimizer}: {losses:?}");
+        assert!(report["test_accuracy"].as_f64().unwrap() > 0.5, "{optimizer}: {report}");
+    }
+}
+
 /// Guessing is right once in ten times.
 fn assert_learnt(report: &Value) {
     assert!(report["test_accuracy"].as_f64().unwrap() > 0.6, "{report}");

@@ -148,8 +148,10 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         return pointwise::translate(t);
     }
     match t.op.name {
-        "copy" | "reshape" | "transpose" | "permute" | "narrow" | "select" | "broadcast_to" | "concat" | "flip"
-        | "pad" | "tril" | "triu" | "diagonal" => shape::translate(t),
+        "copy" | "reshape" | "transpose" | "permute" | "narrow" | "select" | "windows" | "split"
+        | "split_with_sizes" | "broadcast_to" | "concat" | "flip" | "pad" | "tril" | "triu" | "diagonal" => {
+            shape::translate(t)
+        }
         "sum" | "mean" | "prod" | "l2_norm" | "amax" | "amin" | "logsumexp" | "var" | "argmax" | "argmin"
         | "softmax" | "log_softmax" | "cumsum" | "cumprod" => reduce::translate(t),
         "matmul" | "linear" | "gemm_bias" | "gemm" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d"

@@ -88,8 +88,6 @@ fn composed(g: &mut Graph, row: &str, x: Value, dtype: DType) -> Result<Option<V
     Ok(Some(match row {
         "gelu" => g.node("Gelu", &[x], &[text("approximate", "none")]),
         "gelu_tanh" => g.node("Gelu", &[x], &[text("approximate", "tanh")]),
-        "selu" => g.node("Selu", &[x], &[]),
-        "hardsigmoid" => g.node("HardSigmoid", &[x], &[float("alpha", 1.0 / 6.0), float("beta", 0.5)]),
         "silu" => {
             let s = g.node("Sigmoid", &[x], &[]);
             g.node("Mul", &[x, s], &[])
@@ -265,6 +263,8 @@ impl Row<'_> {
         Ok(Some(match row {
             "leaky_relu" => self.graph.node("LeakyRelu", &[x], &[float("alpha", k[0])]),
             "elu" => self.graph.node("Elu", &[x], &[float("alpha", k[0])]),
+            "selu" => self.graph.node("Selu", &[x], &[float("alpha", k[0]), float("gamma", k[1])]),
+            "hardsigmoid" => self.graph.node("HardSigmoid", &[x], &[float("alpha", k[0]), float("beta", k[1])]),
             "celu" => self.graph.node("Celu", &[x], &[float("alpha", k[0])]),
             "softshrink" => self.graph.node("Shrink", &[x], &[float("lambd", k[0]), float("bias", k[0])]),
             "hardshrink" => self.graph.node("Shrink", &[x], &[float("lambd", k[0]), float("bias", 0.0)]),
@@ -383,6 +383,7 @@ impl Row<'_> {
             "bitwise_or" => self.node("BitwiseOr", &[a, b]),
             "bitwise_xor" => self.node("BitwiseXor", &[a, b]),
             "atan2" => self.angle(a, b)?,
+            "swiglu" => self.gated(a, b)?,
             "where_scalar" => {
                 // The attribute has the dtype of the other operand.
                 let condition = self.condition(a);
@@ -422,6 +423,29 @@ impl Row<'_> {
         let upright = self.node("Mul", &[sign, half]);
         let is_upright = self.node("Equal", &[x, zero]);
         Ok(self.node("Where", &[is_upright, upright, angle]))
+    }
+
+    /// `gate sigmoid(alpha gate) (up + beta)` of operands within a limit.
+    fn gated(&mut self, gate: Value, up: Value) -> Result<Value> {
+        let &[alpha, beta, limit] = self.floats else { unreachable!("swiglu has three attributes") };
+        let (mut gate, mut up, mut inner) = (gate, up, gate);
+        if limit.is_finite() {
+            let (low, high) = (self.number(-limit)?, self.number(limit)?);
+            gate = self.node("Min", &[gate, high]);
+            up = self.node("Clip", &[up, low, high]);
+            inner = gate;
+        }
+        if alpha != 1.0 {
+            let alpha = self.number(alpha)?;
+            inner = self.node("Mul", &[gate, alpha]);
+        }
+        if beta != 0.0 {
+            let beta = self.number(beta)?;
+            up = self.node("Add", &[up, beta]);
+        }
+        let s = self.node("Sigmoid", &[inner]);
+        let silu = self.node("Mul", &[gate, s]);
+        Ok(self.node("Mul", &[silu, up]))
     }
 
     /// An operand as a condition.

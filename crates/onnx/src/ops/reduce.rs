@@ -79,5 +79,7 @@ fn position(t: &mut Translation<'_>) -> Result<Found> {
         axis = kept.len() as i64;
     }
     let op = if t.op.name == "argmax" { "ArgMax" } else { "ArgMin" };
-    Ok(Ok(vec![t.graph.node(op, &[x], &[int("axis", axis), int("keepdims", 0)])]))
+    let is_last = t.flag("last").unwrap_or(false);
+    let attributes = [int("axis", axis), int("keepdims", 0), int("select_last_index", is_last.into())];
+    Ok(Ok(vec![t.graph.node(op, &[x], &attributes)]))
 }

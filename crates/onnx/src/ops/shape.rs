@@ -7,6 +7,9 @@ use isograd_core::Result;
 pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     let x = t.inputs[0];
     let rank = t.x().rank() as i64;
+    if t.op.name.starts_with("split") {
+        return split(t);
+    }
     let y = match t.op.name {
         "copy" => x,
         "reshape" => reshape(t)?,
@@ -33,6 +36,22 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             let (dim, index) = (given!(t.int("dim")), given!(t.int("index")));
             let index = t.graph.scalar(index, isograd_core::DType::I64)?;
             t.graph.node("Gather", &[x, index], &[int("axis", dim)])
+        }
+        "windows" => {
+            let (dim, size, step) = (given!(t.int("dim")), given!(t.int("size")), given!(t.int("step")));
+            let (from, to) = (t.x_dims(0), t.y_dims(0));
+            let Some(count) = to[dim as usize].known() else {
+                unsupported!("the number of windows depends on the batch size")
+            };
+            // The elements of all windows, one after the other; then a window at the end.
+            let places: Vec<i64> = (0..count).flat_map(|w| (0..size).map(move |i| w * step + i)).collect();
+            let places = t.graph.ints(&places)?;
+            let all = t.graph.node("Gather", &[x, places], &[int("axis", dim)]);
+            let (before, after) = (&from[..dim as usize], &from[dim as usize + 1..]);
+            let joined = [before, &[Dim::fixed((count * size) as usize)], after].concat();
+            let apart = [before, &[Dim::fixed(count as usize), Dim::fixed(size as usize)], after].concat();
+            let apart = t.graph.reshape(all, &joined, &apart)?;
+            t.transpose(apart, (0..=rank).filter(|&d| d != dim + 1).chain([dim + 1]))
         }
         "broadcast_to" => {
             let (from, to) = (t.x_dims(0), t.y_dims(0));
@@ -88,6 +107,17 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         _ => unsupported!("ONNX has no such op"),
     };
     Ok(Ok(vec![y]))
+}
+
+/// Parts, one after the other.
+fn split(t: &mut Translation<'_>) -> Result<Found> {
+    let (x, dim, count) = (t.inputs[0], given!(t.int("dim")), t.op.outputs.len());
+    if t.other.outputs.len() != count {
+        unsupported!("the number of its parts depends on the batch size");
+    }
+    let sizes: Vec<Dim> = (0..count).map(|i| t.y_dims(i)[dim as usize]).collect();
+    let sizes = t.graph.extents(&sizes)?;
+    Ok(Ok(t.graph.node_of("Split", &[Some(x), Some(sizes)], &[int("axis", dim)], count)))
 }
 
 fn reshape(t: &mut Translation<'_>) -> Result<crate::graph::Value> {

@@ -3,7 +3,7 @@
 use crate::{Case, cpu, fill, integers};
 use isograd_core::ops::{
     Activation, Approximate, Attention, AvgPool, Causal, Conv, ConvTranspose, Gemm, GemmBias, Interpolate,
-    Interpolation, MaxPool, Order, Pad, Padding, Rounding, Running, ScanOptions, Statistics, Transpose,
+    Interpolation, MaxPool, Order, Pad, Padding, Rounding, Running, ScanOptions, Statistics, Swiglu, Tie, Transpose,
 };
 use isograd_core::{DType, Result, Tensor};
 
@@ -24,7 +24,9 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("hardswish", Tensor::hardswish, [-5.0, 5.0]),
     ("hardsigmoid", Tensor::hardsigmoid, [-5.0, 5.0]),
     ("relu6", Tensor::relu6, [-2.0, 9.0]),
+    ("hardsigmoid_with", |x| x.hardsigmoid_with(0.3, 0.4), [-5.0, 5.0]),
     ("selu", Tensor::selu, ANY),
+    ("selu_with", |x| x.selu_with(0.9, 1.3), ANY),
     ("softsign", Tensor::softsign, ANY),
     ("logsigmoid", Tensor::logsigmoid, ANY),
     ("tanhshrink", Tensor::tanhshrink, ANY),
@@ -122,6 +124,8 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("var", |x| x.var(1, 1.0), ANY),
     ("std", |x| x.std(2, 0.0), ANY),
     ("argmax", |x| x.argmax(1), ANY),
+    ("argmax_last", |x| x.floor()?.argmax_with(1, Tie::Last), ANY),
+    ("argmin_last_of_planes", |x| x.floor()?.argmin_with([1, 2], Tie::Last), ANY),
     ("argmin_of_all", |x| x.argmin(..), ANY),
     ("argmax_of_planes", |x| x.argmax([1, 2]), ANY),
     ("softmax", |x| x.softmax(1), ANY),
@@ -148,6 +152,14 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("flip", |x| x.flip(&[1, 2]), ANY),
     ("roll", |x| x.roll(2, 1), ANY),
     ("repeat", |x| x.repeat(&[1, 2, 3]), ANY),
+    (
+        "split_with_sizes",
+        |x| Tensor::concat(&x.split_with_sizes(&[1, 2, 3], 1)?.iter().rev().collect::<Vec<_>>(), 1),
+        ANY,
+    ),
+    ("tensor_split", |x| Tensor::concat(&x.tensor_split(4, -1)?.iter().rev().collect::<Vec<_>>(), -1), ANY),
+    ("windows", |x| x.windows(1, 3, 2), ANY),
+    ("windows_of_last", |x| x.windows(-1, 2, 1)?.sum(-1), ANY),
     ("split", |x| Tensor::concat(&x.split(4, 1)?.iter().rev().collect::<Vec<_>>(), 1), ANY),
     ("stack", |x| Tensor::stack(&[x, &x.neg()?], 1), ANY),
     ("concat_of_batch", |x| Tensor::concat(&[x, x], 0), ANY),
@@ -208,6 +220,11 @@ const BINARY: &[(&str, Binary, [f64; 2])] = &[
     ("le", Tensor::le, ANY),
     ("ge", Tensor::ge, ANY),
     ("where_cond", |a, b| a.gt(b)?.where_cond(a, b), ANY),
+    (
+        "swiglu_with",
+        |a, b| a.swiglu_with(&b.broadcast_to(a.shape())?, Swiglu { alpha: 1.702, beta: 1.0, limit: 1.5 }),
+        ANY,
+    ),
     ("swiglu", |a, b| a.swiglu(&b.broadcast_to(a.shape())?), ANY),
     ("lerp_scalar", |a, b| a.lerp_scalar(b, 0.3), ANY),
     ("addcmul", |a, b| a.addcmul(a, b, 0.5), ANY),
