@@ -2,14 +2,14 @@
 
 use super::graph::{GraphConfig, GraphOptions};
 use super::images::{ImageConfig, ImageOptions};
-use super::models::{MODELS, Make, ModelEntry};
+use super::models::{MODELS, ModelEntry};
 use super::optimizers::OptimizerName;
 use super::tasks::{Data, Signature, TASKS, Task};
 use super::watch::Watch;
 use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Command, ValueEnum};
+use clap::Command;
 use isograd::DType;
 use isograd::data::csv;
 use serde::{Deserialize, Serialize};
