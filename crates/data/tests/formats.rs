@@ -258,6 +258,30 @@ fn csv_content_is_that_of_the_target() {
 }
 
 #[test]
+fn csv_columns_have_names_and_are_read_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = written(dir.path(), "some.csv", b"a,b,c\n1,x,3\n4,,6\n");
+    let named =
+        csv::Options { header: csv::Header::Present, targets: vec![csv::Column::Last], ..csv::Options::default() };
+    let found = csv::columns(&path, &named).unwrap();
+    assert_eq!((found.count, found.names, found.targets), (3, ["a", "b", "c"].map(String::from).to_vec(), vec![2]));
+    // In the order of the options, whatever the other cells are.
+    let two = csv::Options { targets: vec![csv::Column::Name("c".into()), csv::Column::Number(0)], ..named.clone() };
+    let values = csv::read_columns(&path, &two).unwrap();
+    assert_eq!((values.dims(), values.to_vec::<f32>().unwrap()), (&[2, 2][..], vec![3.0, 1.0, 6.0, 4.0]));
+    let text = csv::Options { targets: vec![csv::Column::Number(1)], ..named.clone() };
+    let expected = "line 2, column 2: expected a finite number, got \"x\"";
+    assert_format(&csv::read_columns(&path, &text).unwrap_err(), &path, expected);
+    // Without a header, and with one that does not fit.
+    let path = written(dir.path(), "some.csv", b"1,2\n3,4\n");
+    let found = csv::columns(&path, &csv::Options { targets: Vec::new(), ..csv::Options::default() }).unwrap();
+    assert_eq!((found.count, found.names.len(), found.targets.len()), (2, 0, 0));
+    let path = written(dir.path(), "some.csv", b"a,b\n1,2,3\n");
+    let expected = "the header has 2 names, but the lines have 3 columns";
+    assert_format(&csv::columns(&path, &named).unwrap_err(), &path, expected);
+}
+
+#[test]
 fn files_that_are_no_tables_are_named() {
     let dir = tempfile::tempdir().unwrap();
     for (bytes, expected) in [

@@ -4,7 +4,7 @@
 mod print;
 
 use clap::Parser;
-use isograd::data::{Dataset, HostTensor, Loader, digits};
+use isograd::data::{Dataset, HostTensor, Labelled, Loader, digits};
 use isograd::prelude::*;
 use isograd::train::Trainer;
 use print::print;
@@ -40,11 +40,10 @@ impl Forward for Autoencoder {
 pub fn train(device: &Device, epochs: u64) -> Result<(f64, f64)> {
     let (train, test) = digits()?.split_every(5)?;
     // A sample is a noisy image with the image itself as its target. The noise is new in each epoch.
-    let noisy = |set: isograd::data::Labelled, noise: f64| {
+    let noisy = |set: Labelled, noise: f64| {
         set.map(move |(image, _), context| {
-            let clean: Vec<f32> = image.to_vec()?;
-            let drawn: Vec<f32> = clean.iter().map(|v| v + (noise * context.normal()) as f32).collect();
-            Ok((HostTensor::vector(&drawn), image))
+            let drawn = image.to_vec::<f32>()?.into_iter().map(|v| v + (noise * context.normal()) as f32);
+            Ok((HostTensor::vector(&drawn.collect::<Vec<f32>>()), image))
         })
     };
     let (_, images): (Tensor, Tensor) = noisy(test.clone(), 0.0).to_batch(device)?;

@@ -26,7 +26,7 @@ fn table() -> String {
     let mut text = String::from("angle,speed,flow\n");
     for i in 0..600 {
         let (angle, speed) = (f64::from(i) * 0.618 % 1.0, f64::from(i) * 0.755 % 1.0);
-        let flow = if (6.0 * angle).sin() * speed > 0.3 { "lifts" } else { "stalls" };
+        let flow = if (6.0 * angle).sin() * speed > 0.2 { "lifts" } else { "stalls" };
         text += &format!("{angle:.4},{speed:.4},{flow}\n");
     }
     text
