@@ -1,7 +1,7 @@
 //! The whole state of a training run in one file.
 
 use crate::module::same_tensor;
-use crate::{GradScaler, Metadata, Module, Optimizer, StateDict, load_checked, save};
+use crate::{Averaged, GradScaler, Metadata, Module, Optimizer, StateDict, load_checked, save};
 use isograd_core::{Device, Error, Result, Rng, RngState, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -42,6 +42,8 @@ pub struct Checkpoint {
     pub optimizer: StateDict,
     /// The loss scaler's state.
     pub scaler: StateDict,
+    /// An average of the weights, and the buffers.
+    pub averaged: StateDict,
     /// The positions of generators.
     pub rngs: BTreeMap<String, RngState>,
     /// Texts of the caller.
@@ -53,7 +55,9 @@ const KEY: &str = "isograd.checkpoint";
 /// The key that earlier versions of the command used.
 const EARLIER_KEY: &str = "isograd.train";
 /// Prefixes of a checkpoint's parts in the file.
-const PARTS: [&str; 3] = ["model.", "optimizer.", "scaler."];
+const PARTS: [&str; 4] = ["model.", "optimizer.", "scaler.", "averaged."];
+/// The text with the number of updates of the average.
+const UPDATES: &str = "averaged.updates";
 
 impl Checkpoint {
     /// An empty checkpoint.
@@ -76,6 +80,12 @@ impl Checkpoint {
         Ok(Checkpoint { scaler: copies(&scaler.state_dict()?)?, ..self })
     }
 
+    /// Adds a copy of an average of the weights. Errors: `OutOfMemory`.
+    pub fn with_averaged(self, averaged: &Averaged) -> Result<Checkpoint> {
+        let checkpoint = Checkpoint { averaged: copies(averaged.state_dict())?, ..self };
+        Ok(checkpoint.with(UPDATES, averaged.updates()))
+    }
+
     /// Adds the position of a generator.
     pub fn with_rng(mut self, name: &str, rng: &Rng) -> Checkpoint {
         self.rngs.insert(name.into(), rng.state());
@@ -91,7 +101,7 @@ impl Checkpoint {
     /// Writes the file as [`save`] does. Errors: as [`save`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut tensors = StateDict::new();
-        for (part, state) in PARTS.into_iter().zip([&self.model, &self.optimizer, &self.scaler]) {
+        for (part, state) in PARTS.into_iter().zip([&self.model, &self.optimizer, &self.scaler, &self.averaged]) {
             tensors.extend(state.iter().map(|(name, t)| (format!("{part}{name}"), t.clone())));
         }
         let rngs = self.rngs.iter().map(|(name, s)| (name.clone(), json!([s.seed, s.offset, s.stream])));
@@ -116,8 +126,8 @@ impl Checkpoint {
             texts: serde_json::from_value(metadata["texts"].clone()).map_err(|_| invalid())?,
             ..Checkpoint::default()
         };
-        let Checkpoint { model, optimizer, scaler, .. } = &mut checkpoint;
-        let mut parts = PARTS.into_iter().zip([model, optimizer, scaler]).collect::<Vec<_>>();
+        let Checkpoint { model, optimizer, scaler, averaged, .. } = &mut checkpoint;
+        let mut parts = PARTS.into_iter().zip([model, optimizer, scaler, averaged]).collect::<Vec<_>>();
         for (name, t) in file.tensors {
             let part = parts.iter_mut().find_map(|(part, state)| Some((state, name.strip_prefix(*part)?)));
             let (state, name) = part.ok_or_else(invalid)?;
@@ -139,6 +149,12 @@ impl Checkpoint {
     /// Copies the saved state into a loss scaler. Errors: as [`GradScaler::load_state_dict`].
     pub fn restore_scaler(&self, scaler: &mut GradScaler) -> Result<()> {
         scaler.load_state_dict(&self.scaler)
+    }
+
+    /// Copies the saved average into another. Errors: `Value` if there is none, or its tensors differ.
+    pub fn restore_averaged(&self, averaged: &mut Averaged) -> Result<()> {
+        let updates = self.get(UPDATES)?;
+        averaged.resume(&self.averaged, updates)
     }
 
     /// Sets a generator and its clones. Errors: `Value` if there is no generator of this name.

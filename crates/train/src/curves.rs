@@ -1,6 +1,6 @@
 //! Learning curves, as SVG and PNG.
 
-use crate::Epoch;
+use crate::{Epoch, RateCurve, RatePoint};
 use isograd_core::{Error, Result};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -54,13 +54,18 @@ fn failed(error: Box<dyn Failure>) -> Error {
     Error::value("curves", format!("cannot draw the learning curves: {error}"))
 }
 
+/// PNGs have no fonts of their own, and the system may have none.
+fn register_font() {
+    static REGISTERED: std::sync::Once = std::sync::Once::new();
+    // This font is a valid one, so it is not refused.
+    REGISTERED.call_once(|| drop(plotters::style::register_font(FAMILY, FontStyle::Normal, dejavu::sans::regular())));
+}
+
 fn draw<D: DrawingBackend>(backend: D, title: &str, history: &[Epoch], best: Option<usize>) -> Drawn
 where
     D::ErrorType: 'static,
 {
-    static REGISTERED: std::sync::Once = std::sync::Once::new();
-    // PNGs have no fonts of their own, and the system may have none. This font is a valid one, so it is not refused.
-    REGISTERED.call_once(|| drop(plotters::style::register_font(FAMILY, FontStyle::Normal, dejavu::sans::regular())));
+    register_font();
     let root = backend.into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = (losses(history), metrics(history));
@@ -70,6 +75,62 @@ where
     if let Some(area) = areas.get(1) {
         panel(area, "metrics", &right, history.len(), best, false)?;
     }
+    root.present()?;
+    Ok(())
+}
+
+/// The losses of a search for a learning rate over the rates.
+pub(crate) fn rates_svg(curve: &RateCurve) -> Result<String> {
+    let mut text = String::new();
+    draw_rates(SVGBackend::with_string(&mut text, SIZE), curve).map_err(failed)?;
+    Ok(text)
+}
+
+fn draw_rates<D: DrawingBackend>(backend: D, found: &RateCurve) -> Drawn
+where
+    D::ErrorType: 'static,
+{
+    register_font();
+    let root = backend.into_drawing_area();
+    root.fill(&WHITE)?;
+    let points = |value: fn(&RatePoint) -> f64| -> Vec<(f64, f64)> {
+        found.points.iter().map(|p| (p.rate, value(p))).filter(|(_, y)| y.is_finite()).collect()
+    };
+    let curves = [
+        Curve { name: "loss".into(), points: points(|p| p.loss) },
+        Curve { name: "smoothed".into(), points: points(|p| p.smoothed) },
+    ];
+    // The end of the search may be far above the rest.
+    let (low, high) = extent(&curves[1..]);
+    let room = ((high - low) * 0.05).max(high.abs() * 1e-3).max(1e-6);
+    let ends = (found.points.first().map_or(1e-6, |p| p.rate), found.points.last().map_or(1.0, |p| p.rate));
+    let (low, high) = (low - room, high + room);
+    let mut chart = ChartBuilder::on(&root)
+        .margin(10)
+        .x_label_area_size(30)
+        .y_label_area_size(55)
+        .build_cartesian_2d((ends.0 / 1.1..ends.1 * 1.1).log_scale(), low..high)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(BLACK.mix(0.15))
+        .light_line_style(TRANSPARENT)
+        .x_desc("learning rate")
+        .y_desc("loss")
+        .x_label_formatter(&|x| format!("{x:.0e}"))
+        .draw()?;
+    if let Some(rate) = found.suggestion {
+        chart
+            .draw_series(LineSeries::new([(rate, low), (rate, high)], BLACK.stroke_width(2)))?
+            .label(format!("suggestion {rate:.1e}"))
+            .legend(|(x, y)| swatch(x, y, BLACK));
+    }
+    for (curve, color) in curves.iter().zip([BLUE.mix(0.3), BLUE.mix(1.0)]) {
+        let inside = curve.points.iter().map(|&(x, y)| (x, y.clamp(low, high)));
+        let series = LineSeries::new(inside, color.stroke_width(2));
+        let legend = move |(x, y)| PathElement::new([(x, y), (x + 15, y)], color);
+        chart.draw_series(series)?.label(&curve.name).legend(legend);
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
     root.present()?;
     Ok(())
 }

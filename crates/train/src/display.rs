@@ -97,6 +97,14 @@ impl Screen {
         }
     }
 
+    /// Shows a warning on stderr.
+    pub fn warn(&self, warning: &str) {
+        if self.display == Display::Lines {
+            // Nothing else could say that stderr is closed.
+            self.bar.suspend(|| drop(writeln!(io::stderr(), "warning: {warning}")));
+        }
+    }
+
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }

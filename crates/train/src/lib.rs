@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod curves;
 mod display;
 mod folder;
@@ -40,6 +41,7 @@ mod interrupt;
 mod learner;
 pub mod metrics;
 mod progress;
+mod rates;
 pub mod tensorboard;
 mod trainer;
 
@@ -48,4 +50,5 @@ pub use display::Display;
 pub use folder::{BEST, CHECKPOINT, CONFIG, CURVES, METRICS, SavedRun, prepare};
 pub use interrupt::{INTERRUPTED, interrupts};
 pub use progress::{Epoch, Goal, Progress};
+pub use rates::{RateCurve, RatePoint, RateSearch};
 pub use trainer::{End, Evaluation, Trainer};

@@ -1,12 +1,14 @@
 //! The training loop.
 
+use crate::check::check;
 use crate::display::Screen;
 use crate::folder::Folder;
 use crate::learner::{Captured, Learner, Score};
-use crate::{Display, Epoch, Goal, Progress, SavedRun, folder};
+use crate::{Display, Epoch, Goal, Progress, RateCurve, RateSearch, SavedRun, folder};
+use isograd_core::tape::undone;
 use isograd_core::{DType, Error, Result, Rng, RngState, Tensor, Tensors};
 use isograd_data::Loader;
-use isograd_nn::{Checkpoint, GradScaler, Module, Optimizer, Schedule};
+use isograd_nn::{Averaged, Averaging, Checkpoint, GradScaler, Module, Optimizer, Schedule};
 use isograd_parallel::{DataParallel, Group, ParallelOptions, Unused};
 use serde::Serialize;
 use std::cell::RefCell;
@@ -69,6 +71,10 @@ pub struct Trainer<'a, M: ?Sized, B, P> {
     epochs: u64,
     accumulate: usize,
     is_captured: bool,
+    /// The first batch is still to be checked.
+    is_unchecked: bool,
+    warnings: Vec<String>,
+    averaged: Option<Averaged>,
     monitor: Option<String>,
     patience: Option<u64>,
     rngs: Vec<(String, Rng)>,
@@ -122,6 +128,9 @@ where
             epochs: 1,
             accumulate: 1,
             is_captured: true,
+            is_unchecked: true,
+            warnings: Vec::new(),
+            averaged: None,
             monitor: None,
             patience: None,
             rngs: Vec::new(),
@@ -214,6 +223,42 @@ where
         Trainer { is_captured: false, ..self }
     }
 
+    /// Leaves out the check of the first batch. It takes the time of a step, and warns of parameters on which the loss does not depend or
+    /// which the optimizer does not have, of inputs and results that are not finite, and of layers with units that are always 0; it
+    /// leaves the model, its generators and the run's numbers as they were. It is not made on several ranks.
+    pub fn without_check(self) -> Self {
+        Trainer { is_unchecked: false, ..self }
+    }
+
+    /// What the check of the first batch has found.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Follows the weights by an average, which the validation uses, and which the best epoch keeps; the model itself has its own weights.
+    /// Errors: as [`Averaged::new`].
+    pub fn average(self, averaging: Averaging) -> Result<Self> {
+        let averaged = Averaged::new(self.learner.borrow().model, averaging)?;
+        Ok(Trainer { averaged: Some(averaged), ..self })
+    }
+
+    /// The average of the weights, with [`average`](Trainer::average).
+    pub fn averaged(&self) -> Option<&Averaged> {
+        self.averaged.as_ref()
+    }
+
+    /// Computes activations again in the backward pass, for less memory. Errors: as [`Module::recompute_activations`].
+    pub fn recompute_activations(self) -> Result<Self> {
+        self.learner.borrow().model.recompute_activations(true)?;
+        Ok(self)
+    }
+
+    /// Freezes the parameters whose names match a pattern, such as `trunk.*`. Errors: as [`Module::freeze_matching`].
+    pub fn freeze(self, pattern: &str) -> Result<Self> {
+        self.learner.borrow().model.freeze_matching(pattern)?;
+        Ok(self)
+    }
+
     /// A generator that the model draws from, whose position a checkpoint keeps: that of `Init` for models with dropout.
     pub fn rng(mut self, name: &str, rng: &Rng) -> Self {
         self.rngs.push((name.into(), rng.clone()));
@@ -272,6 +317,13 @@ where
             Some(scaler) => checkpoint.restore_scaler(scaler)?,
             None if checkpoint.scaler.is_empty() => {}
             None => return Err(Error::value("trainer", "the saved run has a loss scaler, and this one has none")),
+        }
+        match &mut self.averaged {
+            Some(averaged) => checkpoint.restore_averaged(averaged)?,
+            None if checkpoint.averaged.is_empty() => {}
+            None => {
+                return Err(Error::value("trainer", "the saved run has an average of weights, and this one has none"));
+            }
         }
         for (name, rng) in &self.rngs {
             checkpoint.restore_rng(name, rng)?;
@@ -339,9 +391,72 @@ where
         Ok((0..own.len()).map(|i| all.iter().map(|rank| number(rank, i)).sum()).collect())
     }
 
-    /// The loss and the metrics of the validation samples now. Errors: `Value` without a validation loader; those of the loader and the
-    /// model.
+    /// Runs steps with learning rates that grow by a factor, from the weights of now, and returns their losses with a rate to train with.
+    /// Model, optimizer, loss scaler and generators are then as they were. Errors: `Attr` for rates that do not grow, `Value` on several
+    /// ranks; those of a step.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor, replace_file};
+    /// # use isograd_train::{RateSearch, Trainer};
+    /// # use isograd_nn::Sequential;
+    /// fn rate(trainer: &mut Trainer<Sequential, (Tensor, Tensor), Tensor>) -> Result<f64> {
+    ///     let curve = trainer.find_learning_rate(&RateSearch::default())?;
+    ///     replace_file("rates.svg", &[curve.svg()?.as_bytes()])?;
+    ///     Ok(curve.suggestion.unwrap_or(1e-3))
+    /// }
+    /// ```
+    pub fn find_learning_rate(&mut self, search: &RateSearch) -> Result<RateCurve> {
+        search.check()?;
+        if self.group.size() > 1 {
+            return Err(Error::value("find_learning_rate", "the rate is searched on one rank, before `parallel`"));
+        }
+        let before = self.checkpoint()?;
+        let rate = self.learner.borrow().optimizer.learning_rate();
+        self.learner.borrow().model.train();
+        let found = undone(|| self.search(search));
+        let mut learner = self.learner.borrow_mut();
+        before.restore_model(learner.model)?;
+        before.restore_optimizer(learner.optimizer.as_mut())?;
+        learner.optimizer.set_lr(rate)?;
+        if let Some(scaler) = &mut learner.scaler {
+            before.restore_scaler(scaler)?;
+        }
+        found
+    }
+
+    fn search(&self, search: &RateSearch) -> Result<RateCurve> {
+        let (mut losses, mut epoch) = (Vec::new(), 0);
+        while losses.len() < search.steps {
+            let first = losses.len();
+            for batch in self.train.epoch(epoch).take(search.steps - first) {
+                let rate = search.rate(losses.len());
+                self.learner.borrow_mut().optimizer.set_lr(rate)?;
+                losses.push((rate, self.step(&batch?)?.item::<f64>()?));
+                if RateCurve::new(&losses).is_over(search.limit) {
+                    return Ok(RateCurve::new(&losses));
+                }
+            }
+            if losses.len() == first {
+                return Err(Error::value("find_learning_rate", "there are no samples to train with"));
+            }
+            epoch += 1;
+        }
+        Ok(RateCurve::new(&losses))
+    }
+
+    /// The loss and the metrics of the validation samples now, with the average of the weights if there is one. Errors: `Value` without a
+    /// validation loader; those of the loader and the model.
     pub fn evaluate(&self) -> Result<Evaluation> {
+        match &self.averaged {
+            Some(averaged) => {
+                let model = self.learner.borrow().model;
+                averaged.applied(model, || self.evaluated())
+            }
+            None => self.evaluated(),
+        }
+    }
+
+    fn evaluated(&self) -> Result<Evaluation> {
         let loader = self.validation.as_ref();
         let loader = loader.ok_or_else(|| Error::value("trainer", "there are no samples to validate with"))?;
         let learner = self.learner.borrow();
@@ -452,7 +567,12 @@ where
         let (first, end) = (self.progress.batch, self.train.len());
         let mut done = first;
         for (batch, index) in self.train.epoch_from(self.progress.epoch, first).zip(first..) {
-            batches.push(batch?);
+            let batch = batch?;
+            if std::mem::take(&mut self.is_unchecked) && self.group.size() == 1 {
+                self.warnings = check(&self.learner.borrow(), &batch)?;
+                self.warnings.iter().for_each(|warning| screen.warn(warning));
+            }
+            batches.push(batch);
             if batches.len() < self.accumulate && index + 1 < end {
                 continue;
             }
@@ -466,6 +586,9 @@ where
                 all as f64 / self.group.size() as f64,
                 self.progress.steps + 1,
             )?;
+            if let Some(averaged) = &mut self.averaged {
+                averaged.update(self.learner.borrow().model)?;
+            }
             screen.step(all as u64);
             pending.extend(losses.into_iter().zip(sizes));
             done = index + 1;
@@ -539,7 +662,12 @@ where
         self.progress.finish(epoch.clone());
         if is_best {
             self.progress.best = Some(self.progress.history.len() - 1);
-            self.best = Some(Checkpoint::new().with_model(self.learner.borrow().model)?);
+            let model = self.learner.borrow().model;
+            let weights = || Checkpoint::new().with_model(model);
+            self.best = Some(match &self.averaged {
+                Some(averaged) => averaged.applied(model, weights)?,
+                None => weights()?,
+            });
         }
         self.save_epoch()?;
         screen.epoch(&epoch, is_best)?;
@@ -580,6 +708,9 @@ where
         let mut checkpoint = Checkpoint::new().with_model(learner.model)?.with_optimizer(learner.optimizer.as_ref())?;
         if let Some(scaler) = &learner.scaler {
             checkpoint = checkpoint.with_scaler(scaler)?;
+        }
+        if let Some(averaged) = &self.averaged {
+            checkpoint = checkpoint.with_averaged(averaged)?;
         }
         Ok(self.rngs.iter().fold(checkpoint, |checkpoint, (name, rng)| checkpoint.with_rng(name, rng)))
     }

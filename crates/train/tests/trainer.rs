@@ -1,0 +1,268 @@
+//! The check of the first batch, averages of weights, frozen parts, and the search for a rate.
+
+use isograd_core::{DType, Device, Result, Rng, Tensor};
+use isograd_cpu as _;
+use isograd_data::{Dataset, Items, Loader, digits};
+use isograd_nn::{
+    AdamW, Averaging, BatchNorm1d, Dropout, Forward, Init, Linear, Module, Relu, Sequential, Sgd, StateDict,
+};
+use isograd_train::{RateSearch, SavedRun, Trainer};
+
+fn cpu() -> Device {
+    Device::cpu().unwrap()
+}
+
+type Batch = (Tensor, Tensor);
+
+fn model(init: &Init) -> Sequential {
+    Sequential::new()
+        .push(Linear::new(64, 16, init).unwrap())
+        .push(BatchNorm1d::new(16, init).unwrap())
+        .push(Relu)
+        .push(Dropout::new(0.3, init))
+        .push(Linear::new(16, 10, init).unwrap())
+}
+
+fn loader() -> Loader<Batch> {
+    let (train, _) = digits().unwrap().split_every(5).unwrap();
+    Loader::new(train.subset((0..128).collect()).unwrap(), 32).unwrap().shuffle(4).to(&cpu())
+}
+
+fn trainer<'a, M: Module + Forward>(model: &'a M) -> Trainer<'a, M, Batch, Tensor> {
+    let optimizer = AdamW::new(model).lr(3e-3);
+    Trainer::new(model, optimizer, loader(), |model, (x, _)| model.forward(x), |scores, (_, y)| scores.cross_entropy(y))
+}
+
+fn bits(state: &StateDict) -> Vec<(String, Vec<u8>)> {
+    state.iter().map(|(name, t)| (name.clone(), t.to_bytes().unwrap())).collect()
+}
+
+/// The weights and the position of the generator after a run.
+fn run(
+    with: impl for<'a> Fn(Trainer<'a, Sequential, Batch, Tensor>) -> Trainer<'a, Sequential, Batch, Tensor>,
+) -> (Vec<(String, Vec<u8>)>, u64, Vec<String>) {
+    let init = Init::new(&cpu()).seed(3);
+    let model = model(&init);
+    let mut trainer = with(trainer(&model)).epochs(2);
+    trainer.run().unwrap();
+    let warnings = trainer.warnings().to_vec();
+    (bits(&model.state_dict()), init.rng().state().offset, warnings)
+}
+
+#[test]
+fn the_check_changes_no_bit_of_the_run() {
+    let (checked, plain) = (run(|t| t), run(|t| t.without_check()));
+    assert_eq!(checked.0, plain.0);
+    assert_eq!(checked.1, plain.1);
+    assert_eq!(checked.2, Vec::<String>::new());
+}
+
+#[derive(Module)]
+struct Odd {
+    first: Linear,
+    dead: Relu,
+    unused: Linear,
+    last: Linear,
+}
+
+impl Odd {
+    fn new() -> Odd {
+        let init = Init::new(&cpu()).seed(1);
+        let linear = |i, o| Linear::new(i, o, &init).unwrap();
+        Odd { first: linear(64, 8), dead: Relu, unused: linear(2, 2), last: linear(8, 10) }
+    }
+}
+
+impl Forward for Odd {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = self.dead.forward(&self.first.forward(x)?)?;
+        self.last.forward(&hidden)
+    }
+}
+
+#[test]
+fn parameters_without_gradients_are_named() {
+    let model = Odd::new();
+    let mut run = trainer(&model);
+    run.run().unwrap();
+    assert_eq!(run.warnings(), ["the loss does not depend on unused.weight, unused.bias"]);
+}
+
+#[test]
+fn parameters_that_the_optimizer_does_not_have_are_named() {
+    let mut model = Odd::new();
+    let optimizer = Sgd::new(&model);
+    model.unused.freeze();
+    // Parameters that are cast are other leaves than those of the optimizer.
+    model.last.to_dtype(DType::F64).unwrap();
+    model.last.to_dtype(DType::F32).unwrap();
+    let mut run = Trainer::new(
+        &model,
+        optimizer,
+        loader(),
+        |model: &Odd, (x, _): &Batch| model.forward(x),
+        |scores, (_, y)| scores.cross_entropy(y),
+    );
+    run.run().unwrap();
+    assert_eq!(run.warnings(), ["the optimizer does not have last.weight, last.bias"]);
+}
+
+#[test]
+fn dead_units_are_named() {
+    let model = Odd::new();
+    model.unused.freeze();
+    isograd_core::no_grad(|| model.first.bias.as_ref().unwrap().detach().fill_(-1e3)).unwrap();
+    let mut run = trainer(&model);
+    run.run().unwrap();
+    assert_eq!(run.warnings(), ["8 of 8 units of dead are 0 for all samples of the first batch"]);
+}
+
+/// A run on four samples of which one has this value.
+fn run_with(value: f32, label: i64) -> (isograd_core::Error, StateDict) {
+    let init = Init::new(&cpu()).seed(3);
+    let model = model(&init);
+    let mut x = vec![0.5f32; 4 * 64];
+    x[2 * 64 + 7] = value;
+    let samples: Vec<(Vec<f32>, i64)> = x.chunks(64).map(|row| row.to_vec()).zip([0, 1, label, 3]).collect();
+    let batch = (
+        Tensor::from_vec(samples.iter().flat_map(|s| s.0.clone()).collect(), (4, 64), &cpu()).unwrap(),
+        Tensor::from_vec(samples.iter().map(|s| s.1).collect(), 4, &cpu()).unwrap(),
+    );
+    // The loader's samples are not read: every step has this batch.
+    let mut run = Trainer::new(
+        &model,
+        AdamW::new(&model),
+        loader(),
+        move |model: &Sequential, _: &Batch| Ok((model.forward(&batch.0)?, batch.1.clone())),
+        |(scores, y): &(Tensor, Tensor), _: &Batch| scores.cross_entropy(y),
+    );
+    let before = model.state_dict().into_iter().map(|(name, t)| (name, t.copy().unwrap())).collect();
+    let error = run.run().unwrap_err();
+    assert_eq!(bits(&before), bits(&model.state_dict()), "the model has changed");
+    (error, before)
+}
+
+#[test]
+fn results_that_are_not_finite_are_named_before_the_first_step() {
+    let text = run_with(f32::NAN, 2).0.to_string();
+    assert!(text.contains("the loss is NaN for the first batch") && text.contains("the output of 0"), "{text}");
+    assert!(text.contains("the gradients of 0.weight"), "{text}");
+}
+
+#[test]
+fn rows_of_the_batch_that_are_not_finite_are_named() {
+    let init = Init::new(&cpu()).seed(3);
+    let model = Linear::new(2, 3, &init).unwrap();
+    let mut x = vec![1f32; 8];
+    x[5] = f32::INFINITY;
+    let samples: Vec<([f32; 2], i64)> = (0..4).map(|i| ([x[2 * i], x[2 * i + 1]], i as i64 % 3)).collect();
+    let mut run = Trainer::new(
+        &model,
+        AdamW::new(&model),
+        Loader::new(Items(samples), 4).unwrap().to(&cpu()),
+        |model: &Linear, (x, _): &Batch| model.forward(x),
+        |scores, (_, y)| scores.cross_entropy(y),
+    );
+    let text = run.run().unwrap_err().to_string();
+    assert!(text.contains("tensor 1 of the batch in rows 2"), "{text}");
+}
+
+#[test]
+fn a_label_out_of_range_is_named() {
+    let text = run_with(0.5, 10).0.to_string();
+    assert!(text.contains("a class is out of range") && text.contains("10"), "{text}");
+    assert!(text.contains("the first batch"), "{text}");
+}
+
+#[test]
+fn frozen_parts_stay_and_recomputed_activations_change_no_bit() {
+    let init = Init::new(&cpu()).seed(3);
+    let model = model(&init);
+    let before = bits(&model.state_dict());
+    trainer(&model).freeze("0.*").unwrap().run().unwrap();
+    let after = bits(&model.state_dict());
+    for (a, b) in before.iter().zip(&after) {
+        assert_eq!(a == b, a.0.starts_with("0."), "{}", a.0);
+    }
+    assert!(trainer(&model).freeze("nothing").is_err());
+    assert_eq!(run(|t| t.recompute_activations().unwrap()).0, run(|t| t).0);
+}
+
+#[test]
+fn the_validation_and_the_best_epoch_use_the_average() {
+    let folder = tempfile::tempdir().unwrap();
+    let averaging = Averaging::Exponential { decay: 0.9 };
+    let make = |model: &Sequential| -> Result<f64> {
+        model.eval();
+        let (x, y) = loader().epoch(0).next().unwrap()?;
+        let loss = isograd_core::no_grad(|| model.forward(&x)?.cross_entropy(&y))?.item::<f64>();
+        model.train();
+        loss
+    };
+    let init = Init::new(&cpu()).seed(3);
+    let model = model(&init);
+    let mut run = trainer(&model).average(averaging).unwrap().validate(loader()).epochs(2).rng("init", init.rng());
+    run = run.folder(folder.path()).unwrap();
+    run.run().unwrap();
+    let own = bits(&model.state_dict());
+    let validated = run.evaluate().unwrap().loss;
+    assert_eq!(run.history()[1].validation_loss, Some(validated));
+    assert_eq!(bits(&model.state_dict()), own, "an evaluation gives the weights back");
+    let averaged = run.averaged().unwrap();
+    assert_eq!(averaged.updates(), 8);
+    let of_average = averaged.applied(&model, || make(&model)).unwrap();
+    assert_ne!(of_average, make(&model).unwrap());
+    run.restore_best().unwrap();
+    assert_ne!(bits(&model.state_dict()), own);
+
+    // A run that goes on has the same average.
+    let resumed = |epochs: u64| {
+        let init = Init::new(&cpu()).seed(9);
+        let model = self::model(&init);
+        let run = trainer(&model).average(averaging).unwrap().validate(loader()).epochs(epochs).rng("init", init.rng());
+        let mut run = run.resume(SavedRun::load(folder.path(), &cpu()).unwrap()).unwrap();
+        run.run().unwrap();
+        bits(run.averaged().unwrap().state_dict())
+    };
+    let straight = {
+        let init = Init::new(&cpu()).seed(3);
+        let model = self::model(&init);
+        let mut run = trainer(&model).average(averaging).unwrap().validate(loader()).epochs(3);
+        run.run().unwrap();
+        bits(run.averaged().unwrap().state_dict())
+    };
+    assert_eq!(resumed(3), straight);
+    let init = Init::new(&cpu()).seed(9);
+    let model = self::model(&init);
+    assert!(trainer(&model).resume(SavedRun::load(folder.path(), &cpu()).unwrap()).is_err());
+}
+
+#[test]
+fn a_search_for_a_rate_leaves_the_run_as_it_was() {
+    let train = |is_searched: bool| {
+        let init = Init::new(&cpu()).seed(3);
+        let model = model(&init);
+        let mut run = trainer(&model).rng("init", init.rng()).epochs(1);
+        let mut curve = None;
+        if is_searched {
+            curve = Some(run.find_learning_rate(&RateSearch { from: 1e-5, to: 10.0, steps: 60, limit: 4.0 }).unwrap());
+        }
+        run.run().unwrap();
+        (bits(&model.state_dict()), run.history()[0].train_loss, run.history()[0].learning_rate, curve)
+    };
+    let (found, plain) = (train(true), train(false));
+    assert_eq!((found.0, found.1, found.2), (plain.0, plain.1, plain.2));
+    let curve = found.3.unwrap();
+    assert!(curve.points.len() > 20 && curve.points[0].rate == 1e-5);
+    let rate = curve.suggestion.unwrap();
+    assert!((1e-4..3.0).contains(&rate), "{rate}");
+    assert!(curve.svg().unwrap().contains("suggestion"));
+}
+
+#[test]
+fn a_generator_that_the_trainer_does_not_know_goes_on_where_it_was() {
+    let rng = Rng::new(5);
+    let position = rng.state();
+    isograd_core::tape::undone(|| Tensor::randn(4, 0.0, 1.0, DType::F32, &cpu(), &rng)).unwrap();
+    assert_eq!(rng.state(), position);
+}
