@@ -79,9 +79,7 @@ fn step_of_slurm(role: &str) -> std::result::Result<(), Failed> {
     let started = (0..2).map(|rank| {
         let mut command = Command::new(&program);
         let slurm = [("PROCID", rank), ("LOCALID", rank), ("STEP_NUM_TASKS", 2), ("NTASKS", 2), ("STEP_ID", 0)];
-        for (name, value) in &slurm {
-            command.env(format!("SLURM_{name}"), value.to_string());
-        }
+        command.envs(slurm.map(|(name, value)| (format!("SLURM_{name}"), value.to_string())));
         let job = std::process::id() * 2 + u32::from(role == "mlp");
         command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_NODELIST", "localhost").env(ROLE, role);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
