@@ -56,7 +56,7 @@ fn like_first(inputs: &[&Tensor]) -> Result<(Shape, DType)> {
     Ok((inputs[0].shape().clone(), inputs[0].dtype()))
 }
 
-// Away from 0, where differences are no derivative.
+/// Away from 0, where differences are no derivative.
 pub fn case(g: &mut Gen) -> Case {
     Case::of(vec![("x", g.x(Domain::Away(&[0.0])))])
 }
