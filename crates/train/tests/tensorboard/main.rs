@@ -116,6 +116,9 @@ fn images(found: &Value) {
     }
 }
 
+/// A check of what TensorBoard finds.
+type Check = fn(&Value);
+
 fn main() {
     let arguments = Arguments::from_args();
     let python = python();
@@ -123,8 +126,8 @@ fn main() {
     let is_required = required.split(',').any(|name| name.trim() == "tensorboard");
     let is_ignored = python.is_none() && !is_required;
     let (python, read) = (Arc::new(python), Arc::new(OnceLock::new()));
-    let checks: [(&str, fn(&Value)); 3] = [("scalars", scalars), ("histograms", histograms), ("images", images)];
-    let trial = |(name, check): (&str, fn(&Value))| {
+    let checks: [(&str, Check); 3] = [("scalars", scalars), ("histograms", histograms), ("images", images)];
+    let trial = |(name, check): (&str, Check)| {
         let (python, read) = (python.clone(), read.clone());
         let run = move || -> Result<(), Failed> {
             let python = python.as_deref().ok_or("TensorBoard is missing: `cargo xtask test` installs it")?;
