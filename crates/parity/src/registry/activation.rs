@@ -160,8 +160,8 @@ pub(super) fn ops() -> Vec<Op> {
             "swiglu",
             |c| one(swiglu(c)),
             |g| {
-                let limited = Domain::Away(&[-2.0, 2.0]);
-                let attributes = either(g, json!({"alpha": 1.702, "beta": 1.0, "limit": 2.0}));
+                let limited = Domain::Away(&[-5.5, 5.5]);
+                let attributes = either(g, json!({"alpha": 1.702, "beta": 1.0, "limit": 5.5}));
                 Case::new(attributes, vec![("gate", g.x(limited)), ("up", g.x(limited))])
             },
         )

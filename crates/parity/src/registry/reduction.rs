@@ -254,9 +254,9 @@ fn kernels() -> Vec<Op> {
         arg("argmax", Tensor::argmax_with)
             .kernels(&["argmax_axis"])
             // The last of equal elements is found in a flipped copy.
-            .launches(5, 0)
+            .launches(6, 0)
             .bench([reduced("of rows", |_, x| x[0].argmax(-1))]),
-        arg("argmin", Tensor::argmin_with).kernels(&["argmin_axis"]).launches(5, 0),
+        arg("argmin", Tensor::argmin_with).kernels(&["argmin_axis"]).launches(6, 0),
         with("cumsum", |c, x| x.cumsum_with(c.dim("dim")?, scan(c)?), Domain::Real, scanned)
             .class(Reduction)
             .collects()
