@@ -183,7 +183,7 @@ pub(crate) fn standing_for<R>(clone: &impl ?Sized, address: usize, f: impl FnOnc
     struct Pop;
     impl Drop for Pop {
         fn drop(&mut self) {
-            STANDS.with_borrow_mut(|stands| drop(stands.pop()));
+            STANDS.with_borrow_mut(Vec::pop);
         }
     }
     let stand = Stand { clone: start(clone), length: size_of_val(clone), original: address };

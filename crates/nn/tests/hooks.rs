@@ -180,9 +180,9 @@ fn a_summary_leaves_modes_and_statistics_as_they_are() {
         .push(Dropout::new(0.5, &init));
     model.get(3).unwrap().eval();
     let (state, position) =
-        (model.state_dict().into_iter().map(|(_, t)| values(&t)).collect::<Vec<_>>(), init.rng().state());
+        (model.state_dict().into_values().map(|t| values(&t)).collect::<Vec<_>>(), init.rng().state());
     summary(&model, &x()).unwrap();
-    assert_eq!(model.state_dict().into_iter().map(|(_, t)| values(&t)).collect::<Vec<_>>(), state);
+    assert_eq!(model.state_dict().into_values().map(|t| values(&t)).collect::<Vec<_>>(), state);
     assert_eq!(init.rng().state(), position);
     // The second-last layer draws, and the last does not.
     let ones = Tensor::ones((2, 4), DType::F32, &cpu()).unwrap();

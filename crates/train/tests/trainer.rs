@@ -33,14 +33,17 @@ fn trainer<'a, M: Module + Forward>(model: &'a M) -> Trainer<'a, M, Batch, Tenso
     Trainer::new(model, optimizer, loader(), |model, (x, _)| model.forward(x), |scores, (_, y)| scores.cross_entropy(y))
 }
 
-fn bits(state: &StateDict) -> Vec<(String, Vec<u8>)> {
+/// Tensors by name.
+type Bits = Vec<(String, Vec<u8>)>;
+
+fn bits(state: &StateDict) -> Bits {
     state.iter().map(|(name, t)| (name.clone(), t.to_bytes().unwrap())).collect()
 }
 
 /// The weights and the position of the generator after a run.
 fn run(
     with: impl for<'a> Fn(Trainer<'a, Sequential, Batch, Tensor>) -> Trainer<'a, Sequential, Batch, Tensor>,
-) -> (Vec<(String, Vec<u8>)>, u64, Vec<String>) {
+) -> (Bits, u64, Vec<String>) {
     let init = Init::new(&cpu()).seed(3);
     let model = model(&init);
     let mut trainer = with(trainer(&model)).epochs(2);
@@ -153,7 +156,7 @@ fn results_that_are_not_finite_are_named_before_the_first_step() {
 fn rows_of_the_batch_that_are_not_finite_are_named() {
     let init = Init::new(&cpu()).seed(3);
     let model = Linear::new(2, 3, &init).unwrap();
-    let mut x = vec![1f32; 8];
+    let mut x = [1f32; 8];
     x[5] = f32::INFINITY;
     let samples: Vec<([f32; 2], i64)> = (0..4).map(|i| ([x[2 * i], x[2 * i + 1]], i as i64 % 3)).collect();
     let mut run = Trainer::new(
