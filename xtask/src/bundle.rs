@@ -67,7 +67,10 @@ const PROGRAMS: &[Programs] = &[
             "channels_last",
         ],
     },
-    Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt", "--test", "cudnn"] },
+    Programs {
+        folder: "cuda",
+        arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt", "--test", "cudnn"],
+    },
     Programs { folder: "hip", arguments: &["test", "--no-run", "-p", "isograd-hip", "--test", "rocblas"] },
 ];
 

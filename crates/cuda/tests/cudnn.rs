@@ -37,7 +37,8 @@ fn on_device() -> Vec<Trial> {
     let mut trials = Vec::new();
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         if dtype != DType::F32 {
-            let cases: [(&str, Case); 2] = [("attention", |x| attend(x, Causal::None)), ("causal", |x| attend(x, Causal::TopLeft))];
+            let cases: [(&str, Case); 2] =
+                [("attention", |x| attend(x, Causal::None)), ("causal", |x| attend(x, Causal::TopLeft))];
             for (name, case) in cases {
                 let check = move || {
                     ATTENTIONS.into_iter().try_for_each(|[b, h, q, k, d]| {
@@ -47,9 +48,7 @@ fn on_device() -> Vec<Trial> {
                 trials.push(Trial::test(format!("cuda::{name}::{dtype}"), check));
             }
         }
-        let check = move || {
-            CONVOLUTIONS.into_iter().try_for_each(|[x, w]| check(convolve, dtype, [&x, &w, &w[..1]]))
-        };
+        let check = move || CONVOLUTIONS.into_iter().try_for_each(|[x, w]| check(convolve, dtype, [&x, &w, &w[..1]]));
         trials.push(Trial::test(format!("cuda::convolution::{dtype}"), check));
     }
     trials

@@ -1,7 +1,7 @@
 //! Normalisation layers.
 
-use crate::module::of_rank;
 use crate::hook::{called, is_hooked};
+use crate::module::of_rank;
 use crate::{Across, Forward, Init, Mode, Module, Visitor, VisitorMut};
 use isograd_core::ops::{Activation, LocalResponse, Running, Statistics};
 use isograd_core::{DType, Error, Result, Shape, Tensor, no_grad};

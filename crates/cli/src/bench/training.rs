@@ -3,8 +3,8 @@
 use super::rows::{Clock, Op};
 use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
 use isograd::nn::{
-    Adam, AdamW, Conv2d, Embedding, Flatten, Forward, GcnConv, GcnOptions, Graph, Init, Linear, Lstm, MaxPool2d, Module,
-    Optimizer, RecurrentOptions, Relu, Sequential, Sgd,
+    Adam, AdamW, Conv2d, Embedding, Flatten, Forward, GcnConv, GcnOptions, Graph, Init, Linear, Lstm, MaxPool2d,
+    Module, Optimizer, RecurrentOptions, Relu, Sequential, Sgd,
 };
 use isograd::ops::{Activation, Conv, Padding};
 use isograd::parity::bench::{Action, Bench, Call, Cost, Work};

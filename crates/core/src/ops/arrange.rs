@@ -121,8 +121,7 @@ impl Tensor {
         if self.rank() == 0 {
             return Err(Error::shape("unbind", format!("{} has no dimensions", describe(&[self]))));
         }
-        let slices: Vec<Tensor> =
-            (0..self.dims()[d]).map(|i| self.with_layout(self.layout().select(d, i))).collect();
+        let slices: Vec<Tensor> = (0..self.dims()[d]).map(|i| self.with_layout(self.layout().select(d, i))).collect();
         for (i, slice) in slices.iter().enumerate() {
             report("select", &[self], &[slice], || [("dim", d.into()), ("index", (i as i64).into())]);
         }

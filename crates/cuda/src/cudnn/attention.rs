@@ -199,7 +199,8 @@ impl Builder {
     /// The scores with -infinity for the keys after a query's own position.
     fn masked(&mut self, scores: Id, view: &View) -> Result<Id> {
         let index = |dim| Pointwise { mode: Mode::CUDNN_POINTWISE_GEN_INDEX, precision: F32, dim: Some(dim) };
-        let [query, key] = [self.within(view, DataType::CUDNN_DATA_INT32)?, self.within(view, DataType::CUDNN_DATA_INT32)?];
+        let [query, key] =
+            [self.within(view, DataType::CUDNN_DATA_INT32)?, self.within(view, DataType::CUDNN_DATA_INT32)?];
         self.pointwise(index(2), &[scores], query)?;
         self.pointwise(index(3), &[scores], key)?;
         let boolean = DataType::CUDNN_DATA_BOOLEAN;
@@ -301,9 +302,12 @@ impl Networks {
         let library = self.library;
         let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
         let Some(dtype) = data_type(form.dtype).filter(|_| library.version >= OLDEST) else { return Ok(none) };
-        let mut builder =
-            Builder { library, tensors: Vec::new(), parts: Vec::new(), operations: Vec::new() };
-        if form.is_backward() { builder.backward(form, dtype)? } else { builder.forward(form, dtype)? }
+        let mut builder = Builder { library, tensors: Vec::new(), parts: Vec::new(), operations: Vec::new() };
+        if form.is_backward() {
+            builder.backward(form, dtype)?
+        } else {
+            builder.forward(form, dtype)?
+        }
         let Builder { tensors, parts, operations, .. } = builder;
         let is_taken = |notes: &[c_uint]| {
             let is_random = notes.contains(&(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as c_uint));

@@ -283,11 +283,7 @@ impl Networks {
 
     /// The kernels of a graph, which compute its operations as one. `is_taken` is asked with the remarks on a kernel's numbers. The other
     /// descriptors are kept with the kernels.
-    fn kernels_of(
-        &self,
-        operations: &[&Object],
-        is_taken: impl Fn(&[c_uint]) -> bool,
-    ) -> Result<(Object, Vec<Plan>)> {
+    fn kernels_of(&self, operations: &[&Object], is_taken: impl Fn(&[c_uint]) -> bool) -> Result<(Object, Vec<Plan>)> {
         let graph = self.library.object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         graph.set(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[self.handle])?;
         graph.set_objects(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)?;

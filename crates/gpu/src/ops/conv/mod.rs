@@ -236,9 +236,7 @@ const EXAMPLES: &[Example] = &[
         })
     },
     // One channel.
-    |d, t| {
-        differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED))
-    },
+    |d, t| differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED)),
     // Groups of one channel, and such with a stride.
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
