@@ -164,7 +164,7 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     fn new(device: CUdevice) -> Result<Stream> {
-        Stream::with(device, |kind| result::stream::create(kind))
+        Stream::with(device, result::stream::create)
     }
 
     /// A stream whose kernels start before those of others that wait.

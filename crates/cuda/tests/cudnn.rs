@@ -107,7 +107,7 @@ fn check(case: Case, dtype: DType, shapes: [&[usize]; 3]) -> std::result::Result
             return fail("the library was not asked".into());
         }
         let errors = errors(&found, &exact)?;
-        if errors.iter().zip(&own).any(|(found, own)| !(*found <= 1.25 * own + 1e-6)) {
+        if !errors.iter().zip(&own).all(|(found, own)| *found <= 1.25 * own + 1e-6) {
             return fail(format!("errors are {errors:?}, those of our own kernels {own:?}"));
         }
         let bits = |all: &[Tensor]| all.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>();

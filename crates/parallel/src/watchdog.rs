@@ -4,7 +4,7 @@ use isograd_core::collective::{Link, Mark};
 use parking_lot::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The time between two looks at unfinished collectives.
@@ -23,27 +23,38 @@ pub struct Watchdog {
     failed: Arc<Mutex<Option<String>>>,
     timeout: Duration,
     rank: usize,
-    sender: OnceLock<Option<Sender<Watched>>>,
+    thread: OnceLock<Option<(Sender<Watched>, JoinHandle<()>)>>,
 }
 
 impl Watchdog {
     /// The watchdog of a rank. `failed` gets the reason of a failure.
     pub fn new(failed: Arc<Mutex<Option<String>>>, timeout: Duration, rank: usize) -> Watchdog {
-        Watchdog { failed, timeout, rank, sender: OnceLock::new() }
+        Watchdog { failed, timeout, rank, thread: OnceLock::new() }
     }
 
     /// Watches a collective until it ends.
     pub fn watch(&self, link: &Arc<Link>, mark: &Mark, what: String) {
-        let sender = self.sender.get_or_init(|| {
+        let thread = self.thread.get_or_init(|| {
             let (sender, receiver) = channel();
             let (failed, timeout, rank) = (self.failed.clone(), self.timeout, self.rank);
             let thread = thread::Builder::new().name("isograd-watchdog".to_string());
-            thread.spawn(move || watch(&receiver, &failed, timeout, rank)).ok().map(|_| sender)
+            thread.spawn(move || watch(&receiver, &failed, timeout, rank)).ok().map(|thread| (sender, thread))
         });
         let watched = Watched { link: link.clone(), mark: mark.clone(), what, started: Instant::now() };
-        if let Some(sender) = sender {
+        if let Some((sender, _)) = thread {
             // A watchdog that has found a failure watches no more.
             let _ = sender.send(watched);
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    /// Waits for the thread: the process must not end while it asks the library.
+    fn drop(&mut self) {
+        if let Some(Some((sender, thread))) = self.thread.take() {
+            drop(sender);
+            // The thread has told of its failure.
+            let _ = thread.join();
         }
     }
 }

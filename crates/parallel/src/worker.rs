@@ -5,7 +5,7 @@ use crate::group::Pending;
 use isograd_core::collective::Collective;
 use isograd_core::{Error, Result, Tensor, no_grad};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 struct Job {
     collective: Collective,
@@ -17,7 +17,8 @@ struct Job {
 /// run on a thread.
 pub struct Worker {
     group: Group,
-    sender: Sender<Job>,
+    /// Until the worker is dropped.
+    thread: Option<(Sender<Job>, JoinHandle<()>)>,
 }
 
 /// A collective that was started.
@@ -38,8 +39,8 @@ impl Worker {
             }
         };
         let thread = thread::Builder::new().name("isograd-parallel".to_string()).spawn(run);
-        thread.map_err(|e| Error::value("parallel", format!("no thread could be started: {e}")).with_source(e))?;
-        Ok(Worker { group, sender })
+        let failed = |e| Error::value("parallel", format!("no thread could be started: {e}")).with_source(e);
+        Ok(Worker { group, thread: Some((sender, thread.map_err(failed)?)) })
     }
 
     /// Starts a collective.
@@ -48,8 +49,9 @@ impl Worker {
             return Ok(Started::Pending(self.group.start(collective, &x)?));
         }
         let (answer, receiver) = channel();
-        let ended = |_| Error::value("parallel", "the thread of collectives has ended");
-        self.sender.send(Job { collective, x, answer }).map_err(ended)?;
+        let ended = || Error::value("parallel", "the thread of collectives has ended");
+        let (sender, _) = self.thread.as_ref().ok_or_else(ended)?;
+        sender.send(Job { collective, x, answer }).map_err(|_| ended())?;
         Ok(Started::Job(receiver))
     }
 
@@ -60,6 +62,17 @@ impl Worker {
             Started::Job(receiver) => {
                 receiver.recv().unwrap_or_else(|_| Err(Error::value("parallel", "the thread of collectives has ended")))
             }
+        }
+    }
+}
+
+impl Drop for Worker {
+    /// Waits for the thread, whose group ends with it: the process must not end meanwhile.
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            // A panic of the thread was told when its answer was missing.
+            let _ = thread.join();
         }
     }
 }

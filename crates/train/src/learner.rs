@@ -145,9 +145,8 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
         }
         let Some((_, step)) = &mut self.step else { return Err(Error::value("trainer", "there is no step")) };
         let losses = step.run(batches)?;
-        match &self.learner.borrow().parallel {
-            Some(parallel) => parallel.check_after(steps)?,
-            None => {}
+        if let Some(parallel) = &self.learner.borrow().parallel {
+            parallel.check_after(steps)?;
         }
         Ok(losses)
     }

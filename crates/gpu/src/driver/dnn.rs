@@ -20,7 +20,7 @@ pub trait Library: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Operands: input, weight and output, of which the map says which one is written.
-    Convolution(Convolution),
+    Convolution(Box<Convolution>),
     /// Operands: those of [`Attention::operands`].
     Attention(Attention),
 }

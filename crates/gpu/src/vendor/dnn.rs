@@ -98,7 +98,7 @@ fn convolution(
         padding: [own(windows.low), own(windows.high)],
         dilation: own(windows.dilation),
     };
-    Ok(Some((Form::Convolution(form), addresses(&operands.map(|x| *x))?)))
+    Ok(Some((Form::Convolution(Box::new(form)), addresses(&operands.map(|x| *x))?)))
 }
 
 /// Attention, or its gradients, as the library sees it; none for what it has no kernel for.
