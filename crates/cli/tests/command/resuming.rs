@@ -75,7 +75,8 @@ fn interrupted(arguments: &str, folder: &Path) -> u64 {
         progress["steps"],
         folder.display()
     );
-    assert_eq!(ended.stderr, expected);
+    // The check of the first batch may warn of its small network.
+    assert!(ended.stderr.ends_with(&expected), "{}", ended.stderr);
     assert!(progress["batch"].as_u64().unwrap() > 0, "not in mid-epoch: {progress}");
     // Within the first epoch there is no best one.
     let first = if progress["epoch"] == 0 { &FILES[1..] } else { &FILES[..] };

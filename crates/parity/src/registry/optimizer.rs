@@ -61,7 +61,7 @@ fn steps<O: nn::Optimizer + 'static>(
         .class(Optimizer)
         .companion(step_terms)
         .fused()
-        .also(&["set_grad", "leaf"])
+        .also(&["set_grad", "require_grad"])
         .wide("parameters of 16 bits are rounded after each step")
 }
 
@@ -544,7 +544,7 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .kernels(&["gradient_clip_norm", "scale_gradient"])
         .derivative(IN_PLACE)
-        .also(&["leaf"])
+        .also(&["require_grad"])
         .launches(10, 0)
         .bench(stepped("", clipping, |c| c.whole(3))),
         Op::new(
@@ -560,7 +560,7 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .derivative(IN_PLACE)
         .kernels(&["gradient_clip_value"])
-        .also(&["leaf"])
+        .also(&["require_grad"])
         .launches(3, 0),
         Op::new("unscale_", unscale, |g| {
             let attributes = json!({"scale": 1024.0});
@@ -571,7 +571,7 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .derivative(IN_PLACE)
         .kernels(&["amp_unscale_check"])
-        .also(&["leaf", "grad_scaler"])
+        .also(&["require_grad", "grad_scaler"])
         .launches(9, 0),
         Op::new("grad_scaler", update_scale, |g| {
             let bad = g.coin();
@@ -582,7 +582,7 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .derivative(IN_PLACE)
         .kernels(&["amp_update_scale"])
-        .also(&["leaf", "unscale_"])
+        .also(&["require_grad", "unscale_"])
         .launches(14, 0),
         Op::new(
             "accumulate_grad",
