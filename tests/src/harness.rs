@@ -13,7 +13,8 @@ use proptest::prelude::*;
 const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
 
 /// What `ISOGRAD_REQUIRE` also takes: these are for other programs.
-const NO_DEVICES: &[&str] = &["amd", "chromium", "cudnn", "mpi", "nvrtc", "onnxruntime", "rocblas", "simt", "tensorboard"];
+const NO_DEVICES: &[&str] =
+    &["amd", "chromium", "cudnn", "mpi", "nvrtc", "onnxruntime", "rocblas", "simt", "tensorboard"];
 
 /// What the seeds of the property tests are made from.
 const SEED: u64 = 7;

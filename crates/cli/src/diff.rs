@@ -2,9 +2,11 @@
 
 use crate::train::{Config, Model, Start, TASKS, Task, first};
 use crate::{check_writable, report};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use isograd::parallel::World;
+use isograd::parity::Diff as Found;
 use isograd::{Device, replace_file, tape};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -14,12 +16,21 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 pub struct Diff {
     /// A device, as `isograd devices` lists it
-    a: String,
+    #[arg(required_unless_present = "ranks")]
+    a: Option<String>,
     /// The device to compare it with
-    b: String,
+    #[arg(required_unless_present = "ranks")]
+    b: Option<String>,
     /// The dataset
     #[arg(default_value = "digits", value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
     dataset: String,
+    /// Compare the devices of all ranks that a launcher has started, on this dataset: `mpirun -n 2 isograd diff --ranks digits`
+    #[arg(long, value_name = "DATASET", conflicts_with_all = ["a", "b", "dataset"],
+        value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
+    ranks: Option<String>,
+    /// With --ranks, the kind of the ranks' devices, such as cuda [default: the best]
+    #[arg(long, requires = "ranks")]
+    device: Option<String>,
     #[command(flatten)]
     model: Model,
     /// Write all that was found to this file
@@ -35,18 +46,54 @@ fn is_styled() -> bool {
 /// Runs the first training step on both devices and reports. The exit code is 1 if a node is beyond its tolerance.
 pub fn run(options: Diff) -> Result<ExitCode> {
     options.json.iter().try_for_each(|path| check_writable(path))?;
-    let (a, b): (Device, Device) = (options.a.parse()?, options.b.parse()?);
-    let task = Task::named(&options.dataset).context("there is no such dataset")?;
+    match (&options.ranks, &options.a, &options.b) {
+        (Some(dataset), ..) => of_ranks(&options, dataset),
+        (None, Some(a), Some(b)) => {
+            let found = step(&options, &options.dataset, &a.parse()?, &b.parse()?)?;
+            write(&options, &serde_json::to_vec(&found)?)?;
+            show(&found)
+        }
+        _ => bail!("two devices are compared, or ranks"),
+    }
+}
+
+fn step(options: &Diff, dataset: &str, a: &Device, b: &Device) -> Result<Found> {
+    let task = Task::named(dataset).context("there is no such dataset")?;
     let config = Config::new(&options.model, task, None)?;
     let split = task.load(options.model.data(), &config)?;
-    let found = tape::diff(&a, &b, |device| {
+    Ok(tape::diff(a, b, |device| {
         let start = Start::new(&config, &split, device, None)?;
         let trainer = start.trainer(&config, &split, &split.test)?;
         trainer.step(&first(trainer.train_loader())?)
-    })?;
-    if let Some(path) = &options.json {
-        replace_file(path, &[&serde_json::to_vec(&found)?, b"\n"])?;
+    })?)
+}
+
+/// Every rank runs the step on its own device. Rank 0 shows its errors beside those of each other rank.
+fn of_ranks(options: &Diff, dataset: &str) -> Result<ExitCode> {
+    let world = World::start()?;
+    let (group, device) = (world.group(), world.device(options.device.as_deref())?);
+    if group.size() == 1 {
+        bail!("--ranks compares ranks, and there is one; start several by mpirun, torchrun or srun");
     }
+    let own = step(options, dataset, &device, &device)?;
+    let all = group.gather_bytes("errors of ranks", &own.to_bytes())?;
+    let names = group.gather_bytes("names of devices", device.to_string().as_bytes())?;
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = |rank: usize| format!("rank {rank} ({})", String::from_utf8_lossy(&names[rank]));
+    let beside = |rank: usize| own.beside([name(0), name(rank)], &all[rank]);
+    let found = (1..group.size()).map(beside).collect::<isograd::Result<Vec<_>>>()?;
+    write(options, &serde_json::to_vec(&found)?)?;
+    let codes = found.iter().map(show).collect::<Result<Vec<_>>>()?;
+    Ok(codes.into_iter().find(|code| *code != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS))
+}
+
+fn write(options: &Diff, json: &[u8]) -> Result<()> {
+    options.json.iter().try_for_each(|path| Ok(replace_file(path, &[json, b"\n"])?))
+}
+
+fn show(found: &Found) -> Result<ExitCode> {
     let verdict = if is_styled() { format!("\x1b[1m{}\x1b[0m", found.verdict()) } else { found.verdict() };
     report(&format!("{}\n{verdict}", found.table()), found.first().is_none())
 }

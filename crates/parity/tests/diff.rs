@@ -100,6 +100,25 @@ fn the_cpu_is_right() {
     }
 }
 
+/// The errors of another host stand beside the own ones, if its calls are the same.
+#[test]
+fn errors_of_another_host_stand_beside_ours() {
+    let of = |dtype| diff(&cpu(), &cpu(), |device| step(device, dtype)).unwrap();
+    let (own, other) = (of(DType::F32), of(DType::F64));
+    let names = || ["here", "there"].map(String::from);
+    let both = own.beside(names(), &own.to_bytes()).unwrap();
+    assert_eq!(both.devices, names());
+    assert_eq!(both.entries.len(), own.entries.len());
+    for (entry, alone) in both.entries.iter().zip(&own.entries) {
+        let bounds = |k: usize| entry.found[k].as_ref().map(|off| off.bounds);
+        assert_eq!([bounds(0), bounds(1)], [alone.found[0].as_ref().map(|off| off.bounds); 2]);
+    }
+    let bytes = own.to_bytes();
+    for wrong in [&other.to_bytes()[..], &bytes[..bytes.len() - 8]] {
+        assert_eq!(own.beside(names(), wrong).unwrap_err().kind(), Kind::Value);
+    }
+}
+
 #[test]
 fn fused_kernels_are_right_and_all_compared() {
     let devices = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const SMALL: [&str; 4] = ["--hidden", "16", "--batch-size", "8"];
 
@@ -117,6 +117,25 @@ fn two_devices_are_enough_of_a_command() {
     assert_eq!(ended.stdout.lines().last(), Some("no node is beyond its tolerance"));
 }
 
+/// Ranks that find each other as those of `srun` do. Rank 0 alone shows what was found.
+#[test]
+fn ranks_compare_their_devices() {
+    let job = (std::process::id() * 2 + 1).to_string();
+    let start = |rank: &str| {
+        let slurm = [("PROCID", rank), ("LOCALID", rank), ("STEP_NUM_TASKS", "2"), ("NTASKS", "2"), ("STEP_ID", "0")];
+        let mut command = Command::new(ISOGRAD);
+        command.envs(slurm.map(|(name, value)| (format!("SLURM_{name}"), value)));
+        command.env("SLURM_JOB_ID", &job).env("SLURM_STEP_NODELIST", "localhost");
+        command.args(["diff", "--ranks", "digits", "--device", "cpu"]).args(SMALL);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let [first, second] = ["0", "1"].map(start).map(|child| Ended::from(child.wait_with_output().unwrap()));
+    assert_eq!((first.code, second.code), (Some(0), Some(0)), "{}{}", first.stderr, second.stderr);
+    assert!(first.stdout.contains("rank 0 (cpu) rank 1 (cpu)"), "{}", first.stdout);
+    assert_eq!(first.stdout.lines().last(), Some("no node is beyond its tolerance"));
+    assert_eq!(second.stdout, "");
+}
+
 #[test]
 fn what_cannot_be_compared_is_said_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,6 +145,7 @@ fn what_cannot_be_compared_is_said_at_once() {
     assert_refused(&diff(["cpu", "cpu"], &["--json", file]), &[file, "is a folder"]);
     assert_refused(&diff(["cpu", "cpu"], &["--data", file]), &["the digits are inside this program"]);
     assert_refused(&run(&["diff", "cpu", "cpu", "mnist"]), &["mnist needs --data DIR"]);
+    assert_refused(&run(&["diff", "--ranks", "digits"]), &["--ranks compares ranks, and there is one"]);
     assert_eq!(names(folder.path()), [""; 0]);
     let wrong: [(&[&str], &str); 4] = [
         (&["diff", "cpu"], "<B>"),

@@ -1,6 +1,7 @@
 //! The tape diff: the error that each node of a step adds, on two devices.
 
 mod lockstep;
+mod ranks;
 mod reference;
 
 pub use isograd_core::Direction;
@@ -113,6 +114,17 @@ impl Entry {
 }
 
 impl Diff {
+    /// The errors of a device as bytes, for [`beside`](Diff::beside) on another host. Those of the first device.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        ranks::to_bytes(&self.entries)
+    }
+
+    /// The first device beside that of another run of the same step, whose errors are `bytes`. Errors: `Value` naming the first call that
+    /// the other run does not have.
+    pub fn beside(&self, names: [String; 2], bytes: &[u8]) -> Result<Diff> {
+        Ok(Diff { devices: names, entries: ranks::beside(&self.entries, bytes)? })
+    }
+
     /// The first call that exceeds its tolerance.
     pub fn first(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.failed().is_some())
