@@ -5,7 +5,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::{LanguageModel, Stream, check_tokens};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
 use isograd_core::{Error, Result, Rng, Tensor};
-use isograd_nn::{Dropout, Embedding, Forward, Init, KeyValues, KvCache, LayerNorm, Mode, Module};
+use isograd_nn::{Dropout, Embedding, Forward, Init, KeyValues, KvCache, LayerNorm, Mode, Module, Recompute};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -152,6 +152,7 @@ struct Block {
     attn: SelfAttention,
     ln_2: LayerNorm,
     mlp: Hidden,
+    drop: Dropout,
 }
 
 impl Block {
@@ -174,7 +175,23 @@ impl Block {
                 c_fc: Projection::new(width, 4 * width, STD, init)?,
                 c_proj: Projection::new(4 * width, width, last, init)?,
             },
+            drop: Dropout::new(dropout, init),
         })
+    }
+
+    /// Adds both parts of the block to the sum.
+    fn add_to(&self, stream: &mut Stream, cache: Option<&mut KeyValues>) -> Result<()> {
+        let part = self.attn.forward(&stream.norm(&self.ln_1)?, cache)?;
+        stream.add(self.drop.forward(&part)?);
+        let part = self.mlp.forward(&stream.norm(&self.ln_2)?)?;
+        stream.add(self.drop.forward(&part)?);
+        Ok(())
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut stream = Stream::new(x.clone());
+        self.add_to(&mut stream, None)?;
+        stream.sum()
     }
 }
 
@@ -192,6 +209,7 @@ struct Transformer {
     drop: Dropout,
     h: Vec<Block>,
     ln_f: LayerNorm,
+    recompute: Recompute,
 }
 
 /// A language model: tokens `[B, T]` (i64 or i32) to logits `[B, T, V]` of the tokens that follow each. The weight of the last product is the
@@ -218,6 +236,7 @@ impl Gpt2 {
             drop: Dropout::new(dropout, init),
             h: (0..layers).map(|_| Block::new(options, init)).collect::<Result<_>>()?,
             ln_f: LayerNorm::new(width, init)?,
+            recompute: Recompute::default(),
         };
         Ok(Gpt2 { transformer, options })
     }
@@ -276,15 +295,15 @@ impl LanguageModel for Gpt2 {
     fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let start = cache.as_ref().map_or(0, |cache| cache.len());
         let [_, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
-        let Transformer { wte, wpe, drop, h, ln_f } = &self.transformer;
-        let x = wte.forward(tokens)?.add(&wpe.weight.narrow(0, start, t)?)?;
-        let mut stream = Stream::new(drop.forward(&x)?);
+        let Transformer { wte, wpe, drop, h, ln_f, recompute } = &self.transformer;
+        let x = drop.forward(&wte.forward(tokens)?.add(&wpe.weight.narrow(0, start, t)?)?)?;
+        if recompute.is_on() && cache.is_none() {
+            let block = |x: Tensor, block| recompute.run(block, &[&x], |block: &Block, x| block.forward(&x[0]));
+            return ln_f.forward(&h.iter().try_fold(x, block)?);
+        }
+        let mut stream = Stream::new(x);
         for (i, block) in h.iter().enumerate() {
-            let cache = cache.as_mut().map(|cache| &mut cache.layers_mut()[i]);
-            let part = block.attn.forward(&stream.norm(&block.ln_1)?, cache)?;
-            stream.add(drop.forward(&part)?);
-            let part = block.mlp.forward(&stream.norm(&block.ln_2)?)?;
-            stream.add(drop.forward(&part)?);
+            block.add_to(&mut stream, cache.as_mut().map(|cache| &mut cache.layers_mut()[i]))?;
         }
         stream.norm(ln_f)
     }

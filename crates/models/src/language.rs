@@ -90,6 +90,14 @@ impl Stream {
         self.part = Some(part);
     }
 
+    /// The sum, with the last part.
+    pub(crate) fn sum(self) -> Result<Tensor> {
+        match self.part {
+            Some(part) => self.sum.add(&part.cast(self.sum.dtype())?),
+            None => Ok(self.sum),
+        }
+    }
+
     /// The norm of the sum.
     pub(crate) fn norm(&mut self, norm: &LayerNorm) -> Result<Tensor> {
         let Some(part) = self.part.take() else { return norm.forward(&self.sum) };

@@ -5,8 +5,8 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::{LanguageModel, check_tokens};
 use isograd_core::{Error, Result, Tensor};
 use isograd_nn::{
-    CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, RmsNorm, Rotations, SelfAttentionOptions,
-    SwiGlu,
+    CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, Recompute, RmsNorm, Rotations,
+    SelfAttentionOptions, SwiGlu,
 };
 use serde_json::{Value, json};
 use std::f64::consts::TAU;
@@ -276,6 +276,7 @@ struct Decoder {
     embed_tokens: Embedding,
     layers: Vec<Block>,
     norm: RmsNorm,
+    recompute: Recompute,
 }
 
 /// A language model: tokens `[B, T]` (i64 or i32) to logits `[B, T, V]` of the tokens that follow each.
@@ -297,6 +298,7 @@ impl Llama {
             embed_tokens: Embedding::from_pretrained(table, Default::default())?,
             layers: (0..options.layers).map(|_| Block::new(&options, &rotations, init)).collect::<Result<_>>()?,
             norm: norm(&options, init)?,
+            recompute: Recompute::default(),
         };
         let lm_head = (!options.tied).then(|| linear(options.width, options.vocab, init)).transpose()?;
         Ok(Llama { model, lm_head, options })
@@ -356,8 +358,12 @@ impl LanguageModel for Llama {
     fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         check_tokens("llama", tokens, cache.as_ref().map_or(0, |cache| cache.len()), self.options.context)?;
         let mut x = self.model.embed_tokens.forward(tokens)?;
+        let recompute = &self.model.recompute;
         for (i, block) in self.model.layers.iter().enumerate() {
-            x = block.forward(&x, i, cache.as_deref_mut())?;
+            x = match cache.as_deref_mut() {
+                None => recompute.run(block, &[&x], move |block, x| block.forward(&x[0], i, None))?,
+                cache => block.forward(&x, i, cache)?,
+            };
         }
         self.model.norm.forward(&x)
     }

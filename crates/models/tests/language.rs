@@ -87,6 +87,25 @@ fn folders_come_back() -> Result<()> {
 }
 
 /// Names as in files of older versions: no prefix, masks as tensors, the table twice, and norms with gamma and beta.
+/// Activations that are computed again give the same loss and gradients, with the same draws of dropout.
+#[test]
+fn blocks_are_computed_again() -> Result<()> {
+    fn gradients<M: LanguageModel + Module>(make: impl Fn() -> Result<M>, recomputes: bool) -> Result<Vec<Vec<u8>>> {
+        let model = make()?;
+        model.recompute_activations(recomputes)?;
+        let x = tokens(&[&[1, 5, 3, 0, 9], &[2, 2, 7, 10, 4]]);
+        let loss = model.forward(&x)?.flatten(0, 1)?.cross_entropy(&x.flatten(0, 1)?)?;
+        loss.backward()?;
+        let found = model.parameters().into_iter().map(|p| p.grad().expect("a gradient").to_bytes());
+        found.chain([loss.to_bytes()]).collect()
+    }
+    let gpt2 = || Gpt2::new(GPT2, &init(3));
+    assert_eq!(gradients(gpt2, true)?, gradients(gpt2, false)?);
+    let llama = || Llama::new(llama(), &init(3));
+    assert_eq!(gradients(llama, true)?, gradients(llama, false)?);
+    Ok(())
+}
+
 #[test]
 fn other_names_of_files_are_known() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
