@@ -5,7 +5,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::check_tokens;
 use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{DType, Error, Result, Tensor};
-use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module};
+use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module, Recompute};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -216,6 +216,7 @@ pub struct Bert {
     layers: Vec<Layer>,
     #[module(name = "pooler.dense")]
     pooler: Linear,
+    recompute: Recompute,
     #[module(skip)]
     options: BertOptions,
 }
@@ -236,6 +237,7 @@ impl Bert {
             dropout: Dropout::new(options.dropout, init),
             layers: (0..options.layers).map(|_| Layer::new(&options, init)).collect::<Result<_>>()?,
             pooler: linear(width, width, init)?,
+            recompute: Recompute::default(),
             options,
         })
     }
@@ -274,7 +276,11 @@ impl Bert {
     pub fn forward_with(&self, input: &BertInput) -> Result<Tensor> {
         let x = self.dropout.forward(&self.embeddings.forward(input)?)?;
         let mask = input.mask()?;
-        self.layers.iter().try_fold(x, |x, layer| layer.forward(&x, mask.as_ref()))
+        let layer = |x: Tensor, layer| {
+            let mask = mask.clone();
+            self.recompute.run(layer, &[&x], move |layer: &Layer, x| layer.forward(&x[0], mask.as_ref()))
+        };
+        self.layers.iter().try_fold(x, layer)
     }
 
     /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position.

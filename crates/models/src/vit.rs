@@ -6,7 +6,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::Stream;
 use isograd_core::ops::{Activation, Approximate, Conv};
 use isograd_core::{Error, Result, Tensor};
-use isograd_nn::{Conv2d, Dropout, Forward, Init, LayerNorm, Linear, Module};
+use isograd_nn::{Conv2d, Dropout, Forward, Init, LayerNorm, Linear, Module, Recompute};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -133,6 +133,7 @@ struct Layer {
     intermediate: Linear,
     #[module(name = "output.dense")]
     output: Linear,
+    dropout: Dropout,
 }
 
 impl Layer {
@@ -145,16 +146,24 @@ impl Layer {
             norm_after: options.norm(init)?,
             intermediate: linear(width, hidden, init)?,
             output: linear(hidden, width, init)?,
+            dropout: Dropout::new(dropout, init),
         })
     }
 
-    fn forward(&self, stream: &mut Stream, dropout: &Dropout) -> Result<()> {
+    /// Adds both parts of the layer to the sum.
+    fn add_to(&self, stream: &mut Stream) -> Result<()> {
         let attended = self.attention.forward(&stream.norm(&self.norm_before)?, None)?;
-        stream.add(dropout.forward(&self.attention_output.forward(&attended)?)?);
+        stream.add(self.dropout.forward(&self.attention_output.forward(&attended)?)?);
         let gelu = Activation::Gelu(Approximate::None);
         let hidden = self.intermediate.forward_with(&stream.norm(&self.norm_after)?, gelu)?;
-        stream.add(dropout.forward(&self.output.forward(&hidden)?)?);
+        stream.add(self.dropout.forward(&self.output.forward(&hidden)?)?);
         Ok(())
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut stream = Stream::new(x.clone());
+        self.add_to(&mut stream)?;
+        stream.sum()
     }
 }
 
@@ -173,6 +182,7 @@ pub struct Vit {
     #[module(name = "vit.layernorm")]
     norm: LayerNorm,
     classifier: Linear,
+    recompute: Recompute,
     #[module(skip)]
     options: VitOptions,
 }
@@ -191,6 +201,7 @@ impl Vit {
             layers: (0..options.layers).map(|_| Layer::new(&options, init)).collect::<Result<_>>()?,
             norm: options.norm(init)?,
             classifier: linear(width, options.classes, init)?,
+            recompute: Recompute::default(),
             options,
         })
     }
@@ -235,8 +246,13 @@ impl Vit {
         let patches = self.projection.forward(x)?.flatten(2, -1)?.transpose(1, 2)?;
         let first = self.cls_token.cast(patches.dtype())?.broadcast_to((n, 1, width))?;
         let x = Tensor::concat(&[&first, &patches], 1)?.add(&self.position_embeddings.cast(patches.dtype())?)?;
-        let mut stream = Stream::new(self.dropout.forward(&x)?);
-        self.layers.iter().try_for_each(|layer| layer.forward(&mut stream, &self.dropout))?;
+        let x = self.dropout.forward(&x)?;
+        if self.recompute.is_on() {
+            let layer = |x: Tensor, layer| self.recompute.run(layer, &[&x], |layer: &Layer, x| layer.forward(&x[0]));
+            return self.norm.forward(&self.layers.iter().try_fold(x, layer)?);
+        }
+        let mut stream = Stream::new(x);
+        self.layers.iter().try_for_each(|layer| layer.add_to(&mut stream))?;
         stream.norm(&self.norm)
     }
 }

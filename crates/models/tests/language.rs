@@ -103,6 +103,24 @@ fn blocks_are_computed_again() -> Result<()> {
     assert_eq!(gradients(gpt2, true)?, gradients(gpt2, false)?);
     let llama = || Llama::new(llama(), &init(3));
     assert_eq!(gradients(llama, true)?, gradients(llama, false)?);
+    fn of_encoders(recomputes: bool) -> Result<Vec<Vec<u8>>> {
+        let (bert, vit) = (Bert::new(bert(), &init(3))?, Vit::new(vit(), &init(3))?);
+        let x = tokens(&[&[1, 5, 3, 0, 9], &[2, 2, 7, 10, 4]]);
+        let VitOptions { image, channels, .. } = vit.options();
+        let images = Tensor::arange(2 * channels * image * image, &cpu())?.cast(DType::F32)?.sin()?;
+        let images = images.reshape((2, channels, image, image))?;
+        let mut found = Vec::new();
+        bert.recompute_activations(recomputes)?;
+        vit.recompute_activations(recomputes)?;
+        for loss in [bert.forward(&x)?.square()?.sum(..)?, vit.forward(&images)?.square()?.sum(..)?] {
+            loss.backward()?;
+            found.push(loss.to_bytes()?);
+        }
+        let gradients = bert.parameters().into_iter().chain(vit.parameters()).filter_map(|p| p.grad());
+        found.extend(gradients.map(|dx| dx.to_bytes()).collect::<Result<Vec<_>>>()?);
+        Ok(found)
+    }
+    assert_eq!(of_encoders(true)?, of_encoders(false)?);
     Ok(())
 }
 
