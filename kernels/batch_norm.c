@@ -423,21 +423,25 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
     }
 }
 
+// The sums of `parts` parts for the thread's channels.
+#define JOIN_SUMS(all) \
+    EACH_CHANNEL(k) (all)[2 * k] = (all)[2 * k + 1] = 0; \
+    for (i64 i = WORKER; i < parts; i += MEMBERS) { \
+        EACH_CHANNEL(k) { \
+            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k); \
+            (all)[2 * k] += slopes[at]; \
+            (all)[2 * k + 1] += sums[at]; \
+        } \
+    } \
+    CHANNEL_SUMS(all, 2 * CHANNELS)
+
 // Joins the sums of the parts to those of all, [channels].
 KERNEL(batch_norm_backward_join)(GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL A *all_slopes, GLOBAL A *all_sums,
                                  i64 channels, i64 words, i64 width, i64 length, i64 parts) {
     CHANNEL_JOINS();
     Part p = part_of(GROUP, 0, channels, words, width, words);
     A all[2 * CHANNELS];
-    EACH_CHANNEL(k) all[2 * k] = all[2 * k + 1] = 0;
-    for (i64 i = WORKER; i < parts; i += MEMBERS) {
-        EACH_CHANNEL(k) {
-            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
-            all[2 * k] += slopes[at];
-            all[2 * k + 1] += sums[at];
-        }
-    }
-    CHANNEL_SUMS(all, 2 * CHANNELS);
+    JOIN_SUMS(all);
     EACH_CHANNEL(k) {
         if (WORKER == 0 && p.is_there) {
             all_slopes[OWN_CHANNEL(p, k)] = all[2 * k];
@@ -463,15 +467,7 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
     }
 #else
     CHANNEL_JOINS();
-    EACH_CHANNEL(k) all[2 * k] = all[2 * k + 1] = 0;
-    for (i64 i = WORKER; i < parts; i += MEMBERS) {
-        EACH_CHANNEL(k) {
-            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
-            all[2 * k] += slopes[at];
-            all[2 * k + 1] += sums[at];
-        }
-    }
-    CHANNEL_SUMS(all, 2 * CHANNELS);
+    JOIN_SUMS(all);
 #endif
 #ifdef PARAMETERS
     if (part == 0 && WORKER == 0 && p.is_there) {

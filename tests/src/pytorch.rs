@@ -45,7 +45,7 @@ fn items_of_all_files(root: &Path) -> Files {
     files
 }
 
-/// What is wrong with a link.
+/// The fault of a link, if it has one.
 fn wrong(root: &Path, items: &Files, name: &str, file: &str) -> Option<String> {
     let defining = |owner: Option<&str>, name: &str| {
         items.get(&(owner.map(str::to_owned), name.to_owned())).cloned().unwrap_or_default()

@@ -106,7 +106,7 @@ fn named(key: &str, value: &Value) -> (String, Value) {
     (key, value)
 }
 
-/// What the command line gives.
+/// The options of a dataset that the command line gives.
 fn given(command: Command, arguments: &[OsString], dataset: &str) -> Vec<String> {
     // Wrong options are reported when all of them are parsed.
     let Ok(matches) = command.ignore_errors(true).try_get_matches_from(arguments) else { return Vec::new() };

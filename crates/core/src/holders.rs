@@ -1,4 +1,4 @@
-//! What holds memory: while a profile is made, the living allocations by op and place, for errors for want of memory.
+//! Living allocations by op and place, while a profile is made. Errors for want of memory name the largest.
 
 use crate::place::Direction;
 use crate::profile::{origin, size};

@@ -131,7 +131,7 @@ pub struct Columns {
     pub count: usize,
     /// Their names; none where the table has no names.
     pub names: Vec<String>,
-    /// Which of them are targets, in the order of the options.
+    /// The columns that are targets, in the order of the options.
     pub targets: Vec<usize>,
 }
 

@@ -140,7 +140,7 @@ fn loss(model: &dyn Layer, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     if logits.rank() == 3 { logits.flatten(0, 1)?.cross_entropy(&y.flatten(0, 1)?) } else { logits.cross_entropy(y) }
 }
 
-/// What the ranks share.
+/// The tensors that are distributed over the ranks.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     /// Gradients are reduced.

@@ -16,7 +16,7 @@ pub struct Init {
     keeper: Option<Arc<dyn Keeper>>,
 }
 
-/// What decides where a model's parameters are kept.
+/// The place where a model's parameters are kept, instead of tensors of their own.
 pub trait Keeper: Debug + Send + Sync {
     /// The tensor that takes the place of initial values: a parameter is a leaf of it.
     fn keep(&self, values: Tensor) -> Result<Tensor>;

@@ -332,7 +332,7 @@ fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options:
     if problems.is_empty() { Ok(unmatched) } else { Err(Error::value(op, problems.join("; "))) }
 }
 
-/// What a visit finds.
+/// An item that a visit of a module finds.
 pub(crate) enum Item<'a> {
     /// Any part, with its type's name and its address.
     Part {
@@ -398,7 +398,7 @@ impl Visitor<'_> {
     }
 }
 
-/// What a tensor of a module is.
+/// The kind of a module's tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A parameter or a buffer.

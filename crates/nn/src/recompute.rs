@@ -63,7 +63,7 @@ impl Recompute {
             let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
             return f(part, &inputs);
         }
-        // It shares the parameters.
+        // The clone shares the parameters.
         let (clone, address) = (sharing(|| part.to_owned()), start(part));
         let again = move |inputs: &[Tensor]| {
             let part: &L = clone.borrow();

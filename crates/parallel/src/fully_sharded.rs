@@ -147,7 +147,7 @@ struct Parameter {
 
 struct Unit {
     members: Vec<usize>,
-    /// This rank's part.
+    /// The part of the parameters that this rank has.
     part: Tensor,
     /// All parts, while they are in memory.
     full: Option<Tensor>,

@@ -1,4 +1,4 @@
-//! What is wrong with a batch, before a run begins: numbers that are not finite, parameters without gradients, units that are always 0.
+//! The check of the first batch, before a run begins. It finds numbers that are not finite, parameters without gradients, units that are always 0.
 
 use crate::learner::Learner;
 use isograd_core::tape::undone;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// The number of names that a warning lists.
 const LISTED: usize = 8;
 
-/// What a part returned.
+/// The result of a part of the model.
 struct Returned {
     name: String,
     output: Tensor,

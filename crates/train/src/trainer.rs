@@ -207,7 +207,7 @@ where
         let parallel = DataParallel::new(self.learner.borrow().model, group, options)?;
         self.learner.borrow_mut().parallel = Some(parallel);
         let device = self.learner.borrow().device()?;
-        // What parameters are used is asked in each step.
+        // `Unused::Zero` asks the other ranks in each step which parameters are used.
         let is_captured = self.is_captured && options.unused == Unused::Error && group.is_captured(&device)?;
         Ok(Trainer { group: group.clone(), is_captured, ..self })
     }
@@ -230,7 +230,7 @@ where
         Trainer { is_unchecked: false, ..self }
     }
 
-    /// What the check of the first batch has found.
+    /// The warnings of the check of the first batch.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

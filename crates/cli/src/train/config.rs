@@ -318,7 +318,7 @@ pub struct Config {
     pub dtype: String,
     /// The seed of weights and order.
     pub seed: u64,
-    /// What the model is told of its samples.
+    /// The description of the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Signature>,
 }

@@ -129,7 +129,7 @@ pub fn normalization(dataset: &str) -> isograd::Result<Normalize> {
     let [mean, std] = match dataset {
         "cifar10" => [[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]],
         "cifar100" => [[0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]],
-        // Those of ImageNet, which weights trained on it expect.
+        // Weights that were trained on ImageNet expect its mean and deviation.
         _ => [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]],
     };
     Normalize::new(&mean, &std)

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// A dataset by its name on the command line.
 pub struct Task {
     pub name: &'static str,
-    /// What `isograd train --help` says of it.
+    /// The dataset's line in `isograd train --help`.
     pub about: &'static str,
     /// Passes over the training data, and samples a step, if the command line does not say.
     pub epochs: u64,
@@ -162,7 +162,7 @@ pub struct Split {
     pub graph: Option<Arc<Nodes>>,
 }
 
-/// What a model is told of its samples: the part of a configuration with which it predicts without the training data.
+/// The description of samples that a model needs to predict without its training data; a part of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signature {
     /// The shape of a sample, and the outputs of a model.
@@ -183,7 +183,7 @@ pub struct Names {
     pub columns: usize,
     /// The names of the columns; none where the table has no names.
     pub of_columns: Vec<String>,
-    /// Which of the columns are predicted.
+    /// The columns that are predicted, by their numbers.
     pub targets: Vec<usize>,
 }
 
@@ -266,7 +266,7 @@ impl Split {
         Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph }
     }
 
-    /// What the model is told of the samples.
+    /// The description of the samples.
     pub fn signature(&self) -> Signature {
         let Split { shape, outputs, objective, scales, names, .. } = self;
         let (shape, names, is_scaled) = (shape.clone(), names.clone(), scales.is_some());

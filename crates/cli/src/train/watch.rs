@@ -1,4 +1,4 @@
-//! What `--profile` and `--tensorboard` show of a run.
+//! Profiles of a run, and its event files: the options `--profile` and `--tensorboard`.
 
 use crate::print;
 use anyhow::Result;

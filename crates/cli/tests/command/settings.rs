@@ -51,7 +51,7 @@ fn a_table_has_its_options_and_its_path_in_the_file() {
     isograd(&format!("train csv {} --config {} --json", table.display(), config.display()), &again).json();
     let [mut first, mut second] = [files(&folder.path().join("out")), files(&again)];
     for file in ["metrics.jsonl", "checkpoint.safetensors", "curves.png", "curves.svg"] {
-        // They have the time.
+        // These files have the time of the run.
         assert!(first.remove(file).is_some() && second.remove(file).is_some());
     }
     assert_eq!(first, second);
@@ -88,7 +88,7 @@ fn files_that_cannot_be_options() {
     refused("epochs = 3", "", "has no text `dataset`, and the command line names none");
     let missing = isograd("train digits --config nowhere.toml", &folder.path().join("out"));
     assert_refused(&missing, &["cannot read nowhere.toml"]);
-    // What the file says is checked as what the command line says is.
+    // Values of the file are checked as those of the command line are.
     let ended = train("epochs = 0", folder.path(), "digits");
     assert!(ended.code == Some(2) && ended.stderr.contains("--epochs"), "{}", ended.stderr);
     let ended = train("dataset = \"cifar\"", folder.path(), "");

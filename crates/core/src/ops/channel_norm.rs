@@ -2,7 +2,7 @@
 
 use super::in_acc;
 use super::in_place::update_for;
-use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, standardise};
+use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, launch_backward, standardise};
 use super::row_like;
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
@@ -193,7 +193,7 @@ impl Tensor {
     }
 }
 
-/// What follows a normalisation over the batch, before it is rounded: a residual is added, and a maximum with 0 is taken.
+/// The ops that follow a normalisation over the batch, before the result is rounded: a residual is added, and a maximum with 0 is taken.
 #[derive(Clone, Copy, Default)]
 struct Then<'a> {
     residual: Option<&'a Tensor>,
@@ -689,15 +689,10 @@ impl Form {
                 i if is_parameter(&i) => wanted.parameters,
                 _ => residual,
             };
-            let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-            let found = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
-            let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
-            let dy = t.dy().contiguous()?;
+            let all: Vec<bool> = (0..inputs.len()).map(wants).collect();
             let y = result.as_ref().map(|y| t.get(y)).transpose()?;
-            let mut operands = vec![&dy, &inputs[0], &mean, &rstd];
-            operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(&y));
-            let outputs: Vec<&Tensor> = found.iter().flatten().collect();
-            run_fused(op, &BatchNormBackward { norm: fused, wanted, residual }, &operands, &outputs)?;
+            let backward = (&all[..], BatchNormBackward { norm: fused, wanted, residual });
+            let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], has_weight, y.as_ref(), backward)?;
             Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| needs(i))).collect())
         })
     }

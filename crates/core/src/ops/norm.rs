@@ -89,6 +89,13 @@ pub struct Wanted {
     pub parameters: bool,
 }
 
+impl Wanted {
+    /// Whether the gradient of each input, x and the parameters, is computed.
+    fn of(&self, inputs: &[Tensor]) -> Vec<bool> {
+        (0..inputs.len()).map(|i| if i == 0 { self.dx } else { self.parameters }).collect()
+    }
+}
+
 impl Fused for RowNorm {
     fn name(&self) -> &'static str {
         "norm"
@@ -456,9 +463,9 @@ fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
         // The activation's argument is computed again.
         let has_bias = kernel.has_bias && kernel.activation != Activation::Identity;
         let bias = if has_bias { inputs.last() } else { None };
-        let backward = |wanted| RowNormBackward { norm: kernel, wanted, is_added: false };
         let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
-        let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias, wanted, backward)?;
+        let backward = (&wanted.of(inputs)[..], RowNormBackward { norm: kernel, wanted, is_added: false });
+        let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias, backward)?;
         Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
     })
 }
@@ -514,9 +521,9 @@ fn residual_gradients(
     }
     let wanted = Wanted { dx: is_needed[0], parameters: is_needed[1..].contains(&true) };
     let more = t.dy_of(1).filter(|_| wanted.dx).map(Tensor::contiguous).transpose()?;
-    let backward = |wanted| RowNormBackward { norm: *kernel, wanted, is_added: more.is_some() };
-    let found =
-        launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref(), wanted, backward)?;
+    let backward = RowNormBackward { norm: *kernel, wanted, is_added: more.is_some() };
+    let backward = (&wanted.of(inputs)[..], backward);
+    let found = launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref(), backward)?;
     Ok(found.into_iter().zip(is_needed).map(|(gradient, needed)| gradient.filter(|_| *needed)).collect())
 }
 
@@ -531,31 +538,29 @@ pub(super) fn gradients<F: Fused>(
     kernel: impl FnOnce(Wanted) -> F,
 ) -> Result<Gradients> {
     let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
-    let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, None, wanted, kernel)?;
+    let backward = (&wanted.of(inputs)[..], kernel(wanted));
+    let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, None, backward)?;
     Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
 }
 
-/// Runs a backward kernel. `inputs` are x and the parameters. Operands: dy, x, the statistics, the weight, and `further`. Outputs:
-/// those wanted of the gradients of the inputs.
-#[allow(clippy::too_many_arguments)]
-fn launch_backward<F: Fused>(
+/// Runs a backward kernel. `inputs` are x, the parameters, and others as the kernel has them. Operands: dy, x, the statistics, the weight,
+/// and `further`. Outputs: the gradients of the inputs that are `wanted`.
+pub(super) fn launch_backward<F: Fused>(
     op: &'static str,
     dy: &Tensor,
     inputs: &[Tensor],
     statistics: &[&Tensor; 2],
     has_weight: bool,
     further: Option<&Tensor>,
-    wanted: Wanted,
-    kernel: impl FnOnce(Wanted) -> F,
+    (wanted, kernel): (&[bool], F),
 ) -> Result<Vec<Option<Tensor>>> {
     let dy = dy.contiguous()?;
     let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-    let wants = |i: usize| if i == 0 { wanted.dx } else { wanted.parameters };
-    let found = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
+    let found = inputs.iter().zip(wanted).map(|(x, wanted)| wanted.then(|| like(x)).transpose());
     let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
     let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
     operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(further));
     let outputs: Vec<&Tensor> = found.iter().flatten().collect();
-    run_fused(op, &kernel(wanted), &operands, &outputs)?;
+    run_fused(op, &kernel, &operands, &outputs)?;
     Ok(found)
 }

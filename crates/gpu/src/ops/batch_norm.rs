@@ -196,14 +196,16 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let moved = [dy, x, dx, y, dresidual];
     let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved);
     let first = program.clone().flags([("RELU", norm.is_relu), ("RESIDUAL", is_residual_wanted)]);
-    let (bytes, joined) = (if sums_up { parts.bytes(acc) } else { 0 }, norm.channels * acc.size());
+    let join = parts.join(joining, call.inputs[0].dtype).filter(|_| sums_up);
+    let bytes = if sums_up { parts.bytes(acc) } else { 0 };
+    let joined = if join.is_some() { norm.channels * acc.size() } else { 0 };
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
-    let mut found = [slopes.address, sums.address];
     let (all_slopes, all_sums) = (gpu.scratch(joined)?, gpu.scratch(joined)?);
+    let mut found = [slopes.address, sums.address];
     if sums_up {
         let arguments = parts.arguments([dy, x, mean, rstd, y, dresidual, found[0], found[1]]);
         gpu.launch(first.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
-        if let Some((join, geometry)) = parts.join(joining, call.inputs[0].dtype) {
+        if let Some((join, geometry)) = join {
             let all = [all_slopes.address, all_sums.address];
             let arguments = parts.joined([found[0], found[1], all[0], all[1]]);
             gpu.launch(join, "batch_norm_backward_join", geometry, &arguments)?;

@@ -4,13 +4,14 @@
 use crate::driver::Address;
 use crate::driver::dnn::{Attention, Convolution, Form, Library, Map, Sizes, View};
 use crate::launch::device::Gpu;
-use crate::launch::operands::place;
+use crate::launch::operands::addresses;
 use crate::ops;
 use crate::vendor::note;
 use isograd_core::ops::attention::flash::{FlashAttention, FlashAttentionBackward};
 use isograd_core::ops::conv::{self, ConvForward, ConvInput, ConvWeight};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Dims, Error, Kernel, Layout, Operand, Result, Shape};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
 /// Multiplications of a convolution that are worth a library's time to choose a kernel.
@@ -25,6 +26,9 @@ const MOST_KERNELS: usize = 8;
 const MOST_WORKSPACE: usize = 1 << 30;
 /// Measured runs, of which the fastest counts. One more comes before.
 const RUNS: usize = 3;
+
+/// The addresses of a form's operands.
+type Addresses = SmallVec<[Address; 8]>;
 
 /// Has the library compute a convolution, or attention; false if it is left to us.
 pub fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
@@ -57,12 +61,7 @@ fn library(gpu: &Gpu) -> Option<&dyn Library> {
 }
 
 /// A convolution as the library sees it; none if our own kernel is faster.
-fn convolution(
-    gpu: &Gpu,
-    call: &Call<'_>,
-    map: Map,
-    geometry: &conv::Geometry,
-) -> Result<Option<(Form, Vec<Address>)>> {
+fn convolution(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &conv::Geometry) -> Result<Option<(Form, Addresses)>> {
     // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
     let is_row_major = call.inputs[..2].iter().chain(call.outputs).all(|x| x.layout.is_contiguous());
     let is_depthwise = ops::conv::is_depthwise(geometry, map) && is_row_major;
@@ -107,7 +106,7 @@ fn attention(
     call: &Call<'_>,
     of: &FlashAttention,
     backward: Option<&FlashAttentionBackward>,
-) -> Result<Option<(Form, Vec<Address>)>> {
+) -> Result<Option<(Form, Addresses)>> {
     let (results, operands) = call.inputs.split_at(if backward.is_some() { 3 } else { 0 });
     let is_whole = backward.is_none_or(|b| b.queries && b.keys && !b.has_dlse);
     if !is_whole || of.has_mask || of.dropout.is_some() {
@@ -164,16 +163,12 @@ fn with_four(mut view: View) -> View {
     view
 }
 
-fn addresses(operands: &[Operand<'_>]) -> Result<Vec<Address>> {
-    operands.iter().map(place).collect()
-}
-
 /// A call as the library sees it.
 struct Asked<'a> {
     gpu: &'a Gpu,
     library: &'a dyn Library,
     form: Form,
-    addresses: Vec<Address>,
+    addresses: Addresses,
 }
 
 impl Asked<'_> {

@@ -102,7 +102,7 @@ struct Cnn {
     head: Linear,
 }
 
-/// What the ranks share. Not every test program uses both.
+/// A way to train on several ranks. Not every test program uses both.
 #[allow(dead_code)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {

@@ -53,7 +53,7 @@ fn write(folder: &Path) -> isograd_core::Result<()> {
     })
 }
 
-/// What TensorBoard finds.
+/// The events that TensorBoard reads.
 fn found(python: &Path) -> Result<Value, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     write(folder.path()).map_err(|e| e.to_string())?;
