@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `benches/steps.sh [NETWORK] [--candle]`: a training step on two threads, isograd against PyTorch and, for the MLP with --candle,
-# candle, in one run. The network is mlp, cnn or resnet18. Needs `python3` (or $PYTHON) with torch. Runs alternate, and the best median
+# candle, in one run. The network is mlp, cnn, resnet18, gpt, lstm or gru. Needs `python3` (or $PYTHON) with torch. Runs alternate, and the best median
 # of each counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
