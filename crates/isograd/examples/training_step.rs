@@ -24,10 +24,10 @@ fn mlp(init: &Init) -> Result<Case> {
 fn cnn(init: &Init) -> Result<Case> {
     let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
     let network = Sequential::new()
-        .push(Conv2d::new(1, 32, [3, 3], padded, init)?)
+        .push(Conv2d::new(1, 32, [3, 3], &padded, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv2d::new(32, 64, [3, 3], padded, init)?)
+        .push(Conv2d::new(32, 64, [3, 3], &padded, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())
@@ -37,7 +37,7 @@ fn cnn(init: &Init) -> Result<Case> {
 
 fn resnet18(init: &Init) -> Result<Case> {
     let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
-    Ok((Box::new(ResNet::resnet18(options, init)?), vec![8, 3, 32, 32], 10))
+    Ok((Box::new(ResNet::resnet18(&options, init)?), vec![8, 3, 32, 32], 10))
 }
 
 fn case(network: &str, init: &Init) -> Result<Case> {

@@ -79,7 +79,7 @@ pub fn unit_of(name: &str) -> &str {
 /// # use isograd_parallel::{FullySharded, Group, ShardOptions, threads};
 /// fn train(group: &Group, x: &Tensor, y: &Tensor) -> Result<()> {
 ///     let make = |init: &Init| Ok(Sequential::new().push(Linear::new(4, 8, init)?).push(Linear::new(8, 1, init)?));
-///     let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &Init::new(x.device()), make)?;
+///     let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &Init::new(x.device()), make)?;
 ///     let mut optimizer = sharded.optimizer(|parts| AdamW::new(parts).clip_norm(1.0))?;
 ///     for _ in 0..10 {
 ///         model.forward(x)?.sub(y)?.square()?.mean(..)?.backward()?;
@@ -422,12 +422,12 @@ impl FullySharded {
     /// parameter.
     pub fn build<M: Module>(
         group: &Group,
-        options: ShardOptions,
+        options: &ShardOptions,
         init: &Init,
         make: impl FnOnce(&Init) -> Result<M>,
     ) -> Result<(M, FullySharded)> {
         let (worker, inner) = (Worker::new(group.duplicate()?)?, Mutex::default());
-        let state = Arc::new(State { group: group.clone(), options, worker, inner });
+        let state = Arc::new(State { group: group.clone(), options: *options, worker, inner });
         let model = make(&init.clone().kept_by(Parts(state.clone())))?;
         let (parameters, buffers) = (model.named_parameters(), model.named_buffers());
         check_models(group, parameters.iter().chain(&buffers))?;

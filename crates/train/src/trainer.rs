@@ -197,7 +197,7 @@ where
     /// samples of each batch: the steps are those of one rank with the same batch size. Rank 0 prints and writes files. Steps are captured
     /// where ranks are processes whose devices exchange tensors by NCCL or RCCL, unless parameters may be unused. Errors: `Value` if the
     /// ranks' models differ.
-    pub fn parallel(mut self, group: &Group, options: ParallelOptions) -> Result<Self> {
+    pub fn parallel(mut self, group: &Group, options: &ParallelOptions) -> Result<Self> {
         if group.size() == 1 {
             return Ok(self);
         }

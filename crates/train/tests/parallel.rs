@@ -41,7 +41,7 @@ fn trainer<'a>(
     .validate(Loader::new(test, 16)?.to(&cpu()))
     .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
     .accumulate(2)?
-    .parallel(group, ParallelOptions::default())
+    .parallel(group, &ParallelOptions::default())
     .map(|trainer| trainer.epochs(4))
 }
 

@@ -362,7 +362,7 @@ impl Tensor {
 
     /// Cross entropy of a sigmoid, weighted by `(1 - p_t)^gamma`. Only x has a gradient. Float dtypes. Errors: `Shape` if
     /// the shapes differ, `Attr` if gamma is negative. Lin et al. 2017, arXiv 1708.02002.
-    pub fn focal_loss(&self, target: &Tensor, options: Focal) -> Result<Tensor> {
+    pub fn focal_loss(&self, target: &Tensor, options: &Focal) -> Result<Tensor> {
         const LOGITS: &Slopes = &Slopes::each(&[Slope::All(Pointwise::FocalBackward)]);
         const PROBABILITIES: &Slopes = &Slopes::each(&[Slope::All(Pointwise::FocalProbabilityBackward)]);
         let op = "focal_loss";
@@ -371,7 +371,7 @@ impl Tensor {
         }
         check_operands(op, &[self, target])?;
         check_constant(op, "the target", target)?;
-        let Focal { alpha, gamma, input, reduction } = options;
+        let Focal { alpha, gamma, input, reduction } = *options;
         if alpha.is_nan() || gamma.is_nan() || gamma < 0.0 {
             let message = format!("alpha is {alpha} and gamma {gamma}, expected numbers with gamma at least 0");
             return Err(Error::attr(op, message));
