@@ -183,7 +183,7 @@ impl Tensor {
             let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
             let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             let of_product = all_or_each(t, 1, (Pointwise::AddcmulBackward, &[&a, &b]), &[float], &parts)?;
-            Ok(once(of_sum.into()).chain(of_product).collect::<Vec<_>>())
+            Ok(once(of_sum.into()).chain(of_product.into_each()).collect::<Vec<_>>())
         })
     }
 
@@ -202,7 +202,7 @@ impl Tensor {
             let parts: [Part<'_>; 2] = [(a.shape(), first, &[&b]), (b.shape(), second, &[&a, &b])];
             let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             let of_quotient = all_or_each(t, 1, (Pointwise::AddcdivBackward, &[&a, &b]), &[value], &parts)?;
-            Ok(once(of_sum.into()).chain(of_quotient).collect::<Vec<_>>())
+            Ok(once(of_sum.into()).chain(of_quotient.into_each()).collect::<Vec<_>>())
         })
     }
 

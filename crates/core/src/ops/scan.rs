@@ -127,7 +127,7 @@ impl Tensor {
         let shape = Shape::from(order.iter().map(|&d| self.dims()[d]).collect::<Dims>());
         let y = Tensor::allocate(op, &shape, dtype, self.device())?;
         let y = y.with_layout(y.layout().permute(&inverse));
-        order.retain(|k| *k != d);
+        let mut order: Dims = order.iter().copied().filter(|&k| k != d).collect();
         order.push(d);
         let [from, to] = [self, &y].map(|t| t.with_layout(t.layout().permute(&order)));
         if y.numel() > 0 {

@@ -334,7 +334,7 @@ impl Pass<'_> {
             let message = format!("its rule returned {} gradients for {} inputs", gradients.len(), node.inputs.len());
             return Err(Error::value(node.op, message));
         }
-        for (i, (edge, gradient)) in node.inputs.iter().zip(gradients).enumerate() {
+        for (i, (edge, gradient)) in node.inputs.iter().zip(gradients.into_each()).enumerate() {
             let Some(edge) = edge else { continue };
             let Some(value) = &gradient.value else {
                 return Err(Error::value(node.op, format!("its rule returned no gradient for input {i}")));

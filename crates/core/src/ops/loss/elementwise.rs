@@ -59,7 +59,7 @@ pub struct PointwiseTotal {
     /// The number of inputs with one element. They come last.
     pub numbers: usize,
     /// The row's attributes.
-    pub attributes: SmallVec<[f64; 4]>,
+    pub attributes: Vec<f64>,
     /// The divisor of the sum.
     pub divisor: f64,
 }
@@ -201,7 +201,7 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
     let inputs: Vec<Tensor> =
         operands.iter().enumerate().map(|(i, t)| if i < own { t.detach() } else { number(t) }).collect();
     let y = Tensor::allocate(op, &Shape::from(()), x.dtype(), x.device())?;
-    let (numbers, own_attributes) = (operands.len() - own, SmallVec::from_slice(attributes));
+    let (numbers, own_attributes) = (operands.len() - own, attributes.to_vec());
     let kernel = PointwiseTotal { row, numbers, attributes: own_attributes, divisor };
     run_fused(op, &kernel, &inputs.iter().collect::<Vec<_>>(), &[&y])?;
     let (dtype, shape) = (x.dtype(), x.shape().clone());
