@@ -523,10 +523,29 @@ impl FullySharded {
                 }
             }
             if is_wanted(0) {
-                found.extend(self.buffers.iter().map(|(name, t)| (name.clone(), t.clone())));
+                for (name, t) in &self.buffers {
+                    found.insert(name.clone(), t.copy()?);
+                }
             }
             Ok(found)
         })
+    }
+
+    /// [`load_state_dict`](FullySharded::load_state_dict) of the state that rank 0 has; those of other ranks are not read. Every rank calls it,
+    /// and has all of the state in the host's memory meanwhile. Errors: as there.
+    pub fn load_from_first(&self, state: &StateDict) -> Result<()> {
+        let encoded = |state: &StateDict| state.iter().map(|(name, t)| encode(name, t)).collect::<Result<Vec<_>>>();
+        let own = if self.group().is_first() { encoded(state)?.concat() } else { Vec::new() };
+        let all = self.group().gather_bytes("the weights of rank 0", &own)?;
+        let device = self.parts.first().map(|piece| host(piece.tensor.device()));
+        let device = device.ok_or_else(|| Error::value(OP, "the model has no parameters"))?;
+        self.load_state_dict(&decode(OP, &all[0], &device)?.into_iter().collect())
+    }
+
+    /// Gives every rank the buffers of rank 0, such as running statistics, which differ if each rank computes its own.
+    pub fn broadcast_buffers(&self) -> Result<()> {
+        let group = self.group();
+        no_grad(|| self.buffers.iter().try_for_each(|(_, t)| t.copy_(&group.run(Collective::Broadcast(0), t)?)))
     }
 
     /// Writes parameters and buffers to a folder, as [`isograd_nn::load_part`] and Hugging Face's `transformers` read them: each rank writes a
