@@ -135,6 +135,6 @@ fn a_captured_step_cannot_follow_a_schedule() -> Result<()> {
         sgd.step()
     });
     let error = step.run(Tensor::ones((), DType::F64, &device)?).unwrap_err();
-    assert!(error.message().contains("call `set_lr` between the steps"), "{error}");
+    assert!(error.message().contains("call `set_lr` between steps"), "{error}");
     Ok(())
 }

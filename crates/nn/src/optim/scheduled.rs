@@ -36,12 +36,11 @@ impl<O: Optimizer, S: Schedule> Scheduled<O, S> {
 }
 
 impl<O: Optimizer, S: Schedule> Optimizer for Scheduled<O, S> {
-    /// Errors: `Unsupported` in a captured step, whose host code does not run again; call [`set_lr`](Optimizer::set_lr) of a plain optimizer
-    /// between such steps. Else as the optimizer's and the schedule's.
+    /// Errors: `Unsupported` in a captured step, whose host code does not run again; [`set_lr`](Optimizer::set_lr) is called
+    /// between such steps, as the trainer of isograd-train does for its schedule. Else as the optimizer's and the schedule's.
     fn step_scaled(&mut self, scaling: Option<&Scaling>) -> Result<()> {
         if is_in_step() {
-            let message =
-                "a captured step cannot set the rate of the next one; call `set_lr` between the steps instead";
+            let message = "a captured step cannot set the next rate; call `set_lr` between steps, or give the trainer the schedule";
             return Err(Error::unsupported("scheduled", message));
         }
         self.optimizer.step_scaled(scaling)?;

@@ -8,7 +8,6 @@ use crate::tape::{Backward, Gradients, Saved, record};
 use crate::tensor::Attributes;
 use crate::tensor::{check_float, check_same};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
-use smallvec::SmallVec;
 use std::f64::consts::SQRT_2;
 
 /// The content of the target of [`Tensor::kl_div`].
