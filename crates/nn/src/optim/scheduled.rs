@@ -40,7 +40,7 @@ impl<O: Optimizer, S: Schedule> Optimizer for Scheduled<O, S> {
     /// between such steps, as the trainer of isograd-train does for its schedule. Else as the optimizer's and the schedule's.
     fn step_scaled(&mut self, scaling: Option<&Scaling>) -> Result<()> {
         if is_in_step() {
-            let message = "a captured step cannot set the next rate; call `set_lr` between steps, or give the trainer the schedule";
+            let message = "a captured step sets no rate; call `set_lr` between steps, or give the trainer the schedule";
             return Err(Error::unsupported("scheduled", message));
         }
         self.optimizer.step_scaled(scaling)?;
