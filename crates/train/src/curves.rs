@@ -219,6 +219,8 @@ where
         .configure_mesh()
         .bold_line_style(grid)
         .light_line_style(TRANSPARENT)
+        // No epoch twice.
+        .x_labels(epochs.clamp(2, 10))
         .x_desc("epoch")
         .x_label_formatter(&|x| format!("{x:.0}"))
         .draw()?;
@@ -267,6 +269,10 @@ mod tests {
             assert!(text.contains(expected), "no {expected:?} in {text}");
         }
         assert!(!svg("digits", &history(&[2.0]), None).unwrap().contains("best epoch"));
+        // Each epoch has its number once on the axis of each panel.
+        let labels: Vec<&str> =
+            text.lines().map(str::trim).filter(|line| ["1", "2", "3", "4"].contains(line)).collect();
+        assert_eq!(labels, ["1", "2", "3", "1", "2", "3"], "{text}");
     }
 
     #[test]

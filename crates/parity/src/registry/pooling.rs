@@ -81,6 +81,7 @@ pub(super) fn ops() -> Vec<Op> {
 
 type Values<P> = fn(&Tensor, &P) -> Result<Tensor>;
 type Indices<P> = fn(&Tensor, &P) -> Result<(Tensor, Tensor)>;
+type Adaptive<const N: usize, R> = fn(&Tensor, [usize; N]) -> Result<R>;
 
 /// The largest elements, and their positions if `return_indices` is set.
 fn maximum(
@@ -146,8 +147,8 @@ fn global_avg<const N: usize>(name: &'static str, values: fn(&Tensor) -> Result<
 
 fn adaptive_max<const N: usize>(
     name: &'static str,
-    values: fn(&Tensor, [usize; N]) -> Result<Tensor>,
-    indices: fn(&Tensor, [usize; N]) -> Result<(Tensor, Tensor)>,
+    values: Adaptive<N, Tensor>,
+    indices: Adaptive<N, (Tensor, Tensor)>,
 ) -> Op {
     let run = move |c: &Invocation<'_>| {
         let (x, output) = (c.input("x")?, output_of(c, "")?);
@@ -161,7 +162,7 @@ fn adaptive_max<const N: usize>(
     .fused()
 }
 
-fn adaptive_avg<const N: usize>(name: &'static str, values: fn(&Tensor, [usize; N]) -> Result<Tensor>) -> Op {
+fn adaptive_avg<const N: usize>(name: &'static str, values: Adaptive<N, Tensor>) -> Op {
     let make = |g: &mut Gen| {
         let x = input::<N>(g, Domain::Real);
         Case::new(json!({"output_size": outputs::<N>(g)}), vec![("x", x)])
