@@ -137,7 +137,7 @@ impl Problem {
         if self.has_dlse {
             roots.push((&lse, to(&operands[4], lse.dtype())?));
         }
-        let found = grad_from(&roots, &[&q, &k, &v], BackwardOptions::default())?;
+        let found = grad_from(&roots, &[&q, &k, &v], &BackwardOptions::default())?;
         Ok([o.detach(), lse.detach()].into_iter().chain(found).collect())
     }
 }
@@ -172,7 +172,7 @@ fn launches(device: &Device) -> Result<Outcome> {
     let start = count().unwrap_or_default();
     let y = q.scaled_dot_product_attention(&k, &v, &Attention { causal: Causal::TopLeft, ..Attention::default() })?;
     let middle = count().unwrap_or_default();
-    grad_from(&[(&y, dy)], &[&q, &k, &v], BackwardOptions::default())?;
+    grad_from(&[(&y, dy)], &[&q, &k, &v], &BackwardOptions::default())?;
     let found = [middle - start, count().unwrap_or_default() - middle];
     Ok(if found == [1, 3] { Ok(()) } else { Err(format!("{found:?} launches, expected [1, 3]")) })
 }

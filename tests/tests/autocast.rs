@@ -77,20 +77,20 @@ fn dtypes(
 fn products(device: &Device) -> Result<Outcome> {
     let ops: &[Op] = &[
         ("matmul", |x| x.matmul(x)),
-        ("gemm", |x| x.gemm(x, Some(x), Gemm::default())),
+        ("gemm", |x| x.gemm(x, Some(x), &Gemm::default())),
         ("linear", |x| x.linear(x, Some(&x.select(0, 0)?))),
         ("gemm_bias", |x| {
-            x.gemm_bias(x, None, GemmBias { activation: Activation::Gelu(Approximate::None), ..GemmBias::default() })
+            x.gemm_bias(x, None, &GemmBias { activation: Activation::Gelu(Approximate::None), ..GemmBias::default() })
         }),
         ("matmul of two dtypes", |x| x.matmul(&x.cast(DType::F32)?)),
         ("rnn of two dtypes", |x| {
             let weights = x.cast(DType::F32)?;
             let weights = RecurrentWeights::new(&weights, &weights);
-            Ok(x.unsqueeze(0)?.rnn(None, weights, Nonlinearity::Tanh, RecurrentSteps::default())?.0)
+            Ok(x.unsqueeze(0)?.rnn(None, weights, Nonlinearity::Tanh, &RecurrentSteps::default())?.0)
         }),
         ("conv2d of two dtypes", |x| {
             let image = |x: &Tensor| x.reshape((1, 1, 4, 4));
-            image(x)?.conv2d(&image(&x.cast(DType::F32)?)?, None, Conv::default())
+            image(x)?.conv2d(&image(&x.cast(DType::F32)?)?, None, &Conv::default())
         }),
     ];
     dtypes(ops, &[DType::F32, DType::F16, DType::BF16], |low, _| low, device)
@@ -132,8 +132,8 @@ fn in_f32(device: &Device) -> Result<Outcome> {
         ("bce_loss", |x| x.bce_loss(x, Some(x), Reduction::Mean)),
         ("bce_with_logits", |x| x.bce_with_logits(x, None, Some(x), Reduction::Mean)),
         ("kl_div", |x| x.kl_div(x, KlTarget::Probabilities, Reduction::Sum)),
-        ("focal_loss", |x| x.focal_loss(x, Focal::default())),
-        ("triplet_loss", |x| x.triplet_loss(x, x, Triplet::default())),
+        ("focal_loss", |x| x.focal_loss(x, &Focal::default())),
+        ("triplet_loss", |x| x.triplet_loss(x, x, &Triplet::default())),
         ("contrastive_loss", |x| x.contrastive_loss(x, &x.select(1, 0)?, 1.0, Reduction::Mean)),
     ];
     dtypes(ops, &[DType::F32, DType::F16, DType::BF16], |_, _| DType::F32, device)

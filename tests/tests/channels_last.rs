@@ -53,7 +53,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[24, 40, 3, 3],
         bias: 24,
         has_words: true,
-        run: |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED),
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED),
     },
     Case {
         name: "strided",
@@ -62,7 +62,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[16, 8, 3, 2],
         bias: 16,
         has_words: true,
-        run: |x| x[0].conv2d(&x[1], Some(&x[2]), Conv { stride: [2, 3], dilation: [2, 1], ..PADDED }),
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { stride: [2, 3], dilation: [2, 1], ..PADDED }),
     },
     Case {
         name: "no_whole_words",
@@ -71,7 +71,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[5, 3, 3, 3],
         bias: 5,
         has_words: false,
-        run: |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED),
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED),
     },
     Case {
         name: "groups",
@@ -80,7 +80,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[16, 8, 3, 3],
         bias: 16,
         has_words: false,
-        run: |x| x[0].conv2d(&x[1], Some(&x[2]), Conv { groups: 2, ..PADDED }),
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 2, ..PADDED }),
     },
     Case {
         name: "windows_of_one_element",
@@ -89,7 +89,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[24, 16, 1, 1],
         bias: 24,
         has_words: true,
-        run: |x| x[0].conv2d(&x[1], Some(&x[2]), Conv::default()),
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv::default()),
     },
     Case {
         name: "volumes",
@@ -98,7 +98,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[16, 8, 2, 3, 3],
         bias: 16,
         has_words: true,
-        run: |x| x[0].conv3d(&x[1], Some(&x[2]), Conv { padding: Padding::Each([1; 3]), ..Conv::default() }),
+        run: |x| x[0].conv3d(&x[1], Some(&x[2]), &Conv { padding: Padding::Each([1; 3]), ..Conv::default() }),
     },
     Case {
         name: "transposed",
@@ -108,7 +108,7 @@ const CONVOLUTIONS: &[Case] = &[
         bias: 16,
         has_words: true,
         run: |x| {
-            x[0].conv_transpose2d(&x[1], Some(&x[2]), ConvTranspose { stride: [2; 2], ..ConvTranspose::default() })
+            x[0].conv_transpose2d(&x[1], Some(&x[2]), &ConvTranspose { stride: [2; 2], ..ConvTranspose::default() })
         },
     },
 ];
@@ -127,7 +127,7 @@ fn computed(f: Op, leaves: &[Tensor]) -> Result<Vec<Tensor>> {
     let gradient = integers(y.dims(), 3, y.device(), y.dtype())?;
     let gradient = if y.is_channels_last() { gradient.to_channels_last()? } else { gradient };
     let options = BackwardOptions { gradient: Some(gradient), ..Default::default() };
-    let gradients = grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options)?;
+    let gradients = grad_with(&y, &leaves.iter().collect::<Vec<_>>(), &options)?;
     Ok([y].into_iter().chain(gradients).collect())
 }
 

@@ -112,9 +112,9 @@ fn absent(device: &Device) -> Result<std::result::Result<(), String>> {
     });
     let tensor = |values: Vec<f32>, shape: [usize; 4]| Tensor::from_vec(values, shape, device);
     let (x, w) = (tensor(x, [2, 2, 4, 5])?.require_grad()?, tensor(w, [3, 2, 3, 3])?.require_grad()?);
-    let result = x.conv2d(&w, None, WINDOWS)?;
+    let result = x.conv2d(&w, None, &WINDOWS)?;
     let options = BackwardOptions { gradient: Some(tensor(g, [2, 3, 2, 5])?), ..Default::default() };
-    let found = grad_with(&result, &[&x, &w], options)?;
+    let found = grad_with(&result, &[&x, &w], &options)?;
     for (what, found, expected) in [("y", &result, y), ("dx", &found[0], dx), ("dw", &found[1], dw)] {
         for (i, (a, b)) in found.to_vec::<f32>()?.into_iter().zip(expected).enumerate() {
             if !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 * (1.0 + b.abs())) {
@@ -129,8 +129,8 @@ fn captured_windows(device: &Device) -> Result<std::result::Result<(), String>> 
     let w = Tensor::randn((3, 2, 3, 3), 0.0, 1.0, DType::F32, device, &Rng::new(1))?.require_grad()?;
     let step = |x: Tensor| {
         let x = x.require_grad()?;
-        let loss = x.conv2d(&w, None, WINDOWS)?.square()?.sum(..)?;
-        let mut found = grad_with(&loss, &[&x, &w], BackwardOptions::default())?;
+        let loss = x.conv2d(&w, None, &WINDOWS)?.square()?.sum(..)?;
+        let mut found = grad_with(&loss, &[&x, &w], &BackwardOptions::default())?;
         Ok((found.swap_remove(0), found.swap_remove(0)))
     };
     let mut captured = device.capture(step);
@@ -150,7 +150,7 @@ fn nearest(device: &Device) -> Result<std::result::Result<(), String>> {
     for (input, output) in [(7, 3), (9, 7), (49, 7), (100, 41), (41, 100), (1000, 7), (3, 1000), (1023, 1024)] {
         let x = Tensor::from_vec((0..input).map(|i| i as f32).collect(), (1, input), device)?;
         for (mode, half) in [(Interpolation::Nearest, 0), (Interpolation::NearestExact, 1)] {
-            let y = x.interpolate(Interpolate::size([output]).mode(mode))?.to_vec::<f32>()?;
+            let y = x.interpolate(&Interpolate::size([output]).mode(mode))?.to_vec::<f32>()?;
             let expected: Vec<f32> = (0..output).map(|o| ((2 * o + half) * input / (2 * output)) as f32).collect();
             if y != expected {
                 return Ok(Err(format!("{input} to {output}, {mode:?}: {y:?}, expected {expected:?}")));
@@ -163,13 +163,13 @@ fn nearest(device: &Device) -> Result<std::result::Result<(), String>> {
 /// Interpolations and paddings, and their gradients, of a captured step. Their tables are on the device before the replay.
 fn replayed_images(device: &Device) -> Result<std::result::Result<(), String>> {
     let images = |x: &Tensor| {
-        let y = x.interpolate(Interpolate::scale([2.0, 1.5]).mode(Interpolation::Cubic))?;
+        let y = x.interpolate(&Interpolate::scale([2.0, 1.5]).mode(Interpolation::Cubic))?;
         y.pad(&[[2, 1], [1, 2]], Pad::Reflect)
     };
     let step = |x: Tensor| {
         let x = x.require_grad()?;
         let y = images(&x)?;
-        let dx = grad_with(&y.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0);
+        let dx = grad_with(&y.square()?.sum(..)?, &[&x], &BackwardOptions::default())?.swap_remove(0);
         Ok((y.detach(), dx))
     };
     let mut captured = device.capture(step);
@@ -680,7 +680,7 @@ fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
     let x = Tensor::ones(3, DType::F32, device)?.require_grad()?;
     let slope = |op: &'static CustomOp, create_graph| -> Result<Tensor> {
         let y = op.call(&[&x])?.square()?.sum(..)?;
-        Ok(grad_with(&y, &[&x], BackwardOptions { create_graph, ..Default::default() })?.swap_remove(0))
+        Ok(grad_with(&y, &[&x], &BackwardOptions { create_graph, ..Default::default() })?.swap_remove(0))
     };
     for (op, create_graph, message) in [
         (&LEFT_OUT, false, "twice: Value: its gradient leaves input 0 out"),
@@ -694,7 +694,7 @@ fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
     }
     // (2 x)^2 = 4 x^2
     let first = slope(&TWICE, true)?;
-    let second = grad_with(&first.sum(..)?, &[&x], BackwardOptions::default())?;
+    let second = grad_with(&first.sum(..)?, &[&x], &BackwardOptions::default())?;
     let found = (first.to_vec::<f32>()?, second[0].to_vec::<f32>()?, slope(&ONCE, false)?.to_vec::<f32>()?);
     let is_right = found == (vec![8.0; 3], vec![8.0; 3], vec![8.0; 3]) && !CONSTANT.call(&[&x])?.requires_grad();
     Ok(if is_right { Ok(()) } else { Err(format!("{found:?}")) })
@@ -708,7 +708,7 @@ fn between_devices(device: &Device) -> Result<std::result::Result<(), String>> {
     // y = sum(w x^3), half of it on each device.
     let there = x.mul(&x)?.to_device(&other)?.mul(&w)?;
     let y = there.to_device(device)?.mul(&x)?.sum(..)?;
-    let found = grad_with(&y, &[&x, &w], BackwardOptions { create_graph: true, ..Default::default() })?;
+    let found = grad_with(&y, &[&x, &w], &BackwardOptions { create_graph: true, ..Default::default() })?;
     assert_eq!((found[0].device(), found[1].device()), (device, &other));
     assert_eq!(found[0].to_vec::<f32>()?, [3.0 * 3.0 * 0.25, 3.0, 3.0 * -2.0 * 4.0]);
     assert_eq!(found[1].to_vec::<f32>()?, [0.125, -1.0, 8.0]);

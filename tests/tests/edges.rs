@@ -45,7 +45,7 @@ fn infinite_norm(device: &Device) -> Result<Outcome> {
         let row = |x: [f32; 2]| Tensor::from_slice(&x, (1, 2), device)?.cast(dtype)?.require_grad();
         let (a, p, n) = (row([0.0, 0.0])?, row([3.0, 1.0])?, row([0.5, 2.0])?);
         let options = Triplet { p: f64::INFINITY, eps: 0.0, negative, ..Triplet::default() };
-        let loss = a.triplet_loss(&p, &n, options)?;
+        let loss = a.triplet_loss(&p, &n, &options)?;
         loss.backward()?;
         let mut all = loss.to_f64_vec()?;
         for x in [&a, &p, &n] {
@@ -64,7 +64,7 @@ fn infinite_norm(device: &Device) -> Result<Outcome> {
     }
     let rows = Tensor::zeros((2, 3), DType::F32, device)?.require_grad()?;
     let options = Triplet { p: f64::INFINITY, eps: 0.0, ..Triplet::default() };
-    let loss = rows.triplet_loss(&rows, &rows, options)?;
+    let loss = rows.triplet_loss(&rows, &rows, &options)?;
     loss.backward()?;
     Ok(equal("rows that are one", loss.item::<f64>()?, 1.0))
 }
@@ -125,7 +125,7 @@ fn second_derivatives(device: &Device) -> Result<Outcome> {
     let slopes = || {
         let loss = x.cross_entropy(&t)?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
-        grad_with(&loss, &[&x, &t], options)
+        grad_with(&loss, &[&x, &t], &options)
     };
     let derivative = |slope: &Tensor| grad(&slope.square()?.sum(..)?, &[&x])?[0].to_f64_vec();
     let found = slopes()?;
@@ -174,8 +174,9 @@ fn normalised_in_f32(device: &Device) -> Result<Outcome> {
         Ok((y.dtype(), all))
     };
     let at_once = run(|table, index, gamma| table.embedding_rmsnorm(index, Some(gamma), 1e-6))?;
-    let apart =
-        run(|table, index, gamma| table.embedding(index, EmbeddingOptions::default())?.rms_norm(1, Some(gamma), 1e-6))?;
+    let apart = run(|table, index, gamma| {
+        table.embedding(index, &EmbeddingOptions::default())?.rms_norm(1, Some(gamma), 1e-6)
+    })?;
     Ok(equal("the dtype", at_once.0, DType::F32).and(equal("values and gradients", at_once, apart)))
 }
 
@@ -232,7 +233,7 @@ fn gradient_of_products(device: &Device) -> Result<Outcome> {
     let gradient = |x: &Tensor, dy: &[f64]| -> Result<Vec<f64>> {
         let (x, dy) = (x.to_device(device)?.require_grad()?, Tensor::from_slice(dy, dy.len(), &isograd_tests::cpu())?);
         let dy = Some(dy.cast(x.dtype())?.to_device(device)?);
-        x.prod(-1)?.backward_with(BackwardOptions { gradient: dy, ..Default::default() })?;
+        x.prod(-1)?.backward_with(&BackwardOptions { gradient: dy, ..Default::default() })?;
         x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())
     };
     let dy = [0.5, 1.0, -2.0];
@@ -459,7 +460,7 @@ fn before_products(device: &Device) -> Result<Outcome> {
                         quarters(device, &[18], dtype)?.require_grad()?,
                     );
                     // A layer before it, whose activation is part of the product, too.
-                    let h = activate(&x)?.gemm_bias(&quarters(device, &[20, 20], dtype)?, None, gelu)?;
+                    let h = activate(&x)?.gemm_bias(&quarters(device, &[20, 20], dtype)?, None, &gelu)?;
                     let loss = multiply(&h, &w, &b)?.add(&multiply(&activate(&x)?, &w, &b)?)?.square()?.sum(..)?;
                     loss.backward()?;
                     let mut all = Vec::new();
@@ -510,13 +511,13 @@ fn seen_before_products(device: &Device) -> Result<Outcome> {
     let h = x.relu()?;
     let y = h.matmul(&w)?.sum(..)?;
     let options = || BackwardOptions { retain: true, ..Default::default() };
-    let first = grad_with(&y, &[&x], options())?[0].to_f64_vec()?;
-    let again = equal("again", [first, grad_with(&y, &[&x], options())?[0].to_f64_vec()?], [dx.clone(), dx.clone()]);
+    let first = grad_with(&y, &[&x], &options())?[0].to_f64_vec()?;
+    let again = equal("again", [first, grad_with(&y, &[&x], &options())?[0].to_f64_vec()?], [dx.clone(), dx.clone()]);
 
     // The second derivative of sum((relu(x) w)^2) along ones is 2 w w^T of what is not cut off.
     let y = x.relu()?.matmul(&w)?.square()?.sum(..)?;
     let options = BackwardOptions { create_graph: true, ..Default::default() };
-    let slope = grad_with(&y, &[&x], options)?.swap_remove(0);
+    let slope = grad_with(&y, &[&x], &options)?.swap_remove(0);
     let second = grad(&slope.sum(..)?, &[&x])?[0].to_f64_vec()?;
     let mask = x.gt_scalar(0)?.cast(DType::F32)?;
     let expected = mask.matmul(&w)?.matmul(&w.t()?)?.mul(&mask)?.mul_scalar(2.0)?.to_f64_vec()?;
@@ -540,7 +541,7 @@ fn nowhere(device: &Device) -> Result<Outcome> {
     let mut outcome: Outcome = Ok(());
     for (padding, expected) in [(GridPadding::Zeros, [0.0, 0.0, 0.0, 1.0]), (GridPadding::Border, [1.0; 4])] {
         for mode in [GridMode::Linear, GridMode::Nearest, GridMode::Cubic] {
-            let y = image.grid_sample(&grid, GridSample { mode, padding, align_corners: false })?;
+            let y = image.grid_sample(&grid, &GridSample { mode, padding, align_corners: false })?;
             // Cubic values of the last point, which is inside, reach beyond the edge.
             let points = if mode == GridMode::Cubic { 3 } else { 4 };
             let found = y.to_vec::<f32>()?;

@@ -353,7 +353,7 @@ fn slopes(y: &Tensor, of: &[&Tensor]) -> Result<[Vec<Vec<f64>>; 2]> {
     let cotangent = Tensor::arange(y.numel(), y.device())?.add_scalar(1)?.reshape(y.shape())?.cast(y.dtype())?;
     let pass = |create_graph| {
         let options = BackwardOptions { gradient: Some(cotangent.clone()), retain: true, create_graph };
-        grad_with(y, of, options)?.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()
+        grad_with(y, of, &options)?.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()
     };
     Ok([pass(false)?, pass(true)?])
 }
@@ -402,10 +402,10 @@ fn checked_differences(device: &Device) -> Result<Outcome> {
     let scatter = |t: &[Tensor]| t[0].scatter(0, &index, &t[1])?.square();
     let put = |t: &[Tensor]| t[0].index_put(&entry, &t[1], Put::Assign)?.square();
     let options = GradcheckOptions::default;
-    let all = gradcheck(scatter, &[&x, &src], options())
-        .and_then(|()| gradgradcheck(scatter, &[&x, &src], options()))
-        .and_then(|()| gradcheck(put, &[&x, &src], options()))
-        .and_then(|()| gradgradcheck(put, &[&x, &src], options()));
+    let all = gradcheck(scatter, &[&x, &src], &options())
+        .and_then(|()| gradgradcheck(scatter, &[&x, &src], &options()))
+        .and_then(|()| gradcheck(put, &[&x, &src], &options()))
+        .and_then(|()| gradgradcheck(put, &[&x, &src], &options()));
     Ok(all.map_err(text))
 }
 

@@ -47,36 +47,36 @@ fn uncountable_windows(device: &Device) -> Result<Outcome> {
     for huge in HUGE {
         let base = MaxPool::new([2]);
         for (name, pool) in [
-            ("kernel", MaxPool { kernel: [huge], ..base }),
-            ("stride", MaxPool { stride: [huge], ..base }),
-            ("padding", MaxPool { padding: [huge], ..base }),
-            ("dilation", MaxPool { dilation: [huge], ..base }),
-            ("kernel and padding", MaxPool { kernel: [huge], padding: [huge / 2], ..base }),
-            ("dilation and padding", MaxPool { dilation: [huge], padding: [huge / 2], ..base }),
+            ("kernel", &MaxPool { kernel: [huge], ..base }),
+            ("stride", &MaxPool { stride: [huge], ..base }),
+            ("padding", &MaxPool { padding: [huge], ..base }),
+            ("dilation", &MaxPool { dilation: [huge], ..base }),
+            ("kernel and padding", &MaxPool { kernel: [huge], padding: [huge / 2], ..base }),
+            ("dilation and padding", &MaxPool { dilation: [huge], padding: [huge / 2], ..base }),
         ] {
             check(&format!("a maximum, {name} of {huge}"), line.max_pool1d(pool));
             check(&format!("positions, {name} of {huge}"), line.max_pool1d_with_indices(pool).map(|(y, _)| y));
         }
         let base = AvgPool::new([2, 2]);
         for (name, pool) in [
-            ("kernel", AvgPool { kernel: [huge, 2], ..base }),
-            ("stride", AvgPool { stride: [2, huge], ..base }),
-            ("padding", AvgPool { padding: [huge, 0], ..base }),
-            ("divisor", AvgPool { stride: [huge, huge], divisor_override: Some(3), ..base }),
+            ("kernel", &AvgPool { kernel: [huge, 2], ..base }),
+            ("stride", &AvgPool { stride: [2, huge], ..base }),
+            ("padding", &AvgPool { padding: [huge, 0], ..base }),
+            ("divisor", &AvgPool { stride: [huge, huge], divisor_override: Some(3), ..base }),
         ] {
             check(&format!("an average, {name} of {huge}"), plane.avg_pool2d(pool));
         }
         let stride = [1, huge, 1];
-        check(&format!("a stride of {huge}"), volume.max_pool3d(MaxPool { stride, ..MaxPool::new([2; 3]) }));
-        check(&format!("a stride of {huge}"), volume.avg_pool3d(AvgPool { stride, ..AvgPool::new([2; 3]) }));
+        check(&format!("a stride of {huge}"), volume.max_pool3d(&MaxPool { stride, ..MaxPool::new([2; 3]) }));
+        check(&format!("a stride of {huge}"), volume.avg_pool3d(&AvgPool { stride, ..AvgPool::new([2; 3]) }));
     }
     // Extents that fit, and a window of 2^34 elements.
     let (kernel, padding) = ([1 << 17; 2], [1 << 16; 2]);
-    check("a large window", plane.max_pool2d(MaxPool { padding, ..MaxPool::new(kernel) }));
-    check("a large window", plane.avg_pool2d(AvgPool { padding, ..AvgPool::new(kernel) }));
+    check("a large window", plane.max_pool2d(&MaxPool { padding, ..MaxPool::new(kernel) }));
+    check("a large window", plane.avg_pool2d(&AvgPool { padding, ..AvgPool::new(kernel) }));
     // 3 elements that span 2^31.
     let dilation = [1 << 30];
-    check("elements far apart", line.max_pool1d(MaxPool { dilation, ..MaxPool::new([3]) }));
+    check("elements far apart", line.max_pool1d(&MaxPool { dilation, ..MaxPool::new([3]) }));
     Ok(outcome)
 }
 
@@ -85,11 +85,11 @@ fn sparse_windows(device: &Device) -> Result<Outcome> {
     let x = Tensor::from_vec((0..10).map(|v| v as f32).collect(), (1, 2, 5), device)?.require_grad()?;
     let most = i32::MAX as usize;
     let far = MaxPool { stride: [most], ..MaxPool::new([2]) };
-    let (y, at) = x.max_pool1d_with_indices(far)?;
+    let (y, at) = x.max_pool1d_with_indices(&far)?;
     y.sum(..)?.backward()?;
     let gradient = x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?;
-    let average = x.avg_pool1d(AvgPool { stride: [most], ..AvgPool::new([2]) })?;
-    let plain = x.detach().max_pool1d(far)?.to_f64_vec()?;
+    let average = x.avg_pool1d(&AvgPool { stride: [most], ..AvgPool::new([2]) })?;
+    let plain = x.detach().max_pool1d(&far)?.to_f64_vec()?;
     Ok(equal("maxima", y.to_f64_vec()?, vec![1.0, 6.0])
         .and(equal("without positions", plain, vec![1.0, 6.0]))
         .and(equal("positions", at.to_f64_vec()?, vec![1.0, 1.0]))
@@ -97,7 +97,7 @@ fn sparse_windows(device: &Device) -> Result<Outcome> {
         .and(equal("averages", average.to_f64_vec()?, vec![0.5, 5.5]))
         .and(refused(
             "elements 2^31 - 2 apart",
-            x.max_pool1d(MaxPool { dilation: [most - 1], ..MaxPool::new([2]) }),
+            x.max_pool1d(&MaxPool { dilation: [most - 1], ..MaxPool::new([2]) }),
             Kind::Shape,
             "no window",
         )))
@@ -106,14 +106,14 @@ fn sparse_windows(device: &Device) -> Result<Outcome> {
 fn empty_batch(device: &Device) -> Result<Outcome> {
     let x = Tensor::zeros((0, 1, 1 << 40), DType::F32, device)?;
     let pool = MaxPool { stride: [1], padding: [1], dilation: [2], ..MaxPool::new([2]) };
-    let y = x.max_pool1d(pool)?;
-    let average = x.avg_pool1d(AvgPool { stride: [1], ..AvgPool::new([2]) })?;
+    let y = x.max_pool1d(&pool)?;
+    let average = x.avg_pool1d(&AvgPool { stride: [1], ..AvgPool::new([2]) })?;
     // Elements at -5 and 5, -4 and 6, -3 and 7.
     let short = Tensor::zeros((1, 1, 3), DType::F32, device)?;
     let hollow = MaxPool { stride: [1], padding: [5], dilation: [10], ..MaxPool::new([2]) };
     Ok(equal("windows", y.dims().to_vec(), vec![0, 1, 1 << 40])
         .and(equal("averages", average.dims().to_vec(), vec![0, 1, (1 << 40) - 1]))
-        .and(refused("a hollow window", short.max_pool1d(hollow), Kind::Shape, "no element")))
+        .and(refused("a hollow window", short.max_pool1d(&hollow), Kind::Shape, "no element")))
 }
 
 fn too_many_pieces(device: &Device) -> Result<Outcome> {
@@ -168,8 +168,8 @@ fn not_numbers(device: &Device) -> Result<Outcome> {
     let triplet = |options| x.triplet_loss(&x, &x, options);
     Ok(refused("var", x.var(1, nan), Kind::Attr, "correction")
         .and(refused("contrastive", x.contrastive_loss(&x, &y, nan, Reduction::Mean), Kind::Attr, "margin"))
-        .and(refused("triplet", triplet(Triplet { eps: nan, ..Triplet::default() }), Kind::Attr, "eps"))
-        .and(refused("triplet", triplet(Triplet { margin: nan, ..Triplet::default() }), Kind::Attr, "margin")))
+        .and(refused("triplet", triplet(&Triplet { eps: nan, ..Triplet::default() }), Kind::Attr, "eps"))
+        .and(refused("triplet", triplet(&Triplet { margin: nan, ..Triplet::default() }), Kind::Attr, "margin")))
 }
 
 fn integers(device: &Device) -> Result<Outcome> {
@@ -248,7 +248,7 @@ fn within_little_memory() {
         }),
         ("avg_pool1d", |d| {
             let x = Tensor::ones((1, 1, 1 << 26), DType::F32, d)?;
-            x.avg_pool1d(AvgPool { stride: [1], ..AvgPool::new([16]) }).map(drop)
+            x.avg_pool1d(&AvgPool { stride: [1], ..AvgPool::new([16]) }).map(drop)
         }),
         ("to_vec", |d| Tensor::ones(1 << 28, DType::I32, d)?.to_vec::<i32>().map(drop)),
         ("from_slice", |d| Tensor::from_slice(&vec![1i64; 1 << 27], 1 << 27, d).map(drop)),

@@ -81,8 +81,8 @@ fn outputs_of_one_node(device: &Device) -> Result<Outcome> {
 fn missing_gradients(device: &Device) -> Result<Outcome> {
     let (a, b) = (leaf(3.0, device)?, leaf(5.0, device)?);
     let [y, z] = two(&a, &b)?;
-    let of_y = equal("the first alone", items(&grad_with(&y, &[&a, &b], retain())?)?, vec![5.0, 3.0]);
-    let of_z = equal("the second alone", items(&grad_with(&z, &[&a, &b], retain())?)?, vec![1.0, 10.0]);
+    let of_y = equal("the first alone", items(&grad_with(&y, &[&a, &b], &retain())?)?, vec![5.0, 3.0]);
+    let of_z = equal("the second alone", items(&grad_with(&z, &[&a, &b], &retain())?)?, vec![1.0, 10.0]);
     Ok(of_y.and(of_z))
 }
 
@@ -105,9 +105,9 @@ fn hooks_and_retain(device: &Device) -> Result<Outcome> {
         counter.fetch_add(1, Ordering::Relaxed);
         dz.mul_scalar(10.0).map(Some)
     })?;
-    let of_y = equal("without the hook's output", items(&grad_with(&y, &[&a, &b], retain())?)?, vec![5.0, 3.0]);
+    let of_y = equal("without the hook's output", items(&grad_with(&y, &[&a, &b], &retain())?)?, vec![5.0, 3.0]);
     let sum = y.add(&z)?;
-    let of_both = equal("with it", items(&grad_with(&sum, &[&a, &b, &z], retain())?)?, vec![15.0, 103.0, 10.0]);
+    let of_both = equal("with it", items(&grad_with(&sum, &[&a, &b, &z], &retain())?)?, vec![15.0, 103.0, 10.0]);
     hook.remove();
     let after = equal("after it", items(&grad(&sum, &[&a, &b])?)?, vec![6.0, 13.0]);
     let spent = match grad(&z, &[&a]) {
@@ -122,7 +122,7 @@ fn second_derivatives(device: &Device) -> Result<Outcome> {
     let (a, b) = (leaf(3.0, device)?, leaf(5.0, device)?);
     let [y, z] = two(&a, &b)?;
     // d(y z)/db = z a + y 2 b; its derivative by b is 2 b a + a 2 b + 2 y = 6 a b, by a is z + a + 2 b^2.
-    let first = grad_with(&y.mul(&z)?, &[&b], graph())?.remove(0);
+    let first = grad_with(&y.mul(&z)?, &[&b], &graph())?.remove(0);
     let first_is = equal("first", first.item::<f64>()?, 28.0 * 3.0 + 150.0);
     let second = items(&grad(&first, &[&a, &b])?)?;
     Ok(first_is.and(equal("second", second, vec![28.0 + 3.0 + 50.0, 90.0])))
@@ -133,7 +133,7 @@ fn checkpointed_outputs(device: &Device) -> Result<Outcome> {
         let (a, b) = (leaf(3.0, device)?, leaf(5.0, device)?);
         let block = |x: &[Tensor]| two(&x[0].exp()?, &x[1]).map(|[y, z]| (y, z));
         let (y, z) = if is_checkpointed { checkpoint(block, &[&a, &b])? } else { block(&[a.clone(), b.clone()])? };
-        let both = items(&grad_with(&y.add(&z)?, &[&a, &b], retain())?)?;
+        let both = items(&grad_with(&y.add(&z)?, &[&a, &b], &retain())?)?;
         Ok((both, items(&grad(&z, &[&a, &b])?)?))
     };
     let (checkpointed, plain) = (run(true)?, run(false)?);
@@ -177,7 +177,7 @@ fn several_results(device: &Device) -> Result<Outcome> {
     let (a, b) = (leaf(3.0, device)?, leaf(5.0, device)?);
     let [y, z] = two(&a, &b)?;
     let number = |v: f32| Tensor::from_slice(&[v], 1, device);
-    let found = grad_from(&[(&y, number(2.0)?), (&z, number(7.0)?)], &[&a, &b], BackwardOptions::default())?;
+    let found = grad_from(&[(&y, number(2.0)?), (&z, number(7.0)?)], &[&a, &b], &BackwardOptions::default())?;
     Ok(equal("2 dy + 7 dz", items(&found)?, vec![17.0, 76.0]))
 }
 
@@ -186,7 +186,7 @@ fn own_memory(device: &Device) -> Result<Outcome> {
     for create_graph in [false, true] {
         let (a, b) = (leaf(3.0, device)?, leaf(5.0, device)?);
         let options = BackwardOptions { gradient: Some(given.clone()), create_graph, ..Default::default() };
-        let found = grad_with(&a.add(&b)?, &[&a, &b], options)?;
+        let found = grad_with(&a.add(&b)?, &[&a, &b], &options)?;
         no_grad(|| found[0].mul_(&Tensor::full(1, 9.0, DType::F32, device)?))?;
         let values = vec![found[0].item::<f64>()?, found[1].item::<f64>()?, given.item::<f64>()?];
         if values != [9.0, 1.0, 1.0] {
@@ -241,7 +241,7 @@ fn stale(device: &Device) -> Result<Outcome> {
             "embedding",
             Box::new(|| {
                 let i = index()?;
-                Ok((x()?.embedding(&i, Default::default())?, i))
+                Ok((x()?.embedding(&i, &Default::default())?, i))
             }),
         ),
         (
@@ -282,7 +282,7 @@ fn stale(device: &Device) -> Result<Outcome> {
         ),
         (
             "the positions of max_pool2d",
-            Box::new(|| x()?.reshape((1, 1, 2, 2))?.max_pool2d_with_indices(MaxPool::new([2, 2]))),
+            Box::new(|| x()?.reshape((1, 1, 2, 2))?.max_pool2d_with_indices(&MaxPool::new([2, 2]))),
         ),
     ];
     for (name, make) in cases {

@@ -80,7 +80,7 @@ fn backward(y: &Tensor) -> Result<(), String> {
     }
     let gradient = Some(y.detach().ones_like().map_err(text)?);
     let options = BackwardOptions { gradient, retain: true, ..Default::default() };
-    y.backward_with(options).map_err(|e| format!("backward of what was accepted: {e}"))
+    y.backward_with(&options).map_err(|e| format!("backward of what was accepted: {e}"))
 }
 
 /// An error names the op, and one of shapes also the shapes of two inputs (of one if there is one).

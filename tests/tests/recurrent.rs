@@ -33,9 +33,9 @@ fn normal(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<T
 fn gradients(steps: usize, dtype: DType, device: &Device) -> Result<Vec<Vec<f64>>> {
     let leaf = |shape: &[usize], seed| normal(shape, seed, dtype, device)?.require_grad();
     let (x, w, v) = (leaf(&[steps, 2, 3], 1)?, leaf(&[16, 3], 2)?, leaf(&[16, 4], 3)?);
-    let (y, h, _) = x.lstm(None, None, RecurrentWeights::new(&w, &v), RecurrentSteps::default())?;
+    let (y, h, _) = x.lstm(None, None, RecurrentWeights::new(&w, &v), &RecurrentSteps::default())?;
     let roots = [(&y, y.detach().full_like(0.01)?), (&h, h.detach().ones_like()?)];
-    let found = grad_from(&roots, &[&x, &w, &v], BackwardOptions::default())?;
+    let found = grad_from(&roots, &[&x, &w, &v], &BackwardOptions::default())?;
     found.iter().map(Tensor::to_f64_vec).collect()
 }
 
@@ -59,7 +59,7 @@ fn cell_state(device: &Device) -> Result<Outcome> {
     // The gates of input and forgetting are 1, and the new value is 0.1.
     let bias = of(&[20.0, 20.0, 0.1003, 0.0], &[4])?;
     let weights = RecurrentWeights { input_bias: Some(&bias), ..RecurrentWeights::new(&weight, &weight) };
-    let (_, _, c) = x.lstm(None, Some(&of(&[1000.0], &[1, 1])?), weights, RecurrentSteps::default())?;
+    let (_, _, c) = x.lstm(None, Some(&of(&[1000.0], &[1, 1])?), weights, &RecurrentSteps::default())?;
     let c = c.item::<f64>()?;
     Ok(if c == 1002.0 { Ok(()) } else { Err(format!("the cell state is {c}, expected 1002")) })
 }
@@ -67,7 +67,7 @@ fn cell_state(device: &Device) -> Result<Outcome> {
 /// NaN in padding reaches no result and no gradient, in both directions.
 fn padding(device: &Device) -> Result<Outcome> {
     let options = RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() };
-    let lstm = Lstm::with_options(2, 3, options, &Init::new(device))?;
+    let lstm = Lstm::with_options(2, 3, &options, &Init::new(device))?;
     let lengths = Tensor::from_slice(&[2i64, 4, 1], 3, device)?;
     let mut all = Vec::new();
     for fill in [0.0, f32::NAN] {
@@ -97,11 +97,11 @@ fn shared_states(device: &Device) -> Result<Outcome> {
     let of = |shape: &[usize], seed| normal(shape, seed, DType::F32, device);
     let (x, w, v) = (of(&[2, 1, 2], 1)?, of(&[8, 2], 2)?, of(&[8, 2], 3)?);
     let second = |h: &Tensor, c: &Tensor, inputs: &[&Tensor]| -> Result<Vec<Tensor>> {
-        let (y, ..) = x.lstm(Some(h), Some(c), RecurrentWeights::new(&w, &v), RecurrentSteps::default())?;
+        let (y, ..) = x.lstm(Some(h), Some(c), RecurrentWeights::new(&w, &v), &RecurrentSteps::default())?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
-        let first = grad_with(&y.square()?.sum(..)?, inputs, options)?;
+        let first = grad_with(&y.square()?.sum(..)?, inputs, &options)?;
         let sum = first.iter().skip(1).try_fold(first[0].clone(), |sum, g| sum.add(g))?;
-        grad_with(&sum.square()?.sum(..)?, inputs, BackwardOptions::default())
+        grad_with(&sum.square()?.sum(..)?, inputs, &BackwardOptions::default())
     };
     let state = of(&[1, 2], 4)?;
     let (h, c, both) = (state.copy()?.require_grad()?, state.copy()?.require_grad()?, state.require_grad()?);
@@ -122,9 +122,9 @@ fn launches(device: &Device) -> Result<Outcome> {
         let leaf = |shape: &[usize], seed| normal(shape, seed, DType::F32, device)?.require_grad();
         let (x, w, v) = (leaf(&[steps, 4, 8], 1)?, leaf(&[32, 8], 2)?, leaf(&[32, 8], 3)?);
         let start = count().unwrap_or_default();
-        let (y, ..) = x.lstm(None, None, RecurrentWeights::new(&w, &v), RecurrentSteps::default())?;
+        let (y, ..) = x.lstm(None, None, RecurrentWeights::new(&w, &v), &RecurrentSteps::default())?;
         let middle = count().unwrap_or_default();
-        y.backward_with(BackwardOptions { gradient: Some(y.detach().ones_like()?), ..Default::default() })?;
+        y.backward_with(&BackwardOptions { gradient: Some(y.detach().ones_like()?), ..Default::default() })?;
         Ok([middle - start, count().unwrap_or_default() - middle])
     };
     let (some, more) = (of(5)?, of(6)?);
@@ -138,7 +138,7 @@ fn truncated(device: &Device) -> Result<Outcome> {
     let part = |(x, h, c): (Tensor, Tensor, Tensor)| -> Result<(Tensor, Tensor, Tensor)> {
         let (y, (h, c)) = lstm.run(&x, None, Some(&(h, c)))?;
         let parameters = lstm.parameters();
-        let gradients = grad_with(&y.square()?.sum(..)?, &parameters.iter().collect::<Vec<_>>(), Default::default())?;
+        let gradients = grad_with(&y.square()?.sum(..)?, &parameters.iter().collect::<Vec<_>>(), &Default::default())?;
         Ok((gradients[1].clone(), h.detach(), c.detach()))
     };
     type Three = (Tensor, Tensor, Tensor);

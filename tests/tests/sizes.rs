@@ -30,7 +30,7 @@ const fn size(op: &'static str, aspect: &'static str, shapes: &'static [&'static
 const MATMUL: Run = |x| x[0].matmul(&x[1]);
 const GEMM_BIAS: Run = |x| {
     let activation = Activation::Gelu(Default::default());
-    x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+    x[0].gemm_bias(&x[1], Some(&x[2]), &GemmBias { activation, ..Default::default() })
 };
 
 const SIZES: &[Size] = &[
@@ -108,22 +108,22 @@ const SIZES: &[Size] = &[
     size("amax", "ties", &[&[70001]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 70001))?.amax(..)),
     size("amax", "ties_of_columns", &[&[2051, 5]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])),
     // Windows that a thread, the threads of a wave and those of a group read.
-    size("avg_pool2d", "words_of_a_wave", &[&[3, 40, 48]], |x| x[0].avg_pool2d(AvgPool::new([20, 24]))),
+    size("avg_pool2d", "words_of_a_wave", &[&[3, 40, 48]], |x| x[0].avg_pool2d(&AvgPool::new([20, 24]))),
     size("avg_pool2d", "padding_in_a_group", &[&[2, 90, 91]], |x| {
-        x[0].avg_pool2d(AvgPool { stride: [40, 30], padding: [10, 20], ..AvgPool::new([50, 60]) })
+        x[0].avg_pool2d(&AvgPool { stride: [40, 30], padding: [10, 20], ..AvgPool::new([50, 60]) })
     }),
     size("max_pool2d", "padding_in_a_wave", &[&[2, 50, 33]], |x| {
-        x[0].max_pool2d(MaxPool { stride: [7, 9], padding: [5, 6], dilation: [2, 3], ..MaxPool::new([11, 7]) })
+        x[0].max_pool2d(&MaxPool { stride: [7, 9], padding: [5, 6], dilation: [2, 3], ..MaxPool::new([11, 7]) })
     }),
     // Results of a group that go through local memory.
     size("avg_pool1d", "across_lines", &[&[700, 64]], |x| {
-        x[0].avg_pool1d(AvgPool { stride: [3], ceil_mode: true, ..AvgPool::new([2]) })
+        x[0].avg_pool1d(&AvgPool { stride: [3], ceil_mode: true, ..AvgPool::new([2]) })
     }),
     size("max_pool1d", "across_lines", &[&[700, 64]], |x| {
-        x[0].max_pool1d(MaxPool { stride: [3], ..MaxPool::new([2]) })
+        x[0].max_pool1d(&MaxPool { stride: [3], ..MaxPool::new([2]) })
     }),
     size("max_pool2d", "positions", &[&[3, 60, 64]], |x| {
-        Ok(x[0].max_pool2d_with_indices(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })?.0)
+        Ok(x[0].max_pool2d_with_indices(&MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })?.0)
     }),
     size("adaptive_max_pool1d", "in_a_group", &[&[2, 9001]], |x| x[0].adaptive_max_pool1d([2])),
     size("adaptive_max_pool3d", "in_a_wave", &[&[2, 3, 5, 301]], |x| x[0].adaptive_max_pool3d([2, 2, 4])),
@@ -225,10 +225,10 @@ const SIZES: &[Size] = &[
         x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)
     }),
     size("embedding", "rows_that_meet", &[&[50, 33]], |x| {
-        x[0].embedding(&indices(&x[0], &[1500], 50)?, EmbeddingOptions::default())
+        x[0].embedding(&indices(&x[0], &[1500], 50)?, &EmbeddingOptions::default())
     }),
     size("embedding", "rows_that_meet_in_order", &[&[50, 5]], |x| {
-        x[0].embedding(&indices(&x[0], &[9001], 50)?, EmbeddingOptions::default())
+        x[0].embedding(&indices(&x[0], &[9001], 50)?, &EmbeddingOptions::default())
     }),
     // Of a mask that is counted in parts.
     size("index", "mask", &[&[40001]], |x| x[0].index(&[Index::from(&x[0].gt_scalar(0.25)?)])),
@@ -300,7 +300,7 @@ fn results(size: &Size, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         // Different for neighbours, and exact in every dtype.
         let values = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect::<Vec<_>>();
         let gradient = Some(Tensor::from_vec(values, y.shape(), y.device())?.cast(y.dtype())?);
-        y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+        y.backward_with(&BackwardOptions { gradient, ..Default::default() })?;
         all.extend(leaves.iter().filter_map(Tensor::grad));
     }
     Ok(all)

@@ -98,7 +98,7 @@ fn a_leaf_changes_in_place_only_outside_of_the_tape() -> Result<()> {
 fn a_spent_tape_says_so_and_a_retained_one_goes_on() -> Result<()> {
     let x = leaf(&[2.0], 1)?;
     let y = x.square()?;
-    y.backward_with(BackwardOptions { retain: true, ..Default::default() })?;
+    y.backward_with(&BackwardOptions { retain: true, ..Default::default() })?;
     y.backward()?;
     assert_eq!(x.grad().unwrap().item::<f64>()?, 8.0);
     let error = y.backward().unwrap_err();
@@ -121,7 +121,7 @@ fn hooks_see_replace_and_leave() -> Result<()> {
     let x = leaf(&[2.0], 1)?;
     let y = x.square()?;
     let hook = y.register_hook(|g| g.mul_scalar(10.0).map(Some))?;
-    y.mul_scalar(1.0)?.backward_with(BackwardOptions { retain: true, ..Default::default() })?;
+    y.mul_scalar(1.0)?.backward_with(&BackwardOptions { retain: true, ..Default::default() })?;
     assert_eq!(x.grad().unwrap().item::<f64>()?, 40.0);
     hook.remove();
     x.set_grad(None)?;
@@ -146,12 +146,12 @@ fn the_functional_form_leaves_leaves_alone() -> Result<()> {
 fn third_derivatives() -> Result<()> {
     let x = leaf(&[0.7], 1)?;
     let graph = || BackwardOptions { create_graph: true, ..Default::default() };
-    let first = grad_with(&x.sin()?, &[&x], graph())?.remove(0);
-    let second = grad_with(&first, &[&x], graph())?.remove(0);
-    let third = grad_with(&second, &[&x], graph())?.remove(0);
+    let first = grad_with(&x.sin()?, &[&x], &graph())?.remove(0);
+    let second = grad_with(&first, &[&x], &graph())?.remove(0);
+    let third = grad_with(&second, &[&x], &graph())?.remove(0);
     assert!((third.item::<f64>()? + 0.7f64.cos()).abs() < 1e-14);
     // An op whose rule reads its own output.
-    let first = grad_with(&x.sigmoid()?, &[&x], graph())?.remove(0);
+    let first = grad_with(&x.sigmoid()?, &[&x], &graph())?.remove(0);
     let second = grad(&first, &[&x])?.remove(0).item::<f64>()?;
     let s = 1.0 / (1.0 + (-0.7f64).exp());
     assert!((second - s * (1.0 - s) * (1.0 - 2.0 * s)).abs() < 1e-14);
@@ -231,8 +231,8 @@ fn cube(x: &Tensor, factor: f64) -> Result<Tensor> {
 #[test]
 fn gradcheck_accepts_a_right_rule_and_finds_a_wrong_one() -> Result<()> {
     let x = Tensor::from_vec(vec![0.5, -1.5, 2.0], 3, &cpu())?;
-    gradcheck(|x| cube(&x[0], 3.0), &[&x], Default::default())?;
-    let error = gradcheck(|x| cube(&x[0], 3.01), &[&x], Default::default()).unwrap_err();
+    gradcheck(|x| cube(&x[0], 3.0), &[&x], &Default::default())?;
+    let error = gradcheck(|x| cube(&x[0], 3.01), &[&x], &Default::default()).unwrap_err();
     assert!(error.message().contains("input 0, element 0"), "{error}");
     Ok(())
 }

@@ -38,8 +38,8 @@ const READS: &[(&str, Op)] = &[
     ("layer_norm", |x| x.layer_norm(1, None, None, 1e-5)),
     ("matmul", |x| x.matmul(&x.t()?)),
     ("linear", |x| x.linear(&x.select(0, 0)?.narrow(0, 1, 8)?, None)),
-    ("conv1d", |x| x.conv1d(&Tensor::ones((4, 40, 3), x.dtype(), x.device())?, None, Conv::default())),
-    ("max_pool1d", |x| x.max_pool1d(MaxPool::new([3]))),
+    ("conv1d", |x| x.conv1d(&Tensor::ones((4, 40, 3), x.dtype(), x.device())?, None, &Conv::default())),
+    ("max_pool1d", |x| x.max_pool1d(&MaxPool::new([3]))),
     ("gather", |x| x.gather(1, &Tensor::zeros((3, 2, 16), DType::I64, x.device())?)),
     ("index_select", |x| x.index_select(1, &Tensor::from_slice(&[39i64, 0, 1], 3, x.device())?)),
     ("scatter_add", |x| {

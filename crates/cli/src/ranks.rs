@@ -22,7 +22,7 @@ pub fn run(
     }
     let devices = devices.iter().map(|name| name.parse()).collect::<isograd::Result<Vec<Device>>>()?;
     let first: Mutex<Option<anyhow::Error>> = Mutex::new(None);
-    let codes = threads_with(devices.len(), Options::from_environment()?, |group| {
+    let codes = threads_with(devices.len(), &Options::from_environment()?, |group| {
         f(&group, &devices[group.rank()]).map_err(|error| {
             let message = format!("{error:#}");
             first.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);

@@ -99,7 +99,7 @@ pub(crate) fn gradient_by_ops(
     enable_grad(|| {
         let y = f()?;
         let options = BackwardOptions { gradient: Some(dy.reshape(y.shape())?), ..Default::default() };
-        Ok(grad_with(&y, &[x], options)?.into_iter().map(Some).collect())
+        Ok(grad_with(&y, &[x], &options)?.into_iter().map(Some).collect())
     })
 }
 

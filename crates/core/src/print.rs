@@ -46,11 +46,11 @@ impl Tensor {
     /// # use isograd_core::{PrintOptions, Result, Tensor};
     /// # fn example(x: &Tensor) {
     /// println!("{x} and, with two digits, {x:.2}");
-    /// println!("{}", x.display(PrintOptions { edge_items: 5, ..PrintOptions::default() }));
+    /// println!("{}", x.display(&PrintOptions { edge_items: 5, ..PrintOptions::default() }));
     /// # }
     /// ```
-    pub fn display(&self, options: PrintOptions) -> impl fmt::Display {
-        Displayed { tensor: self.clone(), options }
+    pub fn display(&self, options: &PrintOptions) -> impl fmt::Display + use<> {
+        Displayed { tensor: self.clone(), options: *options }
     }
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = PrintOptions::default();
         let options = PrintOptions { precision: f.precision().unwrap_or(default.precision), ..default };
-        self.display(options).fmt(f)
+        self.display(&options).fmt(f)
     }
 }
 

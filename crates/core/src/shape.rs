@@ -1,12 +1,102 @@
 //! Shapes, strides and views.
 
 use crate::{Error, Result};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
-/// A list of extents or strides.
-pub type Dims = SmallVec<[usize; 4]>;
+/// A list of extents or strides. Four have room in it without an allocation.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Dims(SmallVec<[usize; 4]>);
+
+impl Dims {
+    /// No elements.
+    pub fn new() -> Dims {
+        Dims::default()
+    }
+
+    /// A copy of these elements.
+    pub fn from_slice(dims: &[usize]) -> Dims {
+        Dims(SmallVec::from_slice(dims))
+    }
+
+    /// `count` elements of this value.
+    pub fn from_elem(value: usize, count: usize) -> Dims {
+        Dims(SmallVec::from_elem(value, count))
+    }
+
+    /// Appends an element.
+    pub fn push(&mut self, value: usize) {
+        self.0.push(value);
+    }
+
+    /// Appends copies of these elements.
+    pub fn extend_from_slice(&mut self, dims: &[usize]) {
+        self.0.extend_from_slice(dims);
+    }
+
+    /// Removes all elements from position `length` on.
+    pub fn truncate(&mut self, length: usize) {
+        self.0.truncate(length);
+    }
+
+    /// Inserts an element at a position. Panics beyond the end.
+    pub fn insert(&mut self, at: usize, value: usize) {
+        self.0.insert(at, value);
+    }
+
+    /// Removes the element at a position. Panics beyond the end.
+    pub fn remove(&mut self, at: usize) -> usize {
+        self.0.remove(at)
+    }
+}
+
+impl Deref for Dims {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl DerefMut for Dims {
+    fn deref_mut(&mut self) -> &mut [usize] {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Dims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl From<Vec<usize>> for Dims {
+    fn from(dims: Vec<usize>) -> Dims {
+        Dims(SmallVec::from_vec(dims))
+    }
+}
+
+impl FromIterator<usize> for Dims {
+    fn from_iter<I: IntoIterator<Item = usize>>(dims: I) -> Dims {
+        Dims(dims.into_iter().collect())
+    }
+}
+
+impl Extend<usize> for Dims {
+    fn extend<I: IntoIterator<Item = usize>>(&mut self, dims: I) {
+        self.0.extend(dims);
+    }
+}
+
+impl<'a> IntoIterator for &'a Dims {
+    type Item = &'a usize;
+    type IntoIter = std::slice::Iter<'a, usize>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
 
 /// The highest rank of a tensor.
 pub const MAX_RANK: usize = 8;
@@ -51,7 +141,7 @@ impl Shape {
 
     /// Strides of the contiguous row-major layout.
     pub fn strides(&self) -> Dims {
-        let mut strides: Dims = smallvec![0; self.rank()];
+        let mut strides = Dims::from_elem(0, self.rank());
         let mut stride = 1;
         for (s, &d) in strides.iter_mut().zip(&self.0).rev() {
             *s = stride;
@@ -138,7 +228,7 @@ impl From<()> for Shape {
 
 impl From<usize> for Shape {
     fn from(n: usize) -> Self {
-        Shape(smallvec![n])
+        Shape(Dims::from_slice(&[n]))
     }
 }
 
@@ -150,7 +240,7 @@ impl From<&[usize]> for Shape {
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
-        Shape(Dims::from_vec(dims))
+        Shape(dims.into())
     }
 }
 
@@ -183,7 +273,7 @@ macro_rules! from_tuple {
         impl From<($(from_tuple!(@usize $x),)+)> for Shape {
             #[allow(non_snake_case)]
             fn from(($($x,)+): ($(from_tuple!(@usize $x),)+)) -> Self {
-                Shape(smallvec![$($x),+])
+                Shape::new(&[$($x),+])
             }
         }
     };
@@ -228,7 +318,7 @@ impl Layout {
 
     /// The layout of `[N, C, ..]`, of three dimensions or more, whose channels are adjacent in memory.
     pub fn channels_last(shape: Shape) -> Layout {
-        let mut strides: Dims = smallvec![1; shape.rank()];
+        let mut strides = Dims::from_elem(1, shape.rank());
         let mut step = shape[1].max(1);
         for d in (2..shape.rank()).rev().chain([0]) {
             strides[d] = step;
@@ -414,7 +504,7 @@ impl Layout {
         // A group of old dimensions that is contiguous in memory must cover a group of new dimensions exactly.
         let old: SmallVec<[(usize, usize); 4]> =
             self.shape.iter().zip(&self.strides).map(|(&d, &s)| (d, s)).filter(|&(d, _)| d != 1).collect();
-        let mut strides: Dims = smallvec![1; shape.rank()];
+        let mut strides = Dims::from_elem(1, shape.rank());
         let (mut i, mut j) = (0, 0);
         while i < old.len() {
             let (mut run, mut stride) = old[i];

@@ -121,7 +121,7 @@ type Inputs = [Tensor; 4];
 type Case = fn(&Inputs) -> Result<Tensor>;
 
 fn dense([x, w, bias, _]: &Inputs, activation: Activation) -> Result<Tensor> {
-    x.gemm_bias(w, Some(bias), GemmBias { activation, ..Default::default() })
+    x.gemm_bias(w, Some(bias), &GemmBias { activation, ..Default::default() })
 }
 
 /// The gradient `a @ b` of what an activation made of c, before the activation.
@@ -129,7 +129,7 @@ fn gradient([a, b, _, c]: &Inputs, activate: fn(&Tensor) -> Result<Tensor>) -> R
     let x = c.require_grad()?;
     let y = activate(&x)?.matmul(&b.t()?)?;
     let options = BackwardOptions { gradient: Some(a.clone()), ..Default::default() };
-    Ok(grad_with(&y, &[&x], options)?.swap_remove(0))
+    Ok(grad_with(&y, &[&x], &options)?.swap_remove(0))
 }
 
 const CASES: [(&str, Case); 11] = [
@@ -140,7 +140,7 @@ const CASES: [(&str, Case); 11] = [
         a.matmul(&b)?.select(0, 1)?.contiguous()
     }),
     ("bias", |inputs| dense(inputs, Activation::Identity)),
-    ("added", |[a, b, _, c]| a.gemm(b, Some(c), Gemm { alpha: 0.5, beta: -2.0 })),
+    ("added", |[a, b, _, c]| a.gemm(b, Some(c), &Gemm { alpha: 0.5, beta: -2.0 })),
     ("relu", |inputs| dense(inputs, Activation::Relu)),
     ("gelu", |inputs| dense(inputs, Activation::Gelu(Approximate::None))),
     ("gelu_tanh", |inputs| no_grad(|| dense(inputs, Activation::Gelu(Approximate::Tanh)))),
@@ -256,8 +256,8 @@ fn bias_gradient(dtype: DType, [m, k, n]: [usize; 3]) -> std::result::Result<(),
     for (trans_b, w) in [(Transpose::No, w.clone()), (Transpose::Yes, w.t()?.contiguous()?)] {
         let gradients = |[x, w, bias, dy]: &Inputs| {
             let (w, bias) = (w.require_grad()?, bias.require_grad()?);
-            let y = x.gemm_bias(&w, Some(&bias), GemmBias { trans_b, ..Default::default() })?;
-            grad_with(&y, &[&w, &bias], BackwardOptions { gradient: Some(dy.clone()), ..Default::default() })
+            let y = x.gemm_bias(&w, Some(&bias), &GemmBias { trans_b, ..Default::default() })?;
+            grad_with(&y, &[&w, &bias], &BackwardOptions { gradient: Some(dy.clone()), ..Default::default() })
         };
         let narrow = [x.clone(), w, bias.clone(), dy.clone()];
         let wide = map(&narrow, |t| t.cast(DType::F64))?;

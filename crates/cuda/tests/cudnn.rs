@@ -59,7 +59,7 @@ fn attend([q, k, v]: &[Tensor; 3], causal: Causal) -> Result<Tensor> {
 }
 
 fn convolve([x, w, bias]: &[Tensor; 3]) -> Result<Tensor> {
-    x.conv2d(w, Some(bias), Conv { stride: [2, 1], padding: Padding::Each([1, 2]), ..Conv::default() })
+    x.conv2d(w, Some(bias), &Conv { stride: [2, 1], padding: Padding::Each([1, 2]), ..Conv::default() })
 }
 
 /// The result and the gradients of the operands.
@@ -69,7 +69,7 @@ fn all(case: Case, x: &[Tensor; 3]) -> Result<Vec<Tensor>> {
     let y = case(&x)?;
     let dy = Tensor::randn(y.shape(), 0.0, 1.0, DType::F32, &Device::cpu()?, &Rng::new(8))?;
     let gradient = Some(dy.cast(DType::BF16)?.to_device(y.device())?.cast(y.dtype())?);
-    let found = grad_with(&y, &x.each_ref(), BackwardOptions { gradient, ..BackwardOptions::default() })?;
+    let found = grad_with(&y, &x.each_ref(), &BackwardOptions { gradient, ..BackwardOptions::default() })?;
     Ok([y.detach()].into_iter().chain(found).collect())
 }
 

@@ -65,6 +65,15 @@ pub trait Dataset: Send + Sync {
         Ok(Subset { dataset: Arc::new(self), indices })
     }
 
+    /// The samples of this dataset, then those of another.
+    fn concat<D>(self, other: D) -> Concat<Self, D>
+    where
+        Self: Sized,
+        D: Dataset<Item = Self::Item>,
+    {
+        Concat { first: self, second: other }
+    }
+
     /// Parts with these shares of the samples, such as `[0.8, 0.2]`, in an order that the seed decides. Each sample is in one part.
     /// Errors: `Attr` unless every share is at least 0 and their sum is 1.
     fn random_split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Subset<Self>; N]>
@@ -212,6 +221,29 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
+/// The samples of two datasets, one after the other: the result of [`Dataset::concat`].
+#[derive(Clone, Copy, Debug)]
+pub struct Concat<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A: Dataset, B: Dataset<Item = A::Item>> Dataset for Concat<A, B> {
+    type Item = A::Item;
+
+    fn len(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    fn get(&self, index: usize, context: &Context) -> Result<A::Item> {
+        match index.checked_sub(self.first.len()) {
+            None => self.first.get(index, context),
+            Some(at) if at < self.second.len() => self.second.get(at, context),
+            Some(_) => Err(no_sample("concat", index, self.len())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +277,15 @@ mod tests {
         assert_eq!(items(&tens), [70, 10]);
         let error = tens.subset(vec![0, 2]).unwrap_err();
         assert_eq!(error.to_string(), "subset: Index: there is no sample 2, expected one in 0..2");
+    }
+
+    #[test]
+    fn concatenated_datasets_keep_their_order() {
+        let (first, second) = (Items(vec![1, 2, 3]), Items(vec![4, 5]).map(|x, _| Ok(10 * x)));
+        let all = first.concat(second).concat(Items(Vec::new()));
+        assert_eq!(items(&all), [1, 2, 3, 40, 50]);
+        let error = all.get(5, &Context::new(0, 0, 5)).unwrap_err();
+        assert_eq!(error.to_string(), "concat: Index: there is no sample 5, expected one in 0..5");
     }
 
     #[test]

@@ -48,7 +48,11 @@ impl Draws {
 
 /// The order of `n` samples, which depends on nothing but seed and epoch. Fisher and Yates's method.
 pub(crate) fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
-    let state = RngState { seed, offset: 0, stream: STREAM.wrapping_add(epoch) };
+    permuted(n, RngState { seed, offset: 0, stream: STREAM.wrapping_add(epoch) })
+}
+
+/// The permutation of `0..n` that the draws of a state choose.
+pub(crate) fn permuted(n: usize, state: RngState) -> Vec<usize> {
     let mut draws = Draws::new(state);
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {

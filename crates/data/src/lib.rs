@@ -50,7 +50,7 @@ mod tokens;
 
 pub use collate::{Collate, Padded, Staged};
 pub use context::Context;
-pub use dataset::{Dataset, Items, Map, Subset};
+pub use dataset::{Concat, Dataset, Items, Map, Subset};
 pub use digits::digits;
 pub use host::HostTensor;
 pub use isograd_derive::Collate;

@@ -1,6 +1,6 @@
 //! Which samples an epoch has, and in what order.
 
-use crate::draws::{Draws, permutation};
+use crate::draws::{Draws, permutation, permuted};
 use isograd_core::{Error, Result, RngState};
 
 /// The order of samples in each epoch. It depends on the seed and the epoch's number alone, so that a run that is resumed sees the
@@ -95,9 +95,84 @@ impl Sampler for Weighted {
     }
 }
 
+/// Keeps orders of batches apart from shuffles of the same seed ("length" in ASCII; the epoch is added).
+const OF_BATCHES: u64 = 0x6c65_6e67_7468_0000;
+
+/// Batches among which [`ByLength`] sorts samples.
+const SORTED: usize = 50;
+
+/// Every sample once, with samples of similar lengths in one batch, so that [`Padded`](crate::Padded) has little padding. An epoch is shuffled
+/// and sorted by length within every 50 batches; then the order of batches is shuffled. A last batch that is not full stays the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByLength {
+    lengths: Vec<usize>,
+    batch_size: usize,
+}
+
+impl ByLength {
+    /// The length of each sample, and the loader's number of samples a batch. Errors: `Attr` if it is 0.
+    pub fn new(lengths: Vec<usize>, batch_size: usize) -> Result<ByLength> {
+        match batch_size {
+            0 => Err(Error::attr("by_length", "the batch size is 0, expected at least 1")),
+            _ => Ok(ByLength { lengths, batch_size }),
+        }
+    }
+}
+
+impl Sampler for ByLength {
+    /// Errors: `Attr` if the number of lengths is not that of the samples.
+    fn order(&self, samples: usize, seed: u64, epoch: u64) -> Result<Vec<usize>> {
+        if self.lengths.len() != samples {
+            let message = format!("{} lengths for {samples} samples, expected one for each", self.lengths.len());
+            return Err(Error::attr("by_length", message));
+        }
+        let mut order = permutation(samples, seed, epoch);
+        for part in order.chunks_mut(self.batch_size.saturating_mul(SORTED)) {
+            part.sort_by_key(|&sample| self.lengths[sample]);
+        }
+        let full = order.chunks_exact(self.batch_size);
+        let state = RngState { seed, offset: 0, stream: OF_BATCHES.wrapping_add(epoch) };
+        let batches: Vec<&[usize]> = full.clone().collect();
+        let shuffled = permuted(batches.len(), state).into_iter().flat_map(|batch| batches[batch]);
+        Ok(shuffled.chain(full.remainder()).copied().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_by_length_have_little_padding() {
+        // 10,007 lengths from 1 to 1000, which differ from their neighbours.
+        let lengths: Vec<usize> = (0..10_007).map(|i| 1 + i * 7919 % 1000).collect();
+        let sampler = ByLength::new(lengths.clone(), 16).unwrap();
+        let padded = |order: &[usize]| -> usize {
+            let longest = |batch: &[usize]| batch.len() * batch.iter().map(|&i| lengths[i]).max().unwrap();
+            order.chunks(16).map(longest).sum()
+        };
+        let (order, whole) = (sampler.order(10_007, 3, 0).unwrap(), lengths.iter().sum::<usize>());
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..10_007));
+        let shares = [&order[..], &permutation(10_007, 3, 0)].map(|order| padded(order) as f64 / whole as f64);
+        assert!(shares[0] < 1.05 && shares[1] > 1.8, "{shares:?}");
+        // Batches are not in the order of their lengths.
+        let means: Vec<usize> = order.chunks_exact(16).map(|b| b.iter().map(|&i| lengths[i]).sum()).collect();
+        let rises = means.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!((250..375).contains(&rises), "{rises} of {}", means.len() - 1);
+        assert_eq!(order, sampler.order(10_007, 3, 0).unwrap());
+        assert_ne!(order, sampler.order(10_007, 3, 1).unwrap());
+        assert_eq!(ByLength::new(Vec::new(), 4).unwrap().order(0, 0, 0).unwrap(), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_are_refused() {
+        let error = ByLength::new(vec![1], 0).unwrap_err();
+        assert!(error.message().contains("the batch size is 0"), "{error}");
+        let error = ByLength::new(vec![1], 2).unwrap().order(2, 0, 0).unwrap_err();
+        assert!(error.message().contains("1 lengths for 2 samples"), "{error}");
+    }
 
     #[test]
     fn weights_are_probabilities() {

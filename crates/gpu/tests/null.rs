@@ -65,10 +65,10 @@ fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
     for (x, products) in [(&leaf, 2), (&x, 1)] {
         let dy = zeros(&device, (600, 480))?;
         entries();
-        let y = x.gemm_bias(&w, Some(&bias), options)?;
+        let y = x.gemm_bias(&w, Some(&bias), &options)?;
         assert_eq!(entries(), ["matmul.c"]);
         [&w, &bias].map(|t| t.set_grad(None)).into_iter().collect::<Result<Vec<_>>>()?;
-        y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+        y.backward_with(&BackwardOptions { gradient: Some(dy), ..Default::default() })?;
         let mut expected = vec!["elementwise"];
         expected.extend(vec!["matmul.c"; products]);
         expected.push("reduce.c");
@@ -85,7 +85,7 @@ fn a_gradient_passes_an_activation_in_the_kernel_that_makes_it() -> Result<()> {
         let (x, w) = (zeros(&device, (2, 300, 320))?.require_grad()?, zeros(&device, (320, 40))?);
         let y = f(&x, &w)?;
         gpu.launches();
-        y.backward_with(BackwardOptions { gradient: Some(zeros(&device, (2, 300, 40))?), ..options })?;
+        y.backward_with(&BackwardOptions { gradient: Some(zeros(&device, (2, 300, 40))?), ..options })?;
         let row = |program: &str| {
             let of = |name| program.split(' ').find_map(|define| define.strip_prefix(name)).map(str::to_string);
             of("JOIN=").or(of("ROW=")).unwrap_or_else(|| "product".into())
@@ -97,7 +97,7 @@ fn a_gradient_passes_an_activation_in_the_kernel_that_makes_it() -> Result<()> {
     assert_eq!(rows(&|x, w| x.silu()?.linear(&w.t()?, None), options())?, ["silu_backward"]);
     let dense =
         GemmBias { trans_b: Transpose::Yes, activation: Activation::Gelu(Approximate::None), ..Default::default() };
-    let two = rows(&|x, w| x.linear(&w.t()?, None)?.tanh()?.gemm_bias(w, None, dense)?.matmul(w), options())?;
+    let two = rows(&|x, w| x.linear(&w.t()?, None)?.tanh()?.gemm_bias(w, None, &dense)?.matmul(w), options())?;
     // The second is cut along K, and the row is applied to the sum of the parts.
     assert_eq!(two, ["gelu_backward", "product", "tanh_backward", "product"]);
     assert_eq!(rows(&|x, w| x.relu()?.linear(&w.t()?, None), options())?, ["relu_backward"]);
@@ -289,8 +289,8 @@ fn losses_and_their_gradients_take_few_launches() -> Result<()> {
     let options = EmbeddingOptions { padding_idx: Some(0), scale_grad_by_freq: true };
     let dy = zeros(&device, (1024, 64))?;
     let embedding = entries(&gpu, || {
-        let y = table.embedding(&tokens, options)?;
-        y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })
+        let y = table.embedding(&tokens, &options)?;
+        y.backward_with(&BackwardOptions { gradient: Some(dy), ..Default::default() })
     })?;
     assert_eq!(embedding, ["gather", "lists"]);
     Ok(())
@@ -303,7 +303,7 @@ fn the_gradient_of_a_product_is_one_launch() -> Result<()> {
         let x = zeros(&device, (64, n))?.require_grad()?;
         let y = x.prod(-1)?;
         let options = BackwardOptions { gradient: Some(zeros(&device, 64)?), ..Default::default() };
-        let found = entries(&gpu, || y.backward_with(options))?;
+        let found = entries(&gpu, || y.backward_with(&options))?;
         assert!(if n > 8192 { found.contains(&expected) } else { found == [expected] }, "{n}: {found:?}");
     }
     Ok(())
@@ -319,7 +319,7 @@ fn running_sums_of_columns_are_not_copied() -> Result<()> {
         let y = x.cumsum(0)?;
         assert!(y.is_contiguous());
         let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
-        assert_eq!(entries(&gpu, || y.backward_with(options))?, vec!["scan_columns"; launches]);
+        assert_eq!(entries(&gpu, || y.backward_with(&options))?, vec!["scan_columns"; launches]);
         assert!(x.t()?.cumsum(1)?.t()?.is_contiguous());
     }
     Ok(())
@@ -335,7 +335,7 @@ fn indexing_takes_few_launches() -> Result<()> {
         for (read, adds) in [(x.gather(0, &by_element)?, "lists"), (x.index_select(0, &by_row)?, "teams")] {
             let options = BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
             // Zeros, and what is added to them; the second gradient adds to the first.
-            let backward = entries(&gpu, || read.backward_with(options))?;
+            let backward = entries(&gpu, || read.backward_with(&options))?;
             assert_eq!(backward[..2], ["elementwise", adds]);
         }
         let x = x.detach();
@@ -347,9 +347,9 @@ fn indexing_takes_few_launches() -> Result<()> {
         assert_eq!(entries(&gpu, || x.index_add(0, &by_row, &dy, 1).map(drop))?, ["elementwise", "teams"]);
     }
     let (table, tokens) = (zeros(&device, (50257, 1024))?.require_grad()?, index(&[65536])?);
-    let y = table.embedding(&tokens, EmbeddingOptions::default())?;
+    let y = table.embedding(&tokens, &EmbeddingOptions::default())?;
     let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
-    let backward = entries(&gpu, || y.backward_with(options))?;
+    let backward = entries(&gpu, || y.backward_with(&options))?;
     // Two digits of eight bits.
     assert_eq!(backward, ["keys", "digits", "move", "digits", "move", "sums", "joins"]);
     Ok(())

@@ -459,7 +459,7 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
     let setup = Setup::new();
     let scale = Gemm { alpha: -2.0, beta: 1.0 };
     let gemm = |shape: &[usize], k, scale: Gemm, dtype| {
-        setup.check(0.0, |make| make(&[25, k], dtype).gemm(&make(&[k, 24], dtype), Some(&make(shape, dtype)), scale));
+        setup.check(0.0, |make| make(&[25, k], dtype).gemm(&make(&[k, 24], dtype), Some(&make(shape, dtype)), &scale));
         setup.asked()
     };
     for dtype in FLOATS {
@@ -479,7 +479,7 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
     let add = |shape: &'static [usize], view: fn(Tensor) -> Result<Tensor>| {
         setup.check(0.0, |make| {
             let make = |shape: &[usize]| make(shape, DType::F32);
-            make(&[25, 23]).gemm(&make(&[23, 24]), Some(&view(make(shape))?), Gemm::default())
+            make(&[25, 23]).gemm(&make(&[23, 24]), Some(&view(make(shape))?), &Gemm::default())
         });
         setup.asked().0
     };
@@ -489,7 +489,7 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
     let gemm_with_unaligned = || {
         setup.check(0.0, |make| {
             let make = |shape: &[usize]| make(shape, DType::F32);
-            make(&[25, 1032]).gemm(&make(&[1032, 24]), Some(&make(&[29]).narrow(0, 1, 24)?), Gemm::default())
+            make(&[25, 1032]).gemm(&make(&[1032, 24]), Some(&make(&[29]).narrow(0, 1, 24)?), &Gemm::default())
         });
         setup.asked()
     };
@@ -507,9 +507,9 @@ fn activations_are_applied_once_and_exactly() {
             let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
             let (w, bias) = (make(&[24, k], dtype), make(&[24], dtype));
             if recorded {
-                x.require_grad()?.gemm_bias(&w, Some(&bias), options)
+                x.require_grad()?.gemm_bias(&w, Some(&bias), &options)
             } else {
-                no_grad(|| x.gemm_bias(&w, Some(&bias), options))
+                no_grad(|| x.gemm_bias(&w, Some(&bias), &options))
             }
         });
         setup.asked()
@@ -559,7 +559,7 @@ fn dense_alone(setup: &Setup, dtype: DType, activation: Activation) {
     let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
     let options = GemmBias { activation, ..Default::default() };
     for k in [127, 1000] {
-        make(&[25, k]).gemm_bias(&make(&[k, 24]), Some(&make(&[24])), options).unwrap();
+        make(&[25, k]).gemm_bias(&make(&[k, 24]), Some(&make(&[24])), &options).unwrap();
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), (0, 1));
     }
@@ -580,9 +580,9 @@ fn the_gradient_of_a_bias_comes_with_that_of_the_weight() {
                         make(&[24], dtype).require_grad()?,
                         make(&[25, 24], dtype),
                     );
-                    let y = x.gemm_bias(&w, Some(&bias), GemmBias { trans_b, ..Default::default() })?;
+                    let y = x.gemm_bias(&w, Some(&bias), &GemmBias { trans_b, ..Default::default() })?;
                     let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
-                    Ok(grad_with(&y, &[&w, &bias], options)?.swap_remove(wanted))
+                    Ok(grad_with(&y, &[&w, &bias], &options)?.swap_remove(wanted))
                 });
                 setup.asked()
             };
@@ -603,8 +603,8 @@ fn gradient(
     activate: fn(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let (x, w, dy) = (make(&[40, 72], dtype).require_grad()?, make(&[1032, 72], dtype), make(&[40, 1032], dtype));
-    let y = activate(&x)?.gemm_bias(&w, None, GemmBias { trans_b: Transpose::Yes, ..Default::default() })?;
-    Ok(grad_with(&y, &[&x], BackwardOptions { gradient: Some(dy), ..Default::default() })?.swap_remove(0))
+    let y = activate(&x)?.gemm_bias(&w, None, &GemmBias { trans_b: Transpose::Yes, ..Default::default() })?;
+    Ok(grad_with(&y, &[&x], &BackwardOptions { gradient: Some(dy), ..Default::default() })?.swap_remove(0))
 }
 
 #[test]
@@ -656,9 +656,9 @@ fn sums_that_the_library_refuses_are_ours() -> Result<()> {
     *setup.library().refuses.lock() = |product| product.form.summed.is_some();
     let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
     let (w, bias) = (make(&[27, 24]).require_grad()?, make(&[24]).require_grad()?);
-    let y = make(&[25, 27]).gemm_bias(&w, Some(&bias), GemmBias::default())?;
+    let y = make(&[25, 27]).gemm_bias(&w, Some(&bias), &GemmBias::default())?;
     let options = BackwardOptions { gradient: Some(make(&[25, 24])), ..Default::default() };
-    grad_with(&y, &[&w, &bias], options)?;
+    grad_with(&y, &[&w, &bias], &options)?;
     let (asked, ours) = setup.asked();
     assert_eq!((asked.len(), ours), (2, 1));
     Ok(())
@@ -674,7 +674,7 @@ fn the_input_of_an_activation_is_kept() {
         let _y = make(&[20, 30])
             .require_grad()
             .unwrap()
-            .gemm_bias(&make(&[30, columns]), Some(&make(&[columns])), options)
+            .gemm_bias(&make(&[30, columns]), Some(&make(&[columns])), &options)
             .unwrap();
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), if is_kept { (1, 0) } else { (0, 1) });
@@ -684,7 +684,7 @@ fn the_input_of_an_activation_is_kept() {
             .collect();
         let on_cpu = |shape: &[usize]| setup.tensor(shape, dtype, &setup.cpu);
         let expected =
-            on_cpu(&[20, 30]).gemm(&on_cpu(&[30, columns]), Some(&on_cpu(&[columns])), Gemm::default()).unwrap();
+            on_cpu(&[20, 30]).gemm(&on_cpu(&[30, columns]), Some(&on_cpu(&[columns])), &Gemm::default()).unwrap();
         assert!(!is_kept || z == expected.to_f64_vec().unwrap());
     }
 }
@@ -714,12 +714,12 @@ fn some_products_are_ours() -> Result<()> {
     *setup.library().refuses.lock() = |_| true;
     assert!(is_ours(make(&[25, 27]).matmul(&make(&[27, 26]))));
     let relu = GemmBias { activation: Activation::Relu, ..Default::default() };
-    assert!(is_ours(make(&[25, 1100]).gemm_bias(&make(&[1100, 26]), None, relu)));
+    assert!(is_ours(make(&[25, 1100]).gemm_bias(&make(&[1100, 26]), None, &relu)));
     // A refused bias is added to the sums.
     *setup.library().refuses.lock() = |product| product.form.has_bias;
     setup.check(0.0, |make| {
         let make = |shape: &[usize]| make(shape, DType::F64);
-        make(&[25, 1100]).gemm(&make(&[1100, 26]), Some(&make(&[26])), Gemm::default())
+        make(&[25, 1100]).gemm(&make(&[1100, 26]), Some(&make(&[26])), &Gemm::default())
     });
     assert_eq!(setup.asked().0.len(), 1);
     // Nothing goes to a library that is off.

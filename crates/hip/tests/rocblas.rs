@@ -21,11 +21,11 @@ const CASES: [(&str, Case); 6] = [
     ("product", |[a, b, ..]| a.matmul(b)),
     ("transposed", |[a, b, ..]| a.t()?.contiguous()?.t()?.matmul(&b.t()?.contiguous()?.t()?)),
     ("batches", |[a, b, ..]| Tensor::stack(&[a, &a.neg()?], 0)?.matmul(&Tensor::stack(&[b, b], 0)?)?.select(0, 0)),
-    ("bias", |[x, w, bias, _]| x.gemm_bias(w, Some(bias), GemmBias::default())),
+    ("bias", |[x, w, bias, _]| x.gemm_bias(w, Some(bias), &GemmBias::default())),
     ("relu", |[x, w, bias, _]| {
-        x.gemm_bias(w, Some(bias), GemmBias { activation: Activation::Relu, ..Default::default() })
+        x.gemm_bias(w, Some(bias), &GemmBias { activation: Activation::Relu, ..Default::default() })
     }),
-    ("added", |[a, b, _, c]| a.gemm(b, Some(c), Gemm { alpha: 0.5, beta: -2.0 })),
+    ("added", |[a, b, _, c]| a.gemm(b, Some(c), &Gemm { alpha: 0.5, beta: -2.0 })),
 ];
 
 fn main() {

@@ -1,12 +1,14 @@
 //! Times what the training loop costs beside a bare loop: `overhead [DEVICE] [EPOCHS]`. A classifier of 784-256-10 learns from 50,000 images of
 //! noise, in batches of 128, and is validated with 5,000 after each epoch. The bare loop has the same loader and captured step; the
-//! trainer adds its bar (on a terminal), metrics, curves and checkpoints. Runs alternate; a line of JSON has the seconds of each and
-//! the quotient of their medians.
+//! trainer adds its bar (on a terminal), metrics, curves, event files and checkpoints. Runs alternate, and so do steps of the bare loop
+//! with and without `profile`; a line of JSON has the seconds of each and the quotients of their medians.
 
 mod print;
 
 use isograd::data::{Labelled, Loader};
 use isograd::prelude::*;
+use isograd::profile;
+use isograd::train::tensorboard::TensorBoard;
 use isograd::train::{Display, Goal, Trainer};
 use print::print;
 use std::time::Instant;
@@ -59,15 +61,39 @@ fn trained(device: &Device, train: Loader<Batch>, test: Loader<Batch>, epochs: u
     let optimizer = Adam::new(&model).lr(1e-3);
     let predict = |model: &Sequential, (x, _): &Batch| model.forward(x);
     let folder = std::env::temp_dir().join(format!("isograd-overhead-{}", std::process::id()));
+    let mut board = TensorBoard::create(&folder)?;
     let mut trainer = Trainer::new(&model, optimizer, train, predict, |prediction, (_, y)| prediction.cross_entropy(y))
         .epochs(epochs)
         .validate(test)
         .metric("accuracy", Goal::Highest, is_right)
         .display(Display::Lines)
+        .on_epoch(move |epoch| board.epoch(epoch))
         .folder(&folder)?;
     trainer.run()?;
     drop(trainer);
     std::fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, "removing", e))
+}
+
+/// The seconds of 64 steps, without and within `profile`.
+fn profiled(device: &Device, train: &Loader<Batch>) -> Result<[Vec<f64>; 2]> {
+    let model = model(device)?;
+    let mut optimizer = Adam::new(&model).lr(1e-3);
+    let mut step = |(x, y): &Batch| {
+        model.forward(x)?.cross_entropy(y)?.backward()?;
+        optimizer.step()?;
+        device.synchronize()
+    };
+    let mut times = [Vec::new(), Vec::new()];
+    for (i, batch) in train.epoch(0).take(2 * 64).enumerate() {
+        let batch = batch?;
+        let started = Instant::now();
+        match i % 2 {
+            0 => step(&batch)?,
+            _ => drop(profile(device, || step(&batch))?),
+        }
+        times[i % 2].push(started.elapsed().as_secs_f64());
+    }
+    Ok(times)
 }
 
 fn median(times: &mut [f64]) -> f64 {
@@ -100,9 +126,13 @@ fn main() -> Result<()> {
             trainings.push(of_training);
         }
     }
+    let [train, _] = loaders()?;
+    profiled(&device, &train)?;
+    let [mut plain, mut within] = profiled(&device, &train)?;
+    let profile_over_plain = median(&mut within) / median(&mut plain);
     let ratio = median(&mut trainings) / median(&mut bares);
     print(&format!(
-        r#"{{"device": "{name}", "bare_s": {bares:?}, "trainer_s": {trainings:?}, "trainer_over_bare": {ratio:.4}}}"#
+        r#"{{"device": "{name}", "bare_s": {bares:?}, "trainer_s": {trainings:?}, "trainer_over_bare": {ratio:.4}, "profile_over_plain": {profile_over_plain:.4}}}"#
     ));
     Ok(())
 }

@@ -18,7 +18,7 @@ struct Unit {
 impl Unit {
     fn new([input, output]: [usize; 2], stride: usize, init: &Init) -> Result<Unit> {
         let conv = Conv { stride: [stride; 2], padding: Padding::Each([1; 2]), ..Conv::default() };
-        let conv = Conv2d::without_bias(input, output, [3, 3], conv, init)?;
+        let conv = Conv2d::without_bias(input, output, [3, 3], &conv, init)?;
         Ok(Unit { conv, norm: BatchNorm2d::new(output, init)? })
     }
 }

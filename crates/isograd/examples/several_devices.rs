@@ -175,15 +175,15 @@ fn run(group: &Group, device: &Device, steps: usize, way: Way) -> Result<Vec<f64
     let init = Init::new(device).seed(7 + group.rank() as u64);
     let (model, parallel, mut optimizer): (Gpt2, _, Box<dyn Optimizer>) = match way {
         Way::All => {
-            let make = |init: &Init| Gpt2::new(options, init);
-            let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &init, make)?;
+            let make = |init: &Init| Gpt2::new(&options, init);
+            let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &init, make)?;
             let optimizer = sharded.optimizer(adam)?;
             (model, Parallel::All(sharded), Box::new(optimizer))
         }
         _ => {
-            let model = Gpt2::new(options, &init)?;
+            let model = Gpt2::new(&options, &init)?;
             let buckets = ParallelOptions { bucket: 64 << 10, ..ParallelOptions::default() };
-            let parallel = DataParallel::new(&model, group, buckets)?;
+            let parallel = DataParallel::new(&model, group, &buckets)?;
             let optimizer: Box<dyn Optimizer> = match way {
                 Way::States => Box::new(ShardedOptimizer::new(&model, group, adam)?),
                 _ => Box::new(adam(&model)),
@@ -290,7 +290,7 @@ fn trainer(group: &Group, device: &Device, _: &Arguments) -> Result<()> {
         let predict = |model: &Sequential, (x, _): &(Tensor, Tensor)| model.forward(x);
         let score = |logits: &Tensor, (_, y): &(Tensor, Tensor)| logits.cross_entropy(y);
         let trainer = Trainer::new(&model, AdamW::new(&model).lr(1e-3), loader, predict, score).epochs(4);
-        let mut trainer = trainer.parallel(&group.duplicate()?, ParallelOptions::default())?;
+        let mut trainer = trainer.parallel(&group.duplicate()?, &ParallelOptions::default())?;
         trainer = if is_captured { trainer } else { trainer.without_capture() };
         trainer.run()?;
         let history = trainer.history();
@@ -344,17 +344,17 @@ impl Network {
 
     fn make(self, init: &Init, is_small: bool) -> Result<Box<dyn Layer>> {
         Ok(match (self, is_small) {
-            (Network::Gpt2, _) => Box::new(Gpt2::new(gpt(is_small), init)?),
+            (Network::Gpt2, _) => Box::new(Gpt2::new(&gpt(is_small), init)?),
             (Network::ResNet, true) => Box::new(
                 Sequential::new()
-                    .push(Conv2d::new(3, 4, [3, 3], Default::default(), init)?)
+                    .push(Conv2d::new(3, 4, [3, 3], &Default::default(), init)?)
                     .push(Tensor::relu)
                     .push(Flatten::default())
                     .push(Linear::new(4 * 6 * 6, 10, init)?),
             ),
             (Network::ResNet, false) => {
                 let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
-                Box::new(ResNet::resnet18(options, &init.clone().channels_last())?)
+                Box::new(ResNet::resnet18(&options, &init.clone().channels_last())?)
             }
         })
     }
@@ -416,7 +416,7 @@ fn median_of(group: &Group, device: &Device, steps: usize, mut step: impl FnMut(
 fn time(group: &Group, device: &Device, arguments: &Arguments, network: Network, how: Reduced) -> Result<Timed> {
     let model = network.make(&Init::new(device).seed(1), arguments.small)?;
     let options = ParallelOptions { bucket: how.bucket, check_every: None, reduce: how.dtype, ..Default::default() };
-    let parallel = DataParallel::new(&model, group, options)?;
+    let parallel = DataParallel::new(&model, group, &options)?;
     let mut optimizer = network.optimizer(&model);
     let (x, y, samples) = network.batch(group.rank(), device, arguments.small)?;
     let once = |(x, y): (Tensor, Tensor)| -> Result<Tensor> {
@@ -524,14 +524,14 @@ fn train_large(group: &Group, device: &Device, arguments: &Arguments, way: Way) 
         Way::All => {
             let shards =
                 ShardOptions { compute: Some(DType::BF16), reduce: Some(DType::F32), ..ShardOptions::default() };
-            let (model, sharded) = FullySharded::build(group, shards, &init, |init| Gpt2::new(options, init))?;
+            let (model, sharded) = FullySharded::build(group, &shards, &init, |init| Gpt2::new(&options, init))?;
             let optimizer = sharded.optimizer(plain)?;
             (model, Parallel::All(sharded), Box::new(optimizer))
         }
         _ => {
-            let model = Gpt2::new(options, &init)?;
+            let model = Gpt2::new(&options, &init)?;
             let buckets = ParallelOptions { check_every: None, ..ParallelOptions::default() };
-            let parallel = Parallel::Data(DataParallel::new(&model, group, buckets)?);
+            let parallel = Parallel::Data(DataParallel::new(&model, group, &buckets)?);
             let optimizer = plain(&model);
             (model, parallel, Box::new(optimizer))
         }
@@ -613,7 +613,7 @@ fn kill(group: &Group, device: &Device, arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let model = Network::Gpt2.make(&Init::new(device), true)?;
-    let parallel = DataParallel::new(&model, group, ParallelOptions::default())?;
+    let parallel = DataParallel::new(&model, group, &ParallelOptions::default())?;
     let mut optimizer = Network::Gpt2.optimizer(&model);
     let (x, y, _) = Network::Gpt2.batch(group.rank(), device, true)?;
     let mut started = Instant::now();
@@ -677,10 +677,10 @@ fn main() -> Result<()> {
     }
     let options = Options { timeout: Duration::from_secs(arguments.timeout) };
     if arguments.devices.is_empty() {
-        let world = World::start_with(options)?;
+        let world = World::start_with(&options)?;
         let device = world.device(arguments.device.as_deref())?;
         return run_rank(world.group(), &device, &arguments);
     }
     let devices = arguments.devices.iter().map(|name| name.parse()).collect::<Result<Vec<Device>>>()?;
-    threads_with(devices.len(), options, |group| run_rank(&group, &devices[group.rank()], &arguments)).map(drop)
+    threads_with(devices.len(), &options, |group| run_rank(&group, &devices[group.rank()], &arguments)).map(drop)
 }

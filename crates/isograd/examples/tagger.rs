@@ -56,7 +56,7 @@ pub fn train(device: &Device, epochs: u64) -> Result<(f64, f64)> {
     let init = Init::new(device).seed(42);
     let both = RecurrentOptions { bidirectional: true, batch_first: true, ..Default::default() };
     let (embedding, output) = (Embedding::new(128, 8, &init)?, Linear::new(2 * 32, 4, &init)?);
-    let model = Tagger { embedding, lstm: Lstm::with_options(8, 32, both, &init)?, output };
+    let model = Tagger { embedding, lstm: Lstm::with_options(8, 32, &both, &init)?, output };
     let loader = Loader::new(Brackets(1024), 32)?.seed(42).workers(2)?.to(device);
     let predict = |model: &Tagger, (characters, _): &(Padded, Padded)| {
         let x = model.embedding.forward(&characters.values)?;

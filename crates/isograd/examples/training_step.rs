@@ -40,10 +40,10 @@ fn mlp(init: &Init) -> Result<Case> {
 fn cnn(init: &Init) -> Result<Case> {
     let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
     let network = Sequential::new()
-        .push(Conv2d::new(1, 32, [3, 3], padded, init)?)
+        .push(Conv2d::new(1, 32, [3, 3], &padded, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv2d::new(32, 64, [3, 3], padded, init)?)
+        .push(Conv2d::new(32, 64, [3, 3], &padded, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())
@@ -53,12 +53,12 @@ fn cnn(init: &Init) -> Result<Case> {
 
 fn resnet18(init: &Init) -> Result<Case> {
     let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
-    classifier(ResNet::resnet18(options, init)?, &[8, 3, 32, 32], 10, init)
+    classifier(ResNet::resnet18(&options, init)?, &[8, 3, 32, 32], 10, init)
 }
 
 fn gpt(init: &Init) -> Result<Case> {
     let options = Gpt2Options { vocab: 65, context: 64, layers: 4, heads: 4, width: 128, dropout: 0.0 };
-    let model = Gpt2::new(options, init)?;
+    let model = Gpt2::new(&options, init)?;
     let mut optimizer = AdamW::new(&model).lr(1e-3);
     let tokens = Tensor::rand((12, 65), 0.0, 65.0, DType::F32, init.device(), init.rng())?.cast(DType::I64)?;
     let (x, y) = (tokens.narrow(1, 0, 64)?.contiguous()?, tokens.narrow(1, 1, 64)?.contiguous()?);

@@ -25,8 +25,8 @@ pub fn cholesky(x: &Tensor) -> Result<Tensor> {
         // dx = L^-T S L^-1 / 2, where S is symmetric and has the lower triangle of L^T dL.
         let l_t = t.get(&saved)?.t()?;
         let upper = Triangular { triangle: Triangle::Upper, ..Default::default() };
-        let left = solve_triangular(&l_t, &mirrored(&l_t.matmul(t.dy())?)?, upper)?;
-        let dx = solve_triangular(&l_t, &left.t()?, upper)?.mul_scalar(0.5)?;
+        let left = solve_triangular(&l_t, &mirrored(&l_t.matmul(t.dy())?)?, &upper)?;
+        let dx = solve_triangular(&l_t, &left.t()?, &upper)?.mul_scalar(0.5)?;
         Ok([dx])
     })
 }

@@ -50,5 +50,5 @@ fn gradient(q: &Tensor, r: &Tensor, dq: &Tensor, dr: &Tensor) -> Result<Tensor> 
     let s = mirrored(&r.matmul(&dr.t()?)?.sub(&dq.t()?.matmul(q)?)?)?;
     let right = dq.add(&q.matmul(&s)?)?;
     let upper = Triangular { triangle: Triangle::Upper, ..Default::default() };
-    solve_triangular(r, &right.t()?, upper).map_err(|e| e.of("qr"))?.t()
+    solve_triangular(r, &right.t()?, &upper).map_err(|e| e.of("qr"))?.t()
 }

@@ -57,7 +57,7 @@ impl Triangle {
 /// The solution x of `a x = b`, or of `x a = b`, for triangular matrices `a: [.., N, N]` and `b: [.., N, K]`, or `[.., K, N]` on the
 /// other side. Only one triangle is read, and its gradient is a triangle. Batches broadcast. Dtypes f32 and f64. Errors: `Shape`, `Dtype`;
 /// `Value` for a 0 on the diagonal.
-pub fn solve_triangular(a: &Tensor, b: &Tensor, options: Triangular) -> Result<Tensor> {
+pub fn solve_triangular(a: &Tensor, b: &Tensor, options: &Triangular) -> Result<Tensor> {
     let op = "solve_triangular";
     check(op, &[a, b])?;
     if options.side == Side::Right {
@@ -65,12 +65,12 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, options: Triangular) -> Result<T
         if a.rank() < 2 || b.rank() < 2 {
             return Err(Error::shape(op, format!("{} and {} were given, expected matrices", a.shape(), b.shape())));
         }
-        let options = Triangular { triangle: options.triangle.transposed(), side: Side::Left, ..options };
+        let options = Triangular { triangle: options.triangle.transposed(), side: Side::Left, ..*options };
         let (a, b) = batches(op, [&a.t()?, &b.t()?], [a, b])?;
         return solved(op, &a, &b, options)?.t();
     }
     let (a, b) = batches(op, [a, b], [a, b])?;
-    solved(op, &a, &b, options)
+    solved(op, &a, &b, *options)
 }
 
 /// The solution for equal batches, with the matrix on the left.
@@ -96,7 +96,7 @@ fn solved(op: &'static str, a: &Tensor, b: &Tensor, options: Triangular) -> Resu
     record(op, &[a, b], x, move |t| {
         // db = a^-T dx, da = -db x^T.
         let options_t = Triangular { triangle: options.triangle.transposed(), ..options };
-        let db = solve_triangular(&t.get(&sa)?.t()?, t.dy(), options_t)?;
+        let db = solve_triangular(&t.get(&sa)?.t()?, t.dy(), &options_t)?;
         let da = t.want(0, || {
             let da = db.matmul(&t.get(&sx)?.t()?)?.neg()?;
             let skipped = isize::from(options.diagonal == Diagonal::Ones);

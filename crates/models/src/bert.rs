@@ -223,9 +223,10 @@ pub struct Bert {
 
 impl Bert {
     /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless the heads divide the width.
-    pub fn new(options: BertOptions, init: &Init) -> Result<Bert> {
+    pub fn new(options: &BertOptions, init: &Init) -> Result<Bert> {
         let width = options.width;
-        let table = |rows: usize| Embedding::from_pretrained(init.normal((rows, width), 0.0, STD)?, Default::default());
+        let table =
+            |rows: usize| Embedding::from_pretrained(init.normal((rows, width), 0.0, STD)?, &Default::default());
         let embeddings = Embeddings {
             words: table(options.vocab)?,
             positions: table(options.context)?,
@@ -235,10 +236,10 @@ impl Bert {
         Ok(Bert {
             embeddings,
             dropout: Dropout::new(options.dropout, init),
-            layers: (0..options.layers).map(|_| Layer::new(&options, init)).collect::<Result<_>>()?,
+            layers: (0..options.layers).map(|_| Layer::new(options, init)).collect::<Result<_>>()?,
             pooler: linear(width, width, init)?,
             recompute: Recompute::default(),
-            options,
+            options: *options,
         })
     }
 
@@ -250,7 +251,7 @@ impl Bert {
     /// A network with options and weights of a folder that `transformers` or [`save`](Bert::save) wrote, on the device and in the dtype of
     /// `init`. Errors: as [`BertOptions::read`] and [`load_weights`](Bert::load_weights).
     pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Bert> {
-        let model = Bert::new(BertOptions::read(&folder)?, init)?;
+        let model = Bert::new(&BertOptions::read(&folder)?, init)?;
         model.load_weights(folder)?;
         Ok(model)
     }

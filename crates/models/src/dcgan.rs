@@ -48,7 +48,7 @@ fn norm(channels: usize, init: &Init) -> Result<BatchNorm2d> {
 fn larger(channels: [usize; 2], from_one: bool, init: &Init) -> Result<ConvTranspose2d> {
     let (stride, padding) = if from_one { (1, 0) } else { (2, 1) };
     let options = ConvTranspose { stride: [stride; 2], padding: [padding; 2], ..ConvTranspose::default() };
-    let conv = ConvTranspose2d::without_bias(channels[0], channels[1], [4; 2], options, init)?;
+    let conv = ConvTranspose2d::without_bias(channels[0], channels[1], [4; 2], &options, init)?;
     Ok(ConvTranspose2d { weight: init.normal(conv.weight.shape(), 0.0, 0.02)?, ..conv })
 }
 
@@ -56,14 +56,14 @@ fn larger(channels: [usize; 2], from_one: bool, init: &Init) -> Result<ConvTrans
 fn smaller(channels: [usize; 2], to_one: bool, init: &Init) -> Result<Conv2d> {
     let (stride, padding) = if to_one { (1, 0) } else { (2, 1) };
     let options = Conv { stride: [stride; 2], padding: Padding::Each([padding; 2]), ..Conv::default() };
-    let conv = Conv2d::without_bias(channels[0], channels[1], [4; 2], options, init)?;
+    let conv = Conv2d::without_bias(channels[0], channels[1], [4; 2], &options, init)?;
     Ok(Conv2d { weight: init.normal(conv.weight.shape(), 0.0, 0.02)?, ..conv })
 }
 
 impl Generator {
     /// 3.6 million parameters by default.
-    pub fn new(options: Dcgan, init: &Init) -> Result<Generator> {
-        let Dcgan { channels, latent, generator: n, .. } = options;
+    pub fn new(options: &Dcgan, init: &Init) -> Result<Generator> {
+        let Dcgan { channels, latent, generator: n, .. } = *options;
         let mut main = Sequential::new();
         for (i, channels) in [[latent, 8 * n], [8 * n, 4 * n], [4 * n, 2 * n], [2 * n, n]].into_iter().enumerate() {
             main = main.push(larger(channels, i == 0, init)?).push(norm(channels[1], init)?).push(Relu);
@@ -80,8 +80,8 @@ impl Forward for Generator {
 
 impl Discriminator {
     /// 2.8 million parameters by default.
-    pub fn new(options: Dcgan, init: &Init) -> Result<Discriminator> {
-        let Dcgan { channels, discriminator: n, .. } = options;
+    pub fn new(options: &Dcgan, init: &Init) -> Result<Discriminator> {
+        let Dcgan { channels, discriminator: n, .. } = *options;
         let leaky = LeakyRelu { slope: 0.2 };
         let mut main = Sequential::new().push(smaller([channels, n], false, init)?).push(leaky);
         for channels in [[n, 2 * n], [2 * n, 4 * n], [4 * n, 8 * n]] {

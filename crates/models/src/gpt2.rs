@@ -97,7 +97,7 @@ impl Projection {
     }
 
     fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        x.gemm_bias(&self.weight, Some(&self.bias), GemmBias { activation, ..GemmBias::default() })
+        x.gemm_bias(&self.weight, Some(&self.bias), &GemmBias { activation, ..GemmBias::default() })
     }
 }
 
@@ -156,8 +156,8 @@ struct Block {
 }
 
 impl Block {
-    fn new(options: Gpt2Options, init: &Init) -> Result<Block> {
-        let Gpt2Options { layers, heads, width, dropout, .. } = options;
+    fn new(options: &Gpt2Options, init: &Init) -> Result<Block> {
+        let &Gpt2Options { layers, heads, width, dropout, .. } = options;
         // Each block adds two parts to the sum, whose variance would grow with their number.
         let last = STD / ((2 * layers.max(1)) as f64).sqrt();
         Ok(Block {
@@ -224,12 +224,13 @@ pub struct Gpt2 {
 impl Gpt2 {
     /// With initial weights: normal, with a deviation of 0.02, which at the end of each part of a block is divided by the square root of
     /// the number of parts. Errors: `Attr` unless the heads divide the width.
-    pub fn new(options: Gpt2Options, init: &Init) -> Result<Gpt2> {
-        let Gpt2Options { vocab, context, layers, heads, width, dropout } = options;
+    pub fn new(options: &Gpt2Options, init: &Init) -> Result<Gpt2> {
+        let Gpt2Options { vocab, context, layers, heads, width, dropout } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
             return Err(Error::attr("gpt2", format!("{heads} heads do not divide the width {width}")));
         }
-        let table = |rows: usize| Embedding::from_pretrained(init.normal((rows, width), 0.0, STD)?, Default::default());
+        let table =
+            |rows: usize| Embedding::from_pretrained(init.normal((rows, width), 0.0, STD)?, &Default::default());
         let transformer = Transformer {
             wte: table(vocab)?,
             wpe: table(context)?,
@@ -238,7 +239,7 @@ impl Gpt2 {
             ln_f: LayerNorm::new(width, init)?,
             recompute: Recompute::default(),
         };
-        Ok(Gpt2 { transformer, options })
+        Ok(Gpt2 { transformer, options: *options })
     }
 
     /// The extents.
@@ -249,7 +250,7 @@ impl Gpt2 {
     /// A network with options and weights of a folder that `transformers` or [`save`](Gpt2::save) wrote, on the device and in the dtype of
     /// `init`. Errors: as [`Gpt2Options::read`] and [`load_weights`](Gpt2::load_weights).
     pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Gpt2> {
-        let model = Gpt2::new(Gpt2Options::read(&folder)?, init)?;
+        let model = Gpt2::new(&Gpt2Options::read(&folder)?, init)?;
         model.load_weights(folder)?;
         Ok(model)
     }

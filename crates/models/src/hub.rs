@@ -106,7 +106,7 @@ pub(crate) fn load_weights(model: &dyn Module, path: &Path, rename: impl Fn(&str
         }
     }
     let options = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
-    let result = model.load_state_dict_with(&state, options);
+    let result = model.load_state_dict_with(&state, &options);
     result.map(drop).map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))
 }
 

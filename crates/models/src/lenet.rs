@@ -20,8 +20,8 @@ impl LeNet {
         // 28 x 28 pixels are padded to 32 x 32.
         let padded = Conv { padding: Padding::Each([2; 2]), ..Conv::default() };
         Ok(LeNet {
-            conv1: Conv2d::new(channels, 6, [5, 5], padded, init)?,
-            conv2: Conv2d::new(6, 16, [5, 5], Conv::default(), init)?,
+            conv1: Conv2d::new(channels, 6, [5, 5], &padded, init)?,
+            conv2: Conv2d::new(6, 16, [5, 5], &Conv::default(), init)?,
             fc1: Linear::new(16 * 5 * 5, 120, init)?,
             fc2: Linear::new(120, 84, init)?,
             fc3: Linear::new(84, classes, init)?,
@@ -32,8 +32,8 @@ impl LeNet {
 impl Forward for LeNet {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let halved = MaxPool::new([2, 2]);
-        let x = self.conv1.forward(x)?.relu()?.max_pool2d(halved)?;
-        let x = self.conv2.forward(&x)?.relu()?.max_pool2d(halved)?.flatten(1, -1)?;
+        let x = self.conv1.forward(x)?.relu()?.max_pool2d(&halved)?;
+        let x = self.conv2.forward(&x)?.relu()?.max_pool2d(&halved)?.flatten(1, -1)?;
         self.fc3.forward(&self.fc2.forward(&self.fc1.forward(&x)?.relu()?)?.relu()?)
     }
 }

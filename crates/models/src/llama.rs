@@ -238,7 +238,7 @@ impl Block {
         let attention = SelfAttentionOptions { key_heads, head_width, bias: false, ..SelfAttentionOptions::new(heads) };
         let of_queries = heads * options.head_width();
         let of_keys = key_heads * options.head_width();
-        let mut self_attn = CausalSelfAttention::new(width, attention, init)?.with_rotations(rotations.clone());
+        let mut self_attn = CausalSelfAttention::new(width, &attention, init)?.with_rotations(rotations.clone());
         self_attn.q_proj = linear(width, of_queries, init)?;
         self_attn.k_proj = linear(width, of_keys, init)?;
         self_attn.v_proj = linear(width, of_keys, init)?;
@@ -291,17 +291,17 @@ pub struct Llama {
 impl Llama {
     /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless heads of keys divide heads of queries, and these the width
     /// if heads have no width of their own; `Attr` for heads of an odd width.
-    pub fn new(options: LlamaOptions, init: &Init) -> Result<Llama> {
+    pub fn new(options: &LlamaOptions, init: &Init) -> Result<Llama> {
         let rotations = Rotations::with_rates(options.context, &options.rates()?, init.device())?;
         let table = init.normal((options.vocab, options.width), 0.0, STD)?;
         let model = Decoder {
-            embed_tokens: Embedding::from_pretrained(table, Default::default())?,
-            layers: (0..options.layers).map(|_| Block::new(&options, &rotations, init)).collect::<Result<_>>()?,
-            norm: norm(&options, init)?,
+            embed_tokens: Embedding::from_pretrained(table, &Default::default())?,
+            layers: (0..options.layers).map(|_| Block::new(options, &rotations, init)).collect::<Result<_>>()?,
+            norm: norm(options, init)?,
             recompute: Recompute::default(),
         };
         let lm_head = (!options.tied).then(|| linear(options.width, options.vocab, init)).transpose()?;
-        Ok(Llama { model, lm_head, options })
+        Ok(Llama { model, lm_head, options: *options })
     }
 
     /// The extents and constants.
@@ -312,7 +312,7 @@ impl Llama {
     /// A network with options and weights of a folder that `transformers` or [`save`](Llama::save) wrote, on the device and in the dtype of
     /// `init`. Errors: as [`LlamaOptions::read`] and [`load_weights`](Llama::load_weights).
     pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Llama> {
-        let model = Llama::new(LlamaOptions::read(&folder)?, init)?;
+        let model = Llama::new(&LlamaOptions::read(&folder)?, init)?;
         model.load_weights(folder)?;
         Ok(model)
     }

@@ -71,7 +71,7 @@ const LAST: usize = 1280;
 
 impl MobileNetV2 {
     /// 3.5 million parameters for ImageNet. The classifier's weight is normal with a deviation of 0.01.
-    pub fn new(options: MobileNetV2Options, init: &Init) -> Result<MobileNetV2> {
+    pub fn new(options: &MobileNetV2Options, init: &Init) -> Result<MobileNetV2> {
         let mut features = Sequential::new().push(unit([options.channels, 32], 3, 2, 1, init)?);
         let mut input = 32;
         for [expansion, output, count, stride] in STAGES {

@@ -125,16 +125,16 @@ pub struct RecurrentModel {
 impl RecurrentModel {
     /// Embeddings and the weight of the last product are uniform in ±0.1, its bias is 0. Errors: `Attr` without layers, for a hidden
     /// width of 0 and a dropout outside of 0 to 1.
-    pub fn new(options: RecurrentModelOptions, init: &Init) -> Result<RecurrentModel> {
-        let RecurrentModelOptions { recurrence, vocab, embedding, hidden, layers, dropout } = options;
+    pub fn new(options: &RecurrentModelOptions, init: &Init) -> Result<RecurrentModel> {
+        let RecurrentModelOptions { recurrence, vocab, embedding, hidden, layers, dropout } = *options;
         let stack = RecurrentOptions { layers, dropout, batch_first: true, ..RecurrentOptions::default() };
-        let encoder = Embedding::from_pretrained(init.uniform((vocab, embedding), -0.1, 0.1)?, Default::default())?;
+        let encoder = Embedding::from_pretrained(init.uniform((vocab, embedding), -0.1, 0.1)?, &Default::default())?;
         let rnn = match recurrence {
-            Recurrence::Lstm => Layers::Lstm(Lstm::with_options(embedding, hidden, stack, init)?),
-            Recurrence::Gru => Layers::Gru(Gru::with_options(embedding, hidden, stack, init)?),
+            Recurrence::Lstm => Layers::Lstm(Lstm::with_options(embedding, hidden, &stack, init)?),
+            Recurrence::Gru => Layers::Gru(Gru::with_options(embedding, hidden, &stack, init)?),
         };
         let decoder = Linear { weight: init.uniform((vocab, hidden), -0.1, 0.1)?, bias: Some(init.zeros(vocab)?) };
-        Ok(RecurrentModel { drop: Dropout::new(dropout, init), encoder, rnn, decoder, options })
+        Ok(RecurrentModel { drop: Dropout::new(dropout, init), encoder, rnn, decoder, options: *options })
     }
 
     /// The extents.

@@ -125,22 +125,22 @@ enum Kind {
 
 impl ResNet {
     /// 18 layers in basic blocks: 11.7 million parameters for ImageNet.
-    pub fn resnet18(options: ResNetOptions, init: &Init) -> Result<ResNet> {
+    pub fn resnet18(options: &ResNetOptions, init: &Init) -> Result<ResNet> {
         ResNet::new(Kind::Basic, [2, 2, 2, 2], options, init)
     }
 
     /// 34 layers in basic blocks: 21.8 million parameters for ImageNet.
-    pub fn resnet34(options: ResNetOptions, init: &Init) -> Result<ResNet> {
+    pub fn resnet34(options: &ResNetOptions, init: &Init) -> Result<ResNet> {
         ResNet::new(Kind::Basic, [3, 4, 6, 3], options, init)
     }
 
     /// 50 layers in bottlenecks: 25.6 million parameters for ImageNet.
-    pub fn resnet50(options: ResNetOptions, init: &Init) -> Result<ResNet> {
+    pub fn resnet50(options: &ResNetOptions, init: &Init) -> Result<ResNet> {
         ResNet::new(Kind::Bottleneck, [3, 4, 6, 3], options, init)
     }
 
-    fn new(kind: Kind, counts: [usize; 4], options: ResNetOptions, init: &Init) -> Result<ResNet> {
-        let ResNetOptions { channels, classes, stem } = options;
+    fn new(kind: Kind, counts: [usize; 4], options: &ResNetOptions, init: &Init) -> Result<ResNet> {
+        let &ResNetOptions { channels, classes, stem } = options;
         let mut input = 64;
         let mut stage = |i: usize| {
             let width = 64 << i;
@@ -171,7 +171,7 @@ impl ResNet {
     pub fn features(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.bn1.forward_relu(&self.conv1.forward(x)?, None)?;
         let x = match self.stem {
-            Stem::ImageNet => x.max_pool2d(MaxPool { stride: [2; 2], padding: [1; 2], ..MaxPool::new([3; 2]) })?,
+            Stem::ImageNet => x.max_pool2d(&MaxPool { stride: [2; 2], padding: [1; 2], ..MaxPool::new([3; 2]) })?,
             Stem::Cifar => x,
         };
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];

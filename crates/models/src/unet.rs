@@ -61,18 +61,18 @@ pub struct UNet {
 
 impl UNet {
     /// 31.0 million parameters by default.
-    pub fn new(options: UNetOptions, init: &Init) -> Result<UNet> {
-        let UNetOptions { channels, classes, width, depth } = options;
+    pub fn new(options: &UNetOptions, init: &Init) -> Result<UNet> {
+        let UNetOptions { channels, classes, width, depth } = *options;
         let at = |level: usize| width << level;
         let above = |level: usize| if level == 0 { channels } else { at(level - 1) };
         let doubled = ConvTranspose { stride: [2; 2], ..ConvTranspose::default() };
-        let larger = |level: usize| ConvTranspose2d::new(at(level + 1), at(level), [2; 2], doubled, init);
+        let larger = |level: usize| ConvTranspose2d::new(at(level + 1), at(level), [2; 2], &doubled, init);
         Ok(UNet {
             down: (0..depth).map(|level| Pair::new([above(level), at(level)], init)).collect::<Result<_>>()?,
             bottom: Pair::new([above(depth), at(depth)], init)?,
             larger: (0..depth).rev().map(larger).collect::<Result<_>>()?,
             up: (0..depth).rev().map(|level| Pair::new([at(level + 1), at(level)], init)).collect::<Result<_>>()?,
-            last: Conv2d::new(width, classes, [1; 2], Conv::default(), init)?,
+            last: Conv2d::new(width, classes, [1; 2], &Conv::default(), init)?,
         })
     }
 }
@@ -83,7 +83,7 @@ impl Forward for UNet {
         let (mut x, mut levels) = (x.clone(), Vec::new());
         for pair in &self.down {
             let y = pair.forward(&x)?;
-            x = y.max_pool2d(MaxPool::new([2; 2]))?;
+            x = y.max_pool2d(&MaxPool::new([2; 2]))?;
             levels.push(y);
         }
         x = self.bottom.forward(&x)?;

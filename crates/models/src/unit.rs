@@ -15,7 +15,7 @@ pub(crate) fn conv(
 ) -> Result<Conv2d> {
     let padding = Padding::Each([(kernel - 1) / 2; 2]);
     let options = Conv { stride: [stride; 2], padding, groups, ..Conv::default() };
-    let conv = Conv2d::without_bias(input, output, [kernel; 2], options, init)?;
+    let conv = Conv2d::without_bias(input, output, [kernel; 2], &options, init)?;
     Ok(Conv2d { weight: init.kaiming_normal(conv.weight.shape(), Fan::Out, Gain::Relu)?, ..conv })
 }
 

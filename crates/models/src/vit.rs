@@ -189,20 +189,20 @@ pub struct Vit {
 
 impl Vit {
     /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless the heads divide the width, and a patch an image.
-    pub fn new(options: VitOptions, init: &Init) -> Result<Vit> {
-        let VitOptions { patch, channels, width, .. } = options;
+    pub fn new(options: &VitOptions, init: &Init) -> Result<Vit> {
+        let VitOptions { patch, channels, width, .. } = *options;
         let positions = options.patches()? + 1;
         let conv = Conv { stride: [patch; 2], ..Conv::default() };
         Ok(Vit {
             cls_token: init.normal((1, 1, width), 0.0, STD)?,
             position_embeddings: init.normal((1, positions, width), 0.0, STD)?,
-            projection: Conv2d::new(channels, width, [patch; 2], conv, init)?,
+            projection: Conv2d::new(channels, width, [patch; 2], &conv, init)?,
             dropout: Dropout::new(options.dropout, init),
-            layers: (0..options.layers).map(|_| Layer::new(&options, init)).collect::<Result<_>>()?,
+            layers: (0..options.layers).map(|_| Layer::new(options, init)).collect::<Result<_>>()?,
             norm: options.norm(init)?,
             classifier: linear(width, options.classes, init)?,
             recompute: Recompute::default(),
-            options,
+            options: *options,
         })
     }
 
@@ -214,7 +214,7 @@ impl Vit {
     /// A network with options and weights of a folder that `transformers` or [`save`](Vit::save) wrote, on the device and in the dtype of
     /// `init`. Errors: as [`VitOptions::read`] and [`load_weights`](Vit::load_weights).
     pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Vit> {
-        let model = Vit::new(VitOptions::read(&folder)?, init)?;
+        let model = Vit::new(&VitOptions::read(&folder)?, init)?;
         model.load_weights(folder)?;
         Ok(model)
     }

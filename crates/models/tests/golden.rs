@@ -70,38 +70,38 @@ fn lenet() -> Result<()> {
 #[test]
 fn residual_networks() -> Result<()> {
     let (image_net, init) = (ResNetOptions::default(), init()?);
-    compare("resnet18", &ResNet::resnet18(image_net, &init)?)?;
+    compare("resnet18", &ResNet::resnet18(&image_net, &init)?)?;
     let cifar = ResNetOptions { classes: 10, stem: Stem::Cifar, ..image_net };
-    compare("resnet18_cifar", &ResNet::resnet18(cifar, &init)?)?;
-    compare("resnet34", &ResNet::resnet34(image_net, &init)?)?;
-    compare("resnet50", &ResNet::resnet50(image_net, &init)?)
+    compare("resnet18_cifar", &ResNet::resnet18(&cifar, &init)?)?;
+    compare("resnet34", &ResNet::resnet34(&image_net, &init)?)?;
+    compare("resnet50", &ResNet::resnet50(&image_net, &init)?)
 }
 
 #[test]
 fn mobile_net() -> Result<()> {
-    compare("mobilenet_v2", &MobileNetV2::new(MobileNetV2Options::default(), &init()?)?)
+    compare("mobilenet_v2", &MobileNetV2::new(&MobileNetV2Options::default(), &init()?)?)
 }
 
 #[test]
 fn u_net() -> Result<()> {
-    compare("unet", &UNet::new(UNetOptions::default(), &init()?)?)?;
-    compare("unet_small", &UNet::new(UNetOptions { channels: 3, classes: 2, width: 4, depth: 2 }, &init()?)?)
+    compare("unet", &UNet::new(&UNetOptions::default(), &init()?)?)?;
+    compare("unet_small", &UNet::new(&UNetOptions { channels: 3, classes: 2, width: 4, depth: 2 }, &init()?)?)
 }
 
 #[test]
 fn halves_of_a_dcgan() -> Result<()> {
     let (large, init) = (Dcgan::default(), init()?);
     let small = Dcgan { channels: 1, latent: 5, generator: 2, discriminator: 2 };
-    compare("generator", &Generator::new(large, &init)?)?;
-    compare("generator_small", &Generator::new(small, &init)?)?;
-    compare("discriminator", &Discriminator::new(large, &init)?)?;
-    compare("discriminator_small", &Discriminator::new(small, &init)?)
+    compare("generator", &Generator::new(&large, &init)?)?;
+    compare("generator_small", &Generator::new(&small, &init)?)?;
+    compare("discriminator", &Discriminator::new(&large, &init)?)?;
+    compare("discriminator_small", &Discriminator::new(&small, &init)?)
 }
 
 #[test]
 fn a_small_image_of_cifar_keeps_its_extents_until_the_second_stage() -> Result<()> {
     let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
-    let network = ResNet::resnet18(options, &Init::new(&Device::cpu()?))?;
+    let network = ResNet::resnet18(&options, &Init::new(&Device::cpu()?))?;
     let x = Tensor::zeros((1, 3, 32, 32), DType::F32, &Device::cpu()?)?;
     assert_eq!(no_grad(|| network.features(&x))?.dims(), [1, 512, 4, 4]);
     Ok(())
@@ -119,7 +119,7 @@ impl Forward for OfNumbers {
 
 fn recurrent(recurrence: Recurrence) -> Result<RecurrentModel> {
     let options = RecurrentModelOptions { recurrence, embedding: 6, hidden: 5, ..RecurrentModelOptions::new(11) };
-    RecurrentModel::new(options, &init()?)
+    RecurrentModel::new(&options, &init()?)
 }
 
 #[test]

@@ -62,22 +62,22 @@ fn refused<T>(result: Result<T>, kind: Kind, part: &str) {
 fn folders_come_back() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join("new").join(name);
-    let first = Gpt2::new(GPT2, &init(1))?;
+    let first = Gpt2::new(&GPT2, &init(1))?;
     first.save(path("gpt2"))?;
     let again = Gpt2::load(path("gpt2"), &init(2))?;
     assert_eq!((again.options(), bits(&again)), (GPT2, bits(&first)));
     for tied in [true, false] {
-        let first = Llama::new(LlamaOptions { tied, ..llama() }, &init(1))?;
+        let first = Llama::new(&LlamaOptions { tied, ..llama() }, &init(1))?;
         first.save(path("llama"))?;
         let again = Llama::load(path("llama"), &init(2))?;
         let options = LlamaOptions { head_width: Some(2), ..first.options() };
         assert_eq!((again.options(), bits(&again)), (options, bits(&first)));
     }
-    let first = Bert::new(bert(), &init(1))?;
+    let first = Bert::new(&bert(), &init(1))?;
     first.save(path("bert"))?;
     let again = Bert::load(path("bert"), &init(2))?;
     assert_eq!((again.options(), bits(&again)), (bert(), bits(&first)));
-    let first = Vit::new(vit(), &init(1))?;
+    let first = Vit::new(&vit(), &init(1))?;
     first.save(path("vit"))?;
     let again = Vit::load(path("vit"), &init(2))?;
     assert_eq!((again.options(), bits(&again)), (vit(), bits(&first)));
@@ -99,12 +99,12 @@ fn blocks_are_computed_again() -> Result<()> {
         let found = model.parameters().into_iter().map(|p| p.grad().expect("a gradient").to_bytes());
         found.chain([loss.to_bytes()]).collect()
     }
-    let gpt2 = || Gpt2::new(GPT2, &init(3));
+    let gpt2 = || Gpt2::new(&GPT2, &init(3));
     assert_eq!(gradients(gpt2, true)?, gradients(gpt2, false)?);
-    let llama = || Llama::new(llama(), &init(3));
+    let llama = || Llama::new(&llama(), &init(3));
     assert_eq!(gradients(llama, true)?, gradients(llama, false)?);
     fn of_encoders(recomputes: bool) -> Result<Vec<Vec<u8>>> {
-        let (bert, vit) = (Bert::new(bert(), &init(3))?, Vit::new(vit(), &init(3))?);
+        let (bert, vit) = (Bert::new(&bert(), &init(3))?, Vit::new(&vit(), &init(3))?);
         let x = tokens(&[&[1, 5, 3, 0, 9], &[2, 2, 7, 10, 4]]);
         let VitOptions { image, channels, .. } = vit.options();
         let images = Tensor::arange(2 * channels * image * image, &cpu())?.cast(DType::F32)?.sin()?;
@@ -129,18 +129,18 @@ fn other_names_of_files_are_known() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("any.safetensors");
     let write = |state: StateDict| save(&file, &state, &Metadata::new());
-    let model = Gpt2::new(GPT2, &init(1))?;
+    let model = Gpt2::new(&GPT2, &init(1))?;
     let mut state: StateDict =
         model.state_dict().into_iter().map(|(name, t)| (name.replace("transformer.", ""), t)).collect();
     state.insert("h.0.attn.bias".into(), Tensor::zeros((1, 1, 8, 8), DType::U8, &cpu())?);
     state.insert("lm_head.weight".into(), state["wte.weight"].clone());
     write(state.clone())?;
-    let other = Gpt2::new(GPT2, &init(2))?;
+    let other = Gpt2::new(&GPT2, &init(2))?;
     other.load_weights(&file)?;
     assert_eq!(bits(&other), bits(&model));
     // Nothing changes if one is missing, or if two are the same.
-    let before = bits(&Gpt2::new(GPT2, &init(3))?);
-    let other = Gpt2::new(GPT2, &init(3))?;
+    let before = bits(&Gpt2::new(&GPT2, &init(3))?);
+    let other = Gpt2::new(&GPT2, &init(3))?;
     let mut twice = state.clone();
     twice.insert("transformer.wte.weight".into(), state["wte.weight"].clone());
     write(twice)?;
@@ -150,13 +150,13 @@ fn other_names_of_files_are_known() -> Result<()> {
     refused(other.load_weights(&file), Kind::Value, "transformer.h.1.ln_1.bias is missing");
     assert_eq!(bits(&other), before);
 
-    let model = Bert::new(bert(), &init(1))?;
+    let model = Bert::new(&bert(), &init(1))?;
     let old = |name: &str| {
         let name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
         format!("bert.{name}")
     };
     write(model.state_dict().into_iter().map(|(name, t)| (old(&name), t)).collect())?;
-    let other = Bert::new(bert(), &init(2))?;
+    let other = Bert::new(&bert(), &init(2))?;
     other.load_weights(&file)?;
     assert_eq!(bits(&other), bits(&model));
     Ok(())
@@ -166,12 +166,12 @@ fn other_names_of_files_are_known() -> Result<()> {
 fn weights_of_16_bits_become_those_of_the_model() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("low.safetensors");
-    let model = Gpt2::new(GPT2, &init(1))?;
+    let model = Gpt2::new(&GPT2, &init(1))?;
     for dtype in [DType::F16, DType::BF16, DType::F64] {
         let low: StateDict =
             model.state_dict().into_iter().map(|(name, t)| Ok((name, t.cast(dtype)?))).collect::<Result<_>>()?;
         save(&file, &low, &Metadata::new())?;
-        let other = Gpt2::new(GPT2, &init(2))?;
+        let other = Gpt2::new(&GPT2, &init(2))?;
         other.load_weights(&file)?;
         for (name, t) in other.state_dict() {
             assert_eq!(t.to_vec::<f32>()?, low[&name].cast(DType::F32)?.to_vec::<f32>()?, "{name} from {dtype}");
@@ -191,7 +191,7 @@ fn write_config(folder: &Path, from: &str, to: &str) {
 fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let with = |from: &str, to: &str| {
-        Gpt2::new(GPT2, &init(1))?.save(folder.path())?;
+        Gpt2::new(&GPT2, &init(1))?.save(folder.path())?;
         write_config(folder.path(), from, to);
         Gpt2Options::read(folder.path())
     };
@@ -201,7 +201,7 @@ fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
     refused(with(r#""n_layer": 2,"#, ""), Kind::Format, "n_layer is missing");
     refused(with("{", ""), Kind::Format, "not a configuration");
     let with = |from: &str, to: &str| {
-        Llama::new(llama(), &init(1))?.save(folder.path())?;
+        Llama::new(&llama(), &init(1))?.save(folder.path())?;
         write_config(folder.path(), from, to);
         LlamaOptions::read(folder.path())
     };
@@ -220,7 +220,7 @@ fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
 fn positions_end_at_the_context() -> Result<()> {
     let long = tokens(&[&[1, 2, 3, 4, 5, 6, 7, 8, 9]]);
     let models: [(&dyn LanguageModel, &str); 2] =
-        [(&Gpt2::new(GPT2, &init(1))?, "gpt2"), (&Llama::new(llama(), &init(1))?, "llama")];
+        [(&Gpt2::new(&GPT2, &init(1))?, "gpt2"), (&Llama::new(&llama(), &init(1))?, "llama")];
     for (model, name) in models {
         refused(model.forward(&long), Kind::Index, &format!("{name}: Index: 9 tokens follow 0, and the context is 8"));
         refused(model.forward(&long.flatten(0, 1)?), Kind::Shape, "expected [B, T]");
@@ -236,7 +236,7 @@ fn positions_end_at_the_context() -> Result<()> {
 
 #[test]
 fn a_cache_is_outside_of_the_tape_and_dropout_ends_in_evaluation() -> Result<()> {
-    let model = Gpt2::new(GPT2, &init(1))?;
+    let model = Gpt2::new(&GPT2, &init(1))?;
     let x = tokens(&[&[1, 2, 3], &[4, 5, 6]]);
     assert_ne!(model.forward(&x)?.to_vec::<f32>()?, model.forward(&x)?.to_vec::<f32>()?);
     model.eval();
@@ -248,18 +248,18 @@ fn a_cache_is_outside_of_the_tape_and_dropout_ends_in_evaluation() -> Result<()>
 
 #[test]
 fn wrong_extents_are_refused() -> Result<()> {
-    refused(Gpt2::new(Gpt2Options { heads: 3, ..GPT2 }, &init(1)), Kind::Attr, "3 heads do not divide the width 4");
-    refused(Llama::new(LlamaOptions { key_heads: 3, ..llama() }, &init(1)), Kind::Attr, "each must divide");
-    refused(Llama::new(LlamaOptions { head_width: Some(3), ..llama() }, &init(1)), Kind::Attr, "3 elements");
-    refused(Bert::new(BertOptions { heads: 0, ..bert() }, &init(1)), Kind::Attr, "0 heads");
-    refused(Vit::new(VitOptions { patch: 3, ..vit() }, &init(1)), Kind::Attr, "do not divide images of 4");
-    let (model, x) = (Bert::new(bert(), &init(1))?, tokens(&[&[1, 2, 3]]));
+    refused(Gpt2::new(&Gpt2Options { heads: 3, ..GPT2 }, &init(1)), Kind::Attr, "3 heads do not divide the width 4");
+    refused(Llama::new(&LlamaOptions { key_heads: 3, ..llama() }, &init(1)), Kind::Attr, "each must divide");
+    refused(Llama::new(&LlamaOptions { head_width: Some(3), ..llama() }, &init(1)), Kind::Attr, "3 elements");
+    refused(Bert::new(&BertOptions { heads: 0, ..bert() }, &init(1)), Kind::Attr, "0 heads");
+    refused(Vit::new(&VitOptions { patch: 3, ..vit() }, &init(1)), Kind::Attr, "do not divide images of 4");
+    let (model, x) = (Bert::new(&bert(), &init(1))?, tokens(&[&[1, 2, 3]]));
     let input = BertInput { attended: Some(x.clone()), ..BertInput::new(&x) };
     refused(model.forward_with(&input), Kind::Shape, "attended is i64 [1, 3], expected bool [1, 3]");
     let input = BertInput { segments: Some(tokens(&[&[0, 0]])), ..BertInput::new(&x) };
     refused(model.forward_with(&input), Kind::Shape, "segments are [1, 2]");
     refused(
-        Vit::new(vit(), &init(1))?.forward(&Tensor::zeros((1, 3, 4, 5), DType::F32, &cpu())?),
+        Vit::new(&vit(), &init(1))?.forward(&Tensor::zeros((1, 3, 4, 5), DType::F32, &cpu())?),
         Kind::Shape,
         "[N, 3",
     );
@@ -268,7 +268,7 @@ fn wrong_extents_are_refused() -> Result<()> {
 
 #[test]
 fn features_of_padding_do_not_reach_the_others() -> Result<()> {
-    let model = Bert::new(bert(), &init(1))?;
+    let model = Bert::new(&bert(), &init(1))?;
     model.eval();
     let attended = Tensor::from_slice(&[true, true, false], (1, 3), &cpu())?;
     let of = |last: i64| {

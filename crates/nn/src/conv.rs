@@ -78,11 +78,11 @@ macro_rules! layers {
         impl<const N: usize> $layer<N> {
             /// Weight and bias uniform in `±1 / sqrt(fan)`; the fan is the product of the weight's extents except the first.
             /// Errors: `Attr` if channels are no multiples of the groups.
-            pub fn new(input: usize, output: usize, kernel: [usize; N], options: $options<N>, init: &Init) -> Result<Self> {
+            pub fn new(input: usize, output: usize, kernel: [usize; N], options: &$options<N>, init: &Init) -> Result<Self> {
                 let [outer, inner] = ($extents)(input, output);
                 let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
                 let weight = init.uniform(shape, -bound, bound)?;
-                Ok($layer { weight, bias: Some(init.uniform(output, -bound, bound)?), options $($default)* })
+                Ok($layer { weight, bias: Some(init.uniform(output, -bound, bound)?), options: *options $($default)* })
             }
 
             /// Without a bias. Errors: as [`new`](Self::new).
@@ -90,12 +90,12 @@ macro_rules! layers {
                 input: usize,
                 output: usize,
                 kernel: [usize; N],
-                options: $options<N>,
+                options: &$options<N>,
                 init: &Init,
             ) -> Result<Self> {
                 let [outer, inner] = ($extents)(input, output);
                 let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
-                Ok($layer { weight: init.uniform(shape, -bound, bound)?, bias: None, options $($default)* })
+                Ok($layer { weight: init.uniform(shape, -bound, bound)?, bias: None, options: *options $($default)* })
             }
         }
 
@@ -107,7 +107,7 @@ macro_rules! layers {
                 fn forward(&self, x: &Tensor) -> Result<Tensor> {
                     called(self, &[x], || {
                         let (x, options) = self.$input(stringify!($method), x)?;
-                        x.$method(&self.weight, self.bias.as_ref(), options)
+                        x.$method(&self.weight, self.bias.as_ref(), &options)
                     })
                 }
             }
@@ -131,7 +131,7 @@ impl Module for Unfold {
 /// [`Tensor::unfold`].
 impl Forward for Unfold {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || x.unfold(*self))
+        called(self, &[x], || x.unfold(self))
     }
 }
 
@@ -152,6 +152,6 @@ impl Module for Fold {
 
 impl Forward for Fold {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || x.fold(self.size, self.windows))
+        called(self, &[x], || x.fold(self.size, &self.windows))
     }
 }

@@ -32,7 +32,7 @@ impl Linear {
     pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         called(self, &[x], || {
             let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
-            x.gemm_bias(&self.weight, self.bias.as_ref(), options)
+            x.gemm_bias(&self.weight, self.bias.as_ref(), &options)
         })
     }
 }
@@ -155,7 +155,7 @@ impl EmbeddingBag {
     fn reduced(&self, index: &Tensor, offsets: Option<&Tensor>, weights: Option<&Tensor>) -> Result<Tensor> {
         called(self, &[index], || {
             let bag = Bag { mode: self.mode, weights, padding_idx: self.padding_idx };
-            self.weight.embedding_bag(index, offsets, bag)
+            self.weight.embedding_bag(index, offsets, &bag)
         })
     }
 }
@@ -179,22 +179,22 @@ pub struct Embedding {
 impl Embedding {
     /// `count` rows of `size` elements, normal with mean 0 and deviation 1.
     pub fn new(count: usize, size: usize, init: &Init) -> Result<Embedding> {
-        Embedding::with_options(count, size, EmbeddingOptions::default(), init)
+        Embedding::with_options(count, size, &EmbeddingOptions::default(), init)
     }
 
     /// With a padding row, which is initially 0, or gradients scaled by frequency.
-    pub fn with_options(count: usize, size: usize, options: EmbeddingOptions, init: &Init) -> Result<Embedding> {
+    pub fn with_options(count: usize, size: usize, options: &EmbeddingOptions, init: &Init) -> Result<Embedding> {
         let weight = init.normal((count, size), 0.0, 1.0)?;
         if let Some(row) = options.padding_idx {
             no_grad(|| weight.detach().select(0, row as isize)?.fill_(0.0))?;
         }
-        Ok(Embedding { weight, options })
+        Ok(Embedding { weight, options: *options })
     }
 
     /// The rows of `weight: [V, E]`, which are trained if it is a leaf, and constant otherwise. Errors: `Shape`.
-    pub fn from_pretrained(weight: Tensor, options: EmbeddingOptions) -> Result<Embedding> {
+    pub fn from_pretrained(weight: Tensor, options: &EmbeddingOptions) -> Result<Embedding> {
         match weight.rank() {
-            2 => Ok(Embedding { weight, options }),
+            2 => Ok(Embedding { weight, options: *options }),
             _ => Err(Error::shape("embedding", format!("the weight is {}, expected [V, E]", weight.shape()))),
         }
     }
@@ -202,7 +202,7 @@ impl Embedding {
 
 impl Forward for Embedding {
     fn forward(&self, index: &Tensor) -> Result<Tensor> {
-        called(self, &[index], || self.weight.embedding(index, self.options))
+        called(self, &[index], || self.weight.embedding(index, &self.options))
     }
 }
 

@@ -66,7 +66,7 @@ pub use norm::{
 };
 pub use optim::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Group, Grouped, Lamb, Lars, Lbfgs, LineSearch,
-    Lion, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
+    Lion, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Scaling, Scheduled, Sgd,
 };
 pub use pad::*;
 pub use pool::*;

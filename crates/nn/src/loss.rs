@@ -110,7 +110,7 @@ losses! {
         margin: f64 = 1.0,
     } => |l, x, target| {
         let &MultiMarginLoss { ref weight, p, margin, reduction } = l;
-        x.multi_margin_loss(target, weight.as_ref(), MultiMargin { p, margin, reduction })
+        x.multi_margin_loss(target, weight.as_ref(), &MultiMargin { p, margin, reduction })
     };
 
     /// [`Tensor::multilabel_margin_loss`] of scores `[N, C]` or `[C]` with lists of classes. Errors: `Shape`, `Dtype`, `Index`.
@@ -132,7 +132,7 @@ losses! {
         eps: f64 = 1e-8,
     } => |l, x, target| {
         let &PoissonNllLoss { input, terms, eps, reduction } = l;
-        x.poisson_nll_loss(target, PoissonNll { input, terms, eps, reduction })
+        x.poisson_nll_loss(target, &PoissonNll { input, terms, eps, reduction })
     };
 
     /// [`Tensor::nll_loss`] of log probabilities `[N, C, d..]` or `[C]` with class indices `[N, d..]`. Errors: `Shape`,
@@ -178,7 +178,7 @@ pub struct TripletMarginLoss {
 impl TripletMarginLoss {
     /// The loss of rows that should be nearer to the rows of `positive` than to the rows of `negative`.
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
-        called(self, &[anchor, positive, negative], || anchor.triplet_loss(positive, negative, self.options))
+        called(self, &[anchor, positive, negative], || anchor.triplet_loss(positive, negative, &self.options))
     }
 }
 
@@ -240,7 +240,7 @@ losses_of_three! {
         eps: f64 = 1e-6,
     } => |l, x, target, var| {
         let &GaussianNllLoss { terms, eps, reduction } = l;
-        x.gaussian_nll_loss(target, var, GaussianNll { terms, eps, reduction })
+        x.gaussian_nll_loss(target, var, &GaussianNll { terms, eps, reduction })
     };
 }
 
@@ -258,7 +258,7 @@ impl CtcLoss {
         target_lengths: &Tensor,
     ) -> Result<Tensor> {
         called(self, &[log_probabilities, targets, input_lengths, target_lengths], || {
-            log_probabilities.ctc_loss(targets, input_lengths, target_lengths, self.0)
+            log_probabilities.ctc_loss(targets, input_lengths, target_lengths, &self.0)
         })
     }
 }

@@ -189,12 +189,12 @@ pub trait Module {
     /// module, one is enough. Errors: `Value` naming every missing and unexpected tensor, and every tensor of another shape or
     /// dtype; then nothing has changed.
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
-        self.load_state_dict_with(state, LoadOptions::default()).map(drop)
+        self.load_state_dict_with(state, &LoadOptions::default()).map(drop)
     }
 
     /// [`load_state_dict`](Module::load_state_dict) that may accept incomplete states or other float dtypes, according to the
     /// options. Returns the unmatched names. Errors: as there, for differences that the options do not allow.
-    fn load_state_dict_with(&self, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
+    fn load_state_dict_with(&self, state: &StateDict, options: &LoadOptions) -> Result<Unmatched> {
         let mut own = self.state_dict();
         let given: Vec<Tensor> =
             own.iter().filter(|(name, _)| state.contains_key(*name)).map(|(_, t)| t.clone()).collect();
@@ -219,7 +219,7 @@ pub trait Module {
 /// # let model = Linear::new(2, 1, &Init::new(&device))?;
 /// let file = load("backbone.safetensors", &device)?;
 /// let options = LoadOptions { names: LoadNames::Shared, floats: LoadFloats::Cast };
-/// let unmatched = model.load_state_dict_with(&file.tensors, options)?;
+/// let unmatched = model.load_state_dict_with(&file.tensors, &options)?;
 /// println!("not in the file: {:?}", unmatched.missing);
 /// # Ok(())
 /// # }
@@ -310,11 +310,11 @@ pub(crate) fn listed_twice(op: &'static str, first: &str, second: &str) -> Error
 
 /// Checks that `state` can be copied into `own`. Errors: `Value`, naming every mismatch.
 pub(crate) fn check_state(op: &'static str, own: &StateDict, state: &StateDict) -> Result<()> {
-    compare_states(op, own, state, LoadOptions::default()).map(drop)
+    compare_states(op, own, state, &LoadOptions::default()).map(drop)
 }
 
 /// The names that only one of the states has. Errors: `Value`, naming every mismatch that the options do not allow.
-fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
+fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options: &LoadOptions) -> Result<Unmatched> {
     let only = |a: &StateDict, b: &StateDict| a.keys().filter(|k| !b.contains_key(*k)).cloned().collect();
     let unmatched = Unmatched { missing: only(own, state), unexpected: only(state, own) };
     let mut problems = Vec::new();

@@ -230,11 +230,11 @@ macro_rules! channel_norm {
             /// With the options
             #[doc = concat!("[`NormOptions::", stringify!($options), "`].")]
             pub fn new(channels: usize, init: &Init) -> Result<Self> {
-                Self::with_options(channels, NormOptions::$options, init)
+                Self::with_options(channels, &NormOptions::$options, init)
             }
 
             /// Weight 1, bias 0, running mean 0 and variance 1, as far as the options ask for them.
-            pub fn with_options(channels: usize, options: NormOptions, init: &Init) -> Result<Self> {
+            pub fn with_options(channels: usize, options: &NormOptions, init: &Init) -> Result<Self> {
                 let (dtype, device) = (init.parameter_dtype(), init.device());
                 let affine = |value| options.affine.then(|| init.constant(channels, value)).transpose();
                 let kept = |value| Tensor::full(channels, value, dtype, device);
@@ -246,7 +246,7 @@ macro_rules! channel_norm {
                     running_mean: kept(0.0)?,
                     running_var: kept(1.0)?,
                     num_batches_tracked: batches.transpose()?,
-                    options,
+                    options: *options,
                     channels,
                     mode: Mode::default(),
                     $($field: $of_init(init),)?
@@ -385,6 +385,6 @@ impl Module for LocalResponseNorm {
 
 impl Forward for LocalResponseNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || x.local_response_norm(self.0))
+        called(self, &[x], || x.local_response_norm(&self.0))
     }
 }

@@ -51,7 +51,7 @@ macro_rules! layers {
         impl Forward for $type<$n> {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 called(self, &[x], || {
-                    x.$method((*self)$(.$field)?)
+                    x.$method(self$(.$field)?)
                 })
             }
         }
@@ -107,7 +107,7 @@ macro_rules! norms {
         impl Forward for LpPool<$n> {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 called(self, &[x], || {
-                    x.$method(self.p, self.windows)
+                    x.$method(self.p, &self.windows)
                 })
             }
         }

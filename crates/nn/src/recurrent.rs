@@ -105,17 +105,17 @@ pub struct RecurrentStack {
 }
 
 /// A recurrent op over a sequence: all hidden states, and the last states.
-type Run<'f> = &'f dyn Fn(&Tensor, &[Option<Tensor>], RecurrentWeights<'_>, RecurrentSteps<'_>) -> Result<Vec<Tensor>>;
+type Run<'f> = &'f dyn Fn(&Tensor, &[Option<Tensor>], RecurrentWeights<'_>, &RecurrentSteps<'_>) -> Result<Vec<Tensor>>;
 
 impl RecurrentStack {
     fn new(
         op: &'static str,
         gates: usize,
         [input, hidden]: [usize; 2],
-        options: RecurrentOptions,
+        options: &RecurrentOptions,
         init: &Init,
     ) -> Result<RecurrentStack> {
-        let RecurrentOptions { layers, bias, dropout, projection, .. } = options;
+        let RecurrentOptions { layers, bias, dropout, projection, .. } = *options;
         if layers == 0 || hidden == 0 {
             return Err(Error::attr(op, format!("{layers} layers of {hidden} were asked for, expected 1 or more")));
         }
@@ -135,7 +135,7 @@ impl RecurrentStack {
             (0..directions).map(of_direction).collect()
         };
         let weights = (0..layers).map(of_layer).collect::<Result<_>>()?;
-        Ok(RecurrentStack { op, options, hidden, weights, rng: init.rng().clone(), mode: Mode::default() })
+        Ok(RecurrentStack { op, options: *options, hidden, weights, rng: init.rng().clone(), mode: Mode::default() })
     }
 
     /// The states of all layers and directions, `[layers directions, B, size]`.
@@ -222,7 +222,7 @@ impl RecurrentStack {
             let at = (layer * directions.len() + k) as isize;
             let of_direction = |s: &Option<&Tensor>| s.map(|s| s.select(0, at)).transpose();
             let states: Vec<Option<Tensor>> = states.iter().map(of_direction).collect::<Result<_>>()?;
-            let mut results = f(x, &states, parameters.weights(), RecurrentSteps { order, lengths })?.into_iter();
+            let mut results = f(x, &states, parameters.weights(), &RecurrentSteps { order, lengths })?.into_iter();
             found.extend(results.next());
             last.iter_mut().zip(results).for_each(|(all, state)| all.push(state));
         }
@@ -273,7 +273,7 @@ pub type LstmState = (Tensor, Tensor);
 /// /// The hidden states of both directions, `[T, B, 64]`, of sequences `x: [T, B, 16]` of these lengths.
 /// fn encode(x: &Tensor, lengths: &Tensor, init: &Init) -> Result<Tensor> {
 ///     let options = RecurrentOptions { bidirectional: true, ..Default::default() };
-///     let lstm = Lstm::with_options(16, 32, options, init)?;
+///     let lstm = Lstm::with_options(16, 32, &options, init)?;
 ///     let (y, _last) = lstm.run(x, Some(lengths), None)?;
 ///     Ok(y)
 /// }
@@ -288,12 +288,12 @@ pub struct Lstm {
 impl Lstm {
     /// One layer. Parameters are uniform in `±1 / sqrt(hidden)`. Errors: `Attr` if `hidden` is 0.
     pub fn new(input: usize, hidden: usize, init: &Init) -> Result<Lstm> {
-        Lstm::with_options(input, hidden, RecurrentOptions::default(), init)
+        Lstm::with_options(input, hidden, &RecurrentOptions::default(), init)
     }
 
     /// With options. Errors: `Attr` for 0 layers, a `hidden` of 0, a dropout outside of 0 to 1, and a projection that is not smaller
     /// than `hidden`.
-    pub fn with_options(input: usize, hidden: usize, options: RecurrentOptions, init: &Init) -> Result<Lstm> {
+    pub fn with_options(input: usize, hidden: usize, options: &RecurrentOptions, init: &Init) -> Result<Lstm> {
         RecurrentStack::new("lstm", 4, [input, hidden], options, init).map(|stack| Lstm { stack })
     }
 
@@ -333,7 +333,7 @@ macro_rules! stacks {
         impl $name {
             /// One layer. Parameters are uniform in `±1 / sqrt(hidden)`. Errors: `Attr` if `hidden` is 0.
             pub fn new(input: usize, hidden: usize, $($field: $type,)? init: &Init) -> Result<$name> {
-                $name::with_options(input, hidden, $($field,)? RecurrentOptions::default(), init)
+                $name::with_options(input, hidden, $($field,)? &RecurrentOptions::default(), init)
             }
 
             /// With options. Errors: `Attr` for 0 layers, a `hidden` of 0, a dropout outside of 0 to 1, and a projection.
@@ -341,7 +341,7 @@ macro_rules! stacks {
                 input: usize,
                 hidden: usize,
                 $($field: $type,)?
-                options: RecurrentOptions,
+                options: &RecurrentOptions,
                 init: &Init,
             ) -> Result<$name> {
                 Ok($name { stack: RecurrentStack::new($lower, $gates, [input, hidden], options, init)?, $($field,)? })

@@ -15,7 +15,7 @@ impl<const N: usize> Module for Interpolate<N> {
 
 impl<const N: usize> Forward for Interpolate<N> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || x.interpolate(*self))
+        called(self, &[x], || x.interpolate(self))
     }
 }
 

@@ -90,9 +90,9 @@ fn encoders_and_decoders_are_pytorchs() -> Result<()> {
         memory: AttentionMask { key_padding: memory, ..AttentionMask::default() },
     };
     for name in ["after", "first"] {
-        let encoder = TransformerEncoder::new(2, options(name), &init())?;
+        let encoder = TransformerEncoder::new(2, &options(name), &init())?;
         compare(&format!("encoder_{name}"), &encoder, &["x"], |x| encoder.forward(&x[0]))?;
-        let decoder = TransformerDecoder::new(1, options(name), &init())?;
+        let decoder = TransformerDecoder::new(1, &options(name), &init())?;
         let call = |x: &[Tensor]| decoder.forward(&x[0], &x[1], &masks);
         compare(&format!("decoder_{name}"), &decoder, &["x", "memory"], call)?;
     }
@@ -103,14 +103,14 @@ fn encoders_and_decoders_are_pytorchs() -> Result<()> {
 fn causal_self_attention_turns_and_shares_heads() -> Result<()> {
     let options =
         SelfAttentionOptions { key_heads: 1, bias: false, rotary: Some((8, 1e4)), ..SelfAttentionOptions::new(2) };
-    let layer = CausalSelfAttention::new(E, options, &init())?;
+    let layer = CausalSelfAttention::new(E, &options, &init())?;
     compare("causal", &layer, &["x"], |x| layer.forward(&x[0]))
 }
 
 #[test]
 fn dropout_of_attention_ends_in_evaluation() -> Result<()> {
     let options = TransformerOptions { hidden: 8, dropout: 0.5, ..TransformerOptions::new(E, 2) };
-    let layer = TransformerEncoderLayer::new(options, &init())?;
+    let layer = TransformerEncoderLayer::new(&options, &init())?;
     let x = init().normal((2, 3, E), 0.0, 1.0)?;
     let twice = || Ok::<_, isograd_core::Error>((values(&layer.forward(&x)?), values(&layer.forward(&x)?)));
     let (a, b) = twice()?;
@@ -126,8 +126,8 @@ fn transformers_run_with_mixed_precision() -> Result<()> {
     let init = Init::new(&cpu()).seed(1);
     let x = init.normal((2, 3, E), 0.0, 1.0)?;
     for name in ["after", "first"] {
-        let encoder = TransformerEncoder::new(2, options(name), &init)?;
-        let decoder = TransformerDecoder::new(1, options(name), &init)?;
+        let encoder = TransformerEncoder::new(2, &options(name), &init)?;
+        let decoder = TransformerDecoder::new(1, &options(name), &init)?;
         let run = || decoder.forward(&x, &encoder.forward(&x)?, &DecoderMasks::default());
         let (wide, low) = (run()?, autocast(DType::BF16, run)?);
         assert_eq!(low.dtype(), DType::F32, "{name}");
@@ -155,8 +155,8 @@ fn heads_that_do_not_divide_are_refused() {
     let refused = [
         MultiheadAttention::new(E, 3, 0.0, &init()).map(drop),
         MultiheadAttention::new(E, 0, 0.0, &init()).map(drop),
-        CausalSelfAttention::new(E, SelfAttentionOptions::new(3), &init()).map(drop),
-        CausalSelfAttention::new(8, SelfAttentionOptions { key_heads: 3, ..SelfAttentionOptions::new(4) }, &init())
+        CausalSelfAttention::new(E, &SelfAttentionOptions::new(3), &init()).map(drop),
+        CausalSelfAttention::new(8, &SelfAttentionOptions { key_heads: 3, ..SelfAttentionOptions::new(4) }, &init())
             .map(drop),
     ];
     for result in refused {
@@ -174,7 +174,7 @@ fn cached_attention_is_that_of_the_whole_sequence() -> Result<()> {
         window: Some(2),
         ..SelfAttentionOptions::new(4)
     };
-    let layer = CausalSelfAttention::new(8, options, &init())?;
+    let layer = CausalSelfAttention::new(8, &options, &init())?;
     assert_eq!([&layer.q_proj, &layer.k_proj].map(|l| l.weight.dims().to_vec()), [[24, 8], [12, 8]]);
     let x = init().normal((3, 7, 8), 0.0, 1.0)?;
     let whole = layer.forward(&x)?;

@@ -230,7 +230,7 @@ fn recomputed_activations_have_the_same_bits() {
 fn layers_of_a_transformer_are_recomputed_and_hooked() {
     let x = Tensor::from_vec((0..48).map(|i| (i as f32).sin()).collect(), (2, 3, 8), &cpu()).unwrap();
     let [plain, again] = [Init::new(&cpu()).seed(8), Init::new(&cpu()).seed(8)];
-    let model = |init: &Init| TransformerEncoder::new(2, TransformerOptions::new(8, 2), init).unwrap();
+    let model = |init: &Init| TransformerEncoder::new(2, &TransformerOptions::new(8, 2), init).unwrap();
     let (a, b) = (model(&plain), model(&again));
     b.recompute_activations(true).unwrap();
     assert_eq!(step(&a, &plain, &x), step(&b, &again, &x));

@@ -100,7 +100,7 @@ fn each_is_its_op() {
     let triplet = |reduction| Triplet { margin: 2.0, p: 1.0, eps: 0.0, negative: TripletNegative::Nearest, reduction };
     same(
         |reduction, x, t| TripletMarginLoss { options: triplet(reduction) }.forward(x, t, &w),
-        |r, x, t| x.triplet_loss(t, &w, triplet(r)),
+        |r, x, t| x.triplet_loss(t, &w, &triplet(r)),
         &x,
         &t,
     );
@@ -143,7 +143,7 @@ fn margins_and_likelihoods_are_their_ops() {
     same(|reduction, x, t| SoftMarginLoss { reduction }.forward(x, t), |r, x, t| x.soft_margin_loss(t, r), &x, &signs);
     same(
         |reduction, x, t| MultiMarginLoss { weight: Some(weight.clone()), p: 2, margin: 0.5, reduction }.forward(x, t),
-        |reduction, x, t| x.multi_margin_loss(t, Some(&weight), MultiMargin { p: 2, margin: 0.5, reduction }),
+        |reduction, x, t| x.multi_margin_loss(t, Some(&weight), &MultiMargin { p: 2, margin: 0.5, reduction }),
         &x,
         &classes(&[2, 1], 2),
     );
@@ -162,14 +162,14 @@ fn margins_and_likelihoods_are_their_ops() {
     let (input, terms) = (Rate::Plain, Terms::All);
     same(
         |reduction, x, t| PoissonNllLoss { input, terms, eps: 0.25, reduction }.forward(x, t),
-        |reduction, x, t| x.poisson_nll_loss(t, PoissonNll { input, terms, eps: 0.25, reduction }),
+        |reduction, x, t| x.poisson_nll_loss(t, &PoissonNll { input, terms, eps: 0.25, reduction }),
         &x,
         &t,
     );
     let var = f64s(&[0.125, 2.0]);
     same(
         |reduction, x, t| GaussianNllLoss { terms, eps: 0.25, reduction }.forward(x, t, &var),
-        |reduction, x, t| x.gaussian_nll_loss(t, &var, GaussianNll { terms, eps: 0.25, reduction }),
+        |reduction, x, t| x.gaussian_nll_loss(t, &var, &GaussianNll { terms, eps: 0.25, reduction }),
         &x,
         &t,
     );
@@ -177,7 +177,7 @@ fn margins_and_likelihoods_are_their_ops() {
     let options = |reduction| Ctc { blank: 0, reduction, zero_infinity: true };
     for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
         let got = CtcLoss(options(reduction)).forward(&logarithms, &labels, &frames, &lengths).unwrap();
-        let expected = logarithms.ctc_loss(&labels, &frames, &lengths, options(reduction)).unwrap();
+        let expected = logarithms.ctc_loss(&labels, &frames, &lengths, &options(reduction)).unwrap();
         assert_eq!((got.dims(), values(&got)), (expected.dims(), values(&expected)), "{reduction:?}");
     }
 }

@@ -150,7 +150,7 @@ fn a_tied_tensor_may_be_saved_under_one_of_its_names() {
         let expected = if kept == "2" { [1.0, 3.0, 2.0, 4.0] } else { [1.0, 2.0, 3.0, 4.0] };
         assert_eq!((values(&tied[0]), values(&tied[1])), (expected.to_vec(), expected.to_vec()), "{kept}");
         let options = LoadOptions { names: LoadNames::Shared, ..LoadOptions::default() };
-        assert_eq!(tied.load_state_dict_with(&state, options).unwrap(), Unmatched::default());
+        assert_eq!(tied.load_state_dict_with(&state, &options).unwrap(), Unmatched::default());
     }
     // Not of another's memory, nor of a part.
     for missing in [&["0", "1", "2"][..], &["3"]] {
@@ -234,17 +234,17 @@ fn what_both_have_is_loaded_if_asked() {
     state.remove("fc1.bias");
     state.insert("extra".into(), other.mean.detach());
     let shared = LoadOptions { names: LoadNames::Shared, ..LoadOptions::default() };
-    let unmatched = model.load_state_dict_with(&state, shared).unwrap();
+    let unmatched = model.load_state_dict_with(&state, &shared).unwrap();
     assert_eq!((unmatched.missing, unmatched.unexpected), (vec!["fc1.bias".into()], vec!["extra".to_string()]));
     assert_eq!(values(&model.fc1.weight), values(&other.fc1.weight));
     assert_eq!(values(model.fc1.bias.as_ref().unwrap()), before);
-    assert_eq!(model.load_state_dict_with(&model.state_dict(), shared).unwrap(), Unmatched::default());
+    assert_eq!(model.load_state_dict_with(&model.state_dict(), &shared).unwrap(), Unmatched::default());
     // Shapes and dtypes must fit all the same, and then nothing has changed.
     let ones = |t: &Tensor| t.ones_like().unwrap();
     let mut state: StateDict = model.state_dict().iter().map(|(k, t)| (k.clone(), ones(t))).collect();
     state.insert("mean".into(), Tensor::ones(4, DType::F32, &cpu()).unwrap());
     state.insert("fc2.bias".into(), Tensor::ones(2, DType::F16, &cpu()).unwrap());
-    let error = model.load_state_dict_with(&state, shared).unwrap_err();
+    let error = model.load_state_dict_with(&state, &shared).unwrap_err();
     assert_eq!(error.kind(), Kind::Value);
     assert_eq!(error.message(), "fc2.bias is f16 [2], expected f32 [2]; mean is f32 [4], expected f32 [3]");
     assert_eq!(values(&model.fc1.weight), values(&other.fc1.weight));
@@ -261,7 +261,7 @@ fn floats_are_cast_if_asked() {
             ("bias".into(), tensor(&[0.25, -1.0], &[2])),
         ]);
         assert_eq!(model.load_state_dict(&state).is_ok(), dtype == DType::F32);
-        assert_eq!(model.load_state_dict_with(&state, cast).unwrap(), Unmatched::default());
+        assert_eq!(model.load_state_dict_with(&state, &cast).unwrap(), Unmatched::default());
         assert_eq!((model.weight.dtype(), values(&model.weight)), (DType::F32, vec![1.0, -2.5, 0.5, 4.0]));
         assert_eq!(values(model.bias.as_ref().unwrap()), [0.25, -1.0]);
         model
@@ -271,10 +271,10 @@ fn floats_are_cast_if_asked() {
     // Integers are no floats, and names must be the same.
     let mut state = model.state_dict();
     state.insert("bias".into(), Tensor::ones(2, DType::I64, &cpu()).unwrap());
-    let error = model.load_state_dict_with(&state, cast).unwrap_err();
+    let error = model.load_state_dict_with(&state, &cast).unwrap_err();
     assert!(error.message().contains("bias is i64 [2], expected f32 [2]"), "{error}");
     state.remove("bias");
-    assert!(model.load_state_dict_with(&state, cast).unwrap_err().message().contains("bias is missing"));
+    assert!(model.load_state_dict_with(&state, &cast).unwrap_err().message().contains("bias is missing"));
 }
 
 #[test]
@@ -337,14 +337,14 @@ fn bilinear_is_a_form_of_two_inputs() -> Result<()> {
 #[test]
 fn embedding_has_a_padding_row() {
     let options = isograd_core::ops::EmbeddingOptions { padding_idx: Some(-1), ..Default::default() };
-    let layer = Embedding::with_options(3, 4, options, &Init::new(&cpu())).unwrap();
+    let layer = Embedding::with_options(3, 4, &options, &Init::new(&cpu())).unwrap();
     let index = Tensor::from_vec(vec![0i64, 2, 2], 3, &cpu()).unwrap();
     let y = layer.forward(&index).unwrap();
     assert!(values(&y)[4..].iter().all(|v| *v == 0.0) && values(&y)[..4].iter().all(|v| *v != 0.0));
     y.sum(..).unwrap().backward().unwrap();
     assert_eq!(values(&layer.weight.grad().unwrap()), [[1.0; 4], [0.0; 4], [0.0; 4]].concat());
     let outside = isograd_core::ops::EmbeddingOptions { padding_idx: Some(3), ..Default::default() };
-    assert!(Embedding::with_options(3, 4, outside, &Init::new(&cpu())).is_err());
+    assert!(Embedding::with_options(3, 4, &outside, &Init::new(&cpu())).is_err());
 }
 
 #[test]
@@ -352,14 +352,14 @@ fn an_embedding_takes_a_table() {
     let table = f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).reshape((3, 2)).unwrap();
     let index = Tensor::from_vec(vec![2i64, 0], 2, &cpu()).unwrap();
     let options = isograd_core::ops::EmbeddingOptions { padding_idx: Some(2), ..Default::default() };
-    let kept = Embedding::from_pretrained(table.clone(), options).unwrap();
+    let kept = Embedding::from_pretrained(table.clone(), &options).unwrap();
     assert_eq!(values(&kept.forward(&index).unwrap()), [5.0, 6.0, 1.0, 2.0]);
     assert!(kept.weight.shares_memory(&table) && kept.parameters().is_empty());
     assert_eq!(kept.state_dict().into_keys().collect::<Vec<_>>(), ["weight"]);
-    let learnt = Embedding::from_pretrained(table.require_grad().unwrap(), options).unwrap();
+    let learnt = Embedding::from_pretrained(table.require_grad().unwrap(), &options).unwrap();
     learnt.forward(&index).unwrap().sum(..).unwrap().backward().unwrap();
     assert_eq!(values(&learnt.parameters()[0].grad().unwrap()), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
-    assert_eq!(Embedding::from_pretrained(f64s(&[1.0]), options).unwrap_err().kind(), Kind::Shape);
+    assert_eq!(Embedding::from_pretrained(f64s(&[1.0]), &options).unwrap_err().kind(), Kind::Shape);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn states_of_pytorch_are_loaded_by_name() -> Result<()> {
     let model = Sequential::new()
         .push(BatchNorm2d::new(4, &init())?)
         .push(GroupNorm::new(2, 4, &init())?)
-        .push(InstanceNorm2d::with_options(4, instance, &init())?)
+        .push(InstanceNorm2d::with_options(4, &instance, &init())?)
         .push(LayerNorm::new((3, 2), &init())?);
     let file = load(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/norm.safetensors"), &cpu())?.tensors;
     model.load_state_dict(&part(&file, "state."))?;
@@ -73,7 +73,7 @@ fn running_statistics_are_buffers() -> Result<()> {
 #[test]
 fn without_a_momentum_all_batches_weigh_the_same() -> Result<()> {
     let options = NormOptions { momentum: None, ..NormOptions::BATCH };
-    let norm = BatchNorm1d::with_options(1, options, &init())?;
+    let norm = BatchNorm1d::with_options(1, &options, &init())?;
     for value in [1.0f32, 5.0, 12.0] {
         norm.forward(&Tensor::from_slice(&[value, value + 2.0], (2, 1), &cpu())?)?;
     }
@@ -85,7 +85,7 @@ fn without_a_momentum_all_batches_weigh_the_same() -> Result<()> {
 #[test]
 fn without_running_statistics_use_is_as_training() -> Result<()> {
     let options = NormOptions { track_running_stats: false, ..NormOptions::BATCH };
-    let norm = BatchNorm1d::with_options(2, options, &init())?;
+    let norm = BatchNorm1d::with_options(2, &options, &init())?;
     assert_eq!(names(&norm), ["bias", "weight"]);
     let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 5.0], (2, 2), &cpu())?;
     let in_training = values(&norm.forward(&x)?);

@@ -38,9 +38,9 @@ fn parameters_have_the_names_and_shapes_of_pytorch() -> Result<()> {
         "weight_hr_l0_reverse [2, 3]",
         "weight_ih_l1 [12, 4]",
     ];
-    assert_eq!(shapes(&Lstm::with_options(5, 3, options, &init())?)[..11], expected);
+    assert_eq!(shapes(&Lstm::with_options(5, 3, &options, &init())?)[..11], expected);
     let options = RecurrentOptions { bias: false, ..Default::default() };
-    assert_eq!(shapes(&Gru::with_options(5, 3, options, &init())?), ["weight_ih_l0 [9, 5]", "weight_hh_l0 [9, 3]"]);
+    assert_eq!(shapes(&Gru::with_options(5, 3, &options, &init())?), ["weight_ih_l0 [9, 5]", "weight_hh_l0 [9, 3]"]);
     let cell = ["weight_ih [4, 5]", "weight_hh [4, 4]", "bias_ih [4]", "bias_hh [4]"];
     assert_eq!(shapes(&RnnCell::new(5, 4, Nonlinearity::Relu, &init())?), cell);
     let cell = ConvLstmCell::new(2, 3, [3, 5], &init())?;
@@ -74,7 +74,7 @@ fn layers_are_the_steps_of_their_cells() -> Result<()> {
 #[test]
 fn a_state_goes_on_where_it_ended() -> Result<()> {
     let options = RecurrentOptions { layers: 2, batch_first: true, ..Default::default() };
-    let gru = Gru::with_options(3, 4, options, &init())?;
+    let gru = Gru::with_options(3, 4, &options, &init())?;
     let x = normal(&[2, 6, 3])?;
     let (whole, end) = gru.run(&x, None, None)?;
     let (first, state) = gru.run(&x.narrow(1, 0, 4)?, None, None)?;
@@ -88,7 +88,7 @@ fn a_state_goes_on_where_it_ended() -> Result<()> {
 fn a_sequence_needs_no_batch() -> Result<()> {
     for batch_first in [false, true] {
         let options = RecurrentOptions { bidirectional: true, batch_first, ..Default::default() };
-        let rnn = Rnn::with_options(3, 4, Nonlinearity::Tanh, options, &init())?;
+        let rnn = Rnn::with_options(3, 4, Nonlinearity::Tanh, &options, &init())?;
         let x = normal(&[5, 3])?;
         let (y, last) = rnn.run(&x, None, None)?;
         assert_eq!((y.dims(), last.dims()), (&[5, 8][..], &[2, 4][..]));
@@ -104,7 +104,7 @@ fn dropout_is_between_layers_in_training() -> Result<()> {
     let x = normal(&[2, 1, 2])?;
     let run = |layers: usize, dropout: f64, training: bool| -> Result<Vec<f64>> {
         let options = RecurrentOptions { layers, dropout, ..Default::default() };
-        let gru = Gru::with_options(2, 3, options, &init())?;
+        let gru = Gru::with_options(2, 3, &options, &init())?;
         if !training {
             gru.eval();
         }
@@ -118,12 +118,12 @@ fn dropout_is_between_layers_in_training() -> Result<()> {
 
 #[test]
 fn wrong_options_and_states_are_refused() -> Result<()> {
-    let lstm = |options| Lstm::with_options(2, 3, options, &init()).map(drop).unwrap_err().kind();
+    let lstm = |options| Lstm::with_options(2, 3, &options, &init()).map(drop).unwrap_err().kind();
     let options = RecurrentOptions::default();
     assert_eq!(lstm(RecurrentOptions { layers: 0, ..options }), Kind::Attr);
     assert_eq!(lstm(RecurrentOptions { dropout: 1.5, ..options }), Kind::Attr);
     assert_eq!(lstm(RecurrentOptions { projection: Some(3), ..options }), Kind::Attr);
-    let projected = Gru::with_options(2, 3, RecurrentOptions { projection: Some(2), ..options }, &init());
+    let projected = Gru::with_options(2, 3, &RecurrentOptions { projection: Some(2), ..options }, &init());
     assert_eq!(projected.unwrap_err().kind(), Kind::Attr);
     let (gru, x) = (Gru::new(2, 3, &init())?, normal(&[4, 2, 2])?);
     assert_eq!(gru.run(&x, None, Some(&normal(&[2, 2, 3])?)).unwrap_err().kind(), Kind::Shape);
@@ -136,7 +136,7 @@ fn wrong_options_and_states_are_refused() -> Result<()> {
 fn a_tagger_learns_whether_it_has_seen_an_event() -> Result<()> {
     let init = Init::new(&cpu()).seed(1);
     let options = RecurrentOptions { batch_first: true, ..Default::default() };
-    let (lstm, head) = (Lstm::with_options(1, 8, options, &init)?, Linear::new(8, 2, &init)?);
+    let (lstm, head) = (Lstm::with_options(1, 8, &options, &init)?, Linear::new(8, 2, &init)?);
     let parameters: Vec<Tensor> = lstm.parameters().into_iter().chain(head.parameters()).collect();
     let mut optimizer = Adam::from_parameters(parameters.clone()).lr(0.03);
     let (steps, rows) = (12, 16);

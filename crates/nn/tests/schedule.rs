@@ -1,8 +1,11 @@
 //! Schedules against values of PyTorch's formulas.
 
+use isograd_core::{DType, Device, Kind, Result, Tensor};
+use isograd_cpu as _;
 use isograd_nn::schedule::{
     Chain, Constant, Cosine, MultiStep, OneCycle, Polynomial, ReduceOnPlateau, Schedule, Step, WarmRestarts, WarmUp,
 };
+use isograd_nn::{Optimizer, Sgd};
 
 fn rates(schedule: &dyn Schedule, steps: &[u64]) -> Vec<f64> {
     steps.iter().map(|&s| schedule.lr(s).unwrap()).collect()
@@ -86,4 +89,52 @@ fn a_rate_falls_when_the_loss_does_not() {
     let mut resumed = ReduceOnPlateau { state: saved, ..rate };
     assert_eq!(resumed.observe(f64::NAN).unwrap(), rate.observe(f64::NAN).unwrap());
     assert_eq!(resumed.state, rate.state);
+}
+
+#[test]
+fn an_optimizer_follows_its_schedule() -> Result<()> {
+    let rates = |step: u64| [0.5, 0.25, 0.125, 1.0, 1.0][step as usize];
+    let make = || {
+        let leaf = |v: f64| Tensor::full((), v, DType::F64, &Device::cpu()?)?.require_grad();
+        let (p, q) = (leaf(1.0)?, leaf(2.0)?);
+        let sgd = Sgd::from_parameters(vec![p.clone(), q.clone()]).lr(1.0).group(vec![q.clone()], |g| g.lr(0.1));
+        Ok((p, q, sgd.scheduled(rates)?))
+    };
+    let step = |p: &Tensor, q: &Tensor, sgd: &mut dyn Optimizer| -> Result<f64> {
+        let rate = sgd.learning_rate();
+        p.add(q)?.backward()?;
+        sgd.step()?;
+        Ok(rate)
+    };
+    let (p, q, mut sgd) = make()?;
+    assert_eq!([step(&p, &q, &mut sgd)?, step(&p, &q, &mut sgd)?], [0.5, 0.25]);
+    // Both gradients are 1. The group's rate is a tenth.
+    assert!((p.item::<f64>()? - 0.25).abs() < 1e-12 && (q.item::<f64>()? - 1.925).abs() < 1e-12, "{p} {q}");
+
+    // A copy goes on with the rate of step 2.
+    let (r, s, mut resumed) = make()?;
+    resumed.load_state_dict(&sgd.state_dict()?)?;
+    assert_eq!(resumed.steps(), 2);
+    assert_eq!([step(&r, &s, &mut resumed)?, step(&r, &s, &mut resumed)?], [0.125, 1.0]);
+
+    let plain = Sgd::from_parameters(vec![r]).state_dict()?;
+    let error = resumed.load_state_dict(&plain).unwrap_err();
+    assert_eq!(error.message(), "schedule.steps is missing: the state has no schedule");
+    let error = Sgd::from_parameters(vec![p]).scheduled(|_: u64| -1.0).err().unwrap();
+    assert_eq!(error.kind(), Kind::Attr);
+    Ok(())
+}
+
+#[test]
+fn a_captured_step_cannot_follow_a_schedule() -> Result<()> {
+    let device = Device::cpu()?;
+    let p = Tensor::ones((), DType::F64, &device)?.require_grad()?;
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).scheduled(Constant(0.5))?;
+    let mut step = device.capture(|x: Tensor| {
+        p.mul(&x)?.backward()?;
+        sgd.step()
+    });
+    let error = step.run(Tensor::ones((), DType::F64, &device)?).unwrap_err();
+    assert!(error.message().contains("call `set_lr` between steps"), "{error}");
+    Ok(())
 }

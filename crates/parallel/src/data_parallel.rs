@@ -58,7 +58,7 @@ impl Default for ParallelOptions {
 /// # use isograd_parallel::{DataParallel, Group, ParallelOptions, threads};
 /// fn train(group: &Group, x: &Tensor, y: &Tensor) -> Result<()> {
 ///     let model = Linear::new(4, 1, &Init::new(x.device()))?;
-///     let parallel = DataParallel::new(&model, group, ParallelOptions::default())?;
+///     let parallel = DataParallel::new(&model, group, &ParallelOptions::default())?;
 ///     let mut optimizer = Sgd::new(&model);
 ///     for _ in 0..10 {
 ///         model.forward(x)?.sub(y)?.square()?.mean(..)?.backward()?;
@@ -120,7 +120,7 @@ struct Pass {
 impl DataParallel {
     /// Gives every rank the parameters and buffers of rank 0, and makes sure that all have the same. Errors: `Value` if the ranks'
     /// models differ, naming the first difference.
-    pub fn new(model: &(impl Module + ?Sized), group: &Group, options: ParallelOptions) -> Result<DataParallel> {
+    pub fn new(model: &(impl Module + ?Sized), group: &Group, options: &ParallelOptions) -> Result<DataParallel> {
         let (parameters, buffers) = (model.named_parameters(), model.named_buffers());
         check_models(group, parameters.iter().chain(&buffers))?;
         let order: Vec<usize> = (0..parameters.len()).rev().collect();
@@ -129,7 +129,7 @@ impl DataParallel {
         let pass = Mutex::new(Pass::new(&parameters, &order, options.bucket, is_ordered));
         let worker = Worker::new(group.duplicate()?)?;
         let (group, is_reducing, steps) = (group.clone(), AtomicBool::new(true), AtomicU64::new(0));
-        let state = Arc::new(State { group, options, parameters, buffers, worker, is_reducing, steps, pass });
+        let state = Arc::new(State { group, options: *options, parameters, buffers, worker, is_reducing, steps, pass });
         let made = DataParallel { state, hooks: Vec::new() };
         made.broadcast(&made.state.parameters)?;
         made.broadcast(&made.state.buffers)?;

@@ -79,7 +79,7 @@ pub fn unit_of(name: &str) -> &str {
 /// # use isograd_parallel::{FullySharded, Group, ShardOptions, threads};
 /// fn train(group: &Group, x: &Tensor, y: &Tensor) -> Result<()> {
 ///     let make = |init: &Init| Ok(Sequential::new().push(Linear::new(4, 8, init)?).push(Linear::new(8, 1, init)?));
-///     let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &Init::new(x.device()), make)?;
+///     let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &Init::new(x.device()), make)?;
 ///     let mut optimizer = sharded.optimizer(|parts| AdamW::new(parts).clip_norm(1.0))?;
 ///     for _ in 0..10 {
 ///         model.forward(x)?.sub(y)?.square()?.mean(..)?.backward()?;
@@ -422,12 +422,12 @@ impl FullySharded {
     /// parameter.
     pub fn build<M: Module>(
         group: &Group,
-        options: ShardOptions,
+        options: &ShardOptions,
         init: &Init,
         make: impl FnOnce(&Init) -> Result<M>,
     ) -> Result<(M, FullySharded)> {
         let (worker, inner) = (Worker::new(group.duplicate()?)?, Mutex::default());
-        let state = Arc::new(State { group: group.clone(), options, worker, inner });
+        let state = Arc::new(State { group: group.clone(), options: *options, worker, inner });
         let model = make(&init.clone().kept_by(Parts(state.clone())))?;
         let (parameters, buffers) = (model.named_parameters(), model.named_buffers());
         check_models(group, parameters.iter().chain(&buffers))?;
@@ -523,10 +523,29 @@ impl FullySharded {
                 }
             }
             if is_wanted(0) {
-                found.extend(self.buffers.iter().map(|(name, t)| (name.clone(), t.clone())));
+                for (name, t) in &self.buffers {
+                    found.insert(name.clone(), t.copy()?);
+                }
             }
             Ok(found)
         })
+    }
+
+    /// [`load_state_dict`](FullySharded::load_state_dict) of the state that rank 0 has; those of other ranks are not read. Every rank calls it,
+    /// and has all of the state in the host's memory meanwhile. Errors: as there.
+    pub fn load_from_first(&self, state: &StateDict) -> Result<()> {
+        let encoded = |state: &StateDict| state.iter().map(|(name, t)| encode(name, t)).collect::<Result<Vec<_>>>();
+        let own = if self.group().is_first() { encoded(state)?.concat() } else { Vec::new() };
+        let all = self.group().gather_bytes("the weights of rank 0", &own)?;
+        let device = self.parts.first().map(|piece| host(piece.tensor.device()));
+        let device = device.ok_or_else(|| Error::value(OP, "the model has no parameters"))?;
+        self.load_state_dict(&decode(OP, &all[0], &device)?.into_iter().collect())
+    }
+
+    /// Gives every rank the buffers of rank 0, such as running statistics, which differ if each rank computes its own.
+    pub fn broadcast_buffers(&self) -> Result<()> {
+        let group = self.group();
+        no_grad(|| self.buffers.iter().try_for_each(|(_, t)| t.copy_(&group.run(Collective::Broadcast(0), t)?)))
     }
 
     /// Writes parameters and buffers to a folder, as [`isograd_nn::load_part`] and Hugging Face's `transformers` read them: each rank writes a

@@ -75,10 +75,10 @@ pub(crate) enum Pending {
 
 impl Group {
     /// The group of all ranks of a transport.
-    pub fn world(transport: Arc<dyn Transport>, options: Options) -> Group {
+    pub fn world(transport: Arc<dyn Transport>, options: &Options) -> Group {
         let (members, rank) = ((0..transport.size()).collect(), transport.rank());
         let next_channel = AtomicU32::new(FIRST_CHANNEL + CHANNELS);
-        let shared = Arc::new(Shared { options, step: AtomicU64::new(0), next_channel });
+        let shared = Arc::new(Shared { options: *options, step: AtomicU64::new(0), next_channel });
         Group::new(transport, shared, members, rank, FIRST_CHANNEL)
     }
 
@@ -97,7 +97,7 @@ impl Group {
 
     /// The group of one rank, which exchanges nothing.
     pub fn alone() -> Group {
-        Group::world(Arc::new(crate::alone::Alone), Options::default())
+        Group::world(Arc::new(crate::alone::Alone), &Options::default())
     }
 
     /// This member's number in the group, from 0.

@@ -78,11 +78,11 @@ impl World {
     /// `SLURM_STEP_NODELIST`, at a port that depends on the job, or at `MASTER_ADDR` and `MASTER_PORT`. Errors: `Device` if there is no
     /// MPI; `Value` if it knows another number of ranks than the launcher; `Io`.
     pub fn start() -> Result<World> {
-        World::start_with(Options::from_environment()?)
+        World::start_with(&Options::from_environment()?)
     }
 
     /// [`start`](World::start) with options.
-    pub fn start_with(options: Options) -> Result<World> {
+    pub fn start_with(options: &Options) -> Result<World> {
         let launcher = launcher();
         let (transport, processes): (Arc<dyn Transport>, _) = match launcher {
             Launcher::None => (Arc::new(Alone), None),

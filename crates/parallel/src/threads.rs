@@ -103,11 +103,11 @@ fn transports(n: usize) -> Vec<Arc<dyn Transport>> {
 /// # }
 /// ```
 pub fn threads<T: Send>(n: usize, f: impl Fn(Group) -> Result<T> + Sync) -> Result<Vec<T>> {
-    threads_with(n, Options::default(), f)
+    threads_with(n, &Options::default(), f)
 }
 
 /// [`threads`] with options of the group.
-pub fn threads_with<T: Send>(n: usize, options: Options, f: impl Fn(Group) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub fn threads_with<T: Send>(n: usize, options: &Options, f: impl Fn(Group) -> Result<T> + Sync) -> Result<Vec<T>> {
     if n == 0 {
         return Err(Error::attr("threads", "there are 0 ranks, expected at least 1"));
     }

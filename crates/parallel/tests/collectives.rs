@@ -150,7 +150,7 @@ fn second_derivatives() {
         let s = group.all_reduce(&x, Reduction::Sum)?;
         let y = s.mul(&s)?.mul(&s)?.sum(..)?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
-        let first = grad_with(&y, &[&x], options)?.swap_remove(0);
+        let first = grad_with(&y, &[&x], &options)?.swap_remove(0);
         assert_eq!(first.item::<f64>()?, 2.0 * 3.0 * 49.0);
         first.sum(..)?.backward()?;
         // Each rank's first gradient is 6 s^2, and the objective of both is 12 s^2: 24 s.
@@ -265,7 +265,7 @@ fn a_rank_that_leaves() {
 #[test]
 fn a_rank_that_hangs() {
     let options = Options { timeout: Duration::from_millis(300) };
-    let errors = threads_with(3, options, |group| {
+    let errors = threads_with(3, &options, |group| {
         if group.rank() == 2 {
             std::thread::sleep(Duration::from_millis(900));
             return Ok(String::new());

@@ -78,7 +78,7 @@ fn states_are_those_of_the_whole_model() {
     for n in [1, 2, 4] {
         threads(n, |group| {
             let init = Init::new(&cpu()).seed(4 + group.rank() as u64);
-            let (model, sharded) = FullySharded::build(&group, ShardOptions::default(), &init, layers)?;
+            let (model, sharded) = FullySharded::build(&group, &ShardOptions::default(), &init, layers)?;
             let mut optimizer = sharded.optimizer(adam)?;
             steps(&model, &|| sharded.synchronize(), &mut optimizer)?;
             assert_eq!(bits(&optimizer.state_dict()?)?, bits(&states)?);
@@ -87,7 +87,7 @@ fn states_are_those_of_the_whole_model() {
             // The model is read by all ranks as any other.
             assert_eq!(bits(&model.state_dict())?, bits(&weights)?);
             // From one rank to n.
-            let (model, sharded) = FullySharded::build(&group, ShardOptions::default(), &init.seed(99), layers)?;
+            let (model, sharded) = FullySharded::build(&group, &ShardOptions::default(), &init.seed(99), layers)?;
             let mut optimizer = sharded.optimizer(adam)?;
             sharded.load_state_dict(&weights)?;
             optimizer.load_state_dict(&states)?;
@@ -105,7 +105,7 @@ fn a_state_is_written_in_parallel() {
     let folder = std::env::temp_dir().join(format!("isograd-sharded-{}", std::process::id()));
     threads(3, |group| {
         let init = Init::new(&cpu()).seed(4);
-        let (_model, sharded) = FullySharded::build(&group, ShardOptions::default(), &init, layers)?;
+        let (_model, sharded) = FullySharded::build(&group, &ShardOptions::default(), &init, layers)?;
         sharded.save(&folder)
     })
     .unwrap();
@@ -120,7 +120,7 @@ fn a_state_is_written_in_parallel() {
 #[test]
 fn parameters_can_be_changed() {
     threads(2, |group| {
-        let (model, sharded) = FullySharded::build(&group, ShardOptions::default(), &Init::new(&cpu()), layers)?;
+        let (model, sharded) = FullySharded::build(&group, &ShardOptions::default(), &Init::new(&cpu()), layers)?;
         let other = layers(&Init::new(&cpu()).seed(9))?;
         model.load_state_dict(&other.state_dict())?;
         let expected = other.forward(&batch()?)?.to_vec::<f32>()?;
@@ -138,7 +138,7 @@ fn blocks_are_recomputed() {
     let run = |group: &Group, is_checkpointed: bool| -> Result<Vec<f32>> {
         let make = |init: &Init| (0..4).map(|_| Linear::new(6, 6, init)).collect::<Result<Vec<Linear>>>();
         let init = Init::new(&cpu()).seed(2);
-        let (blocks, sharded) = FullySharded::build(group, ShardOptions::default(), &init, make)?;
+        let (blocks, sharded) = FullySharded::build(group, &ShardOptions::default(), &init, make)?;
         let blocks = std::sync::Arc::new(blocks);
         let mut optimizer = sharded.optimizer(|parts| Sgd::new(parts).lr(0.1).momentum(0.9))?;
         let mut found = Vec::new();
@@ -169,7 +169,7 @@ fn blocks_are_recomputed() {
 fn parameters_are_used_in_another_dtype() {
     threads(2, |group| {
         let options = ShardOptions { compute: Some(DType::BF16), reduce: Some(DType::F32), ..ShardOptions::default() };
-        let (model, sharded) = FullySharded::build(&group, options, &Init::new(&cpu()).seed(4), layers)?;
+        let (model, sharded) = FullySharded::build(&group, &options, &Init::new(&cpu()).seed(4), layers)?;
         assert!(model.parameters().iter().all(|p| p.dtype() == DType::BF16));
         let mut optimizer = sharded.optimizer(|parts| AdamW::new(parts).lr(1e-3))?;
         assert!(optimizer.parameters().iter().all(|p| p.dtype() == DType::F32));
@@ -192,7 +192,7 @@ fn parameters_are_used_in_another_dtype() {
 #[test]
 fn passes_add_up() {
     let run = |group: &Group, passes: usize| -> Result<Vec<u8>> {
-        let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &Init::new(&cpu()), layers)?;
+        let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &Init::new(&cpu()), layers)?;
         let mut optimizer = sharded.optimizer(|parts| Sgd::new(parts).lr(0.5))?;
         for _ in 0..passes {
             // Halves are exact.
@@ -219,7 +219,7 @@ fn two(init: &Init) -> Result<Two> {
 #[test]
 fn errors_name_what_is_wrong() {
     let options = |unused| ShardOptions { unused, unit: |_| "all", ..ShardOptions::default() };
-    let build = |group: &Group, unused| FullySharded::build(group, options(unused), &Init::new(&cpu()), two);
+    let build = |group: &Group, unused| FullySharded::build(group, &options(unused), &Init::new(&cpu()), two);
     let error = threads(1, |group| {
         let (model, sharded) = build(&group, Unused::Error)?;
         model.a.forward(&Tensor::ones((1, 2), DType::F32, &cpu())?)?.sum(..)?.backward()?;
@@ -254,7 +254,7 @@ fn errors_name_what_is_wrong() {
     let error = threads(1, |group| {
         let outside = Linear::new(2, 1, &Init::new(&cpu()))?;
         let make = |init: &Init| Ok(Two { a: Linear::new(2, 1, init)?, b: outside });
-        FullySharded::build(&group, ShardOptions::default(), &Init::new(&cpu()), make).map(drop)
+        FullySharded::build(&group, &ShardOptions::default(), &Init::new(&cpu()), make).map(drop)
     });
     let message = "fully_sharded: Value: b.weight was not made by the init that was given, and is not distributed";
     assert_eq!(error.unwrap_err().to_string(), message);
@@ -264,7 +264,7 @@ fn errors_name_what_is_wrong() {
 #[test]
 fn an_old_tape_is_refused() {
     threads(1, |group| {
-        let (model, sharded) = FullySharded::build(&group, ShardOptions::default(), &Init::new(&cpu()), layers)?;
+        let (model, sharded) = FullySharded::build(&group, &ShardOptions::default(), &Init::new(&cpu()), layers)?;
         let mut optimizer = sharded.optimizer(|parts| Sgd::new(parts))?;
         let old = model.forward(&batch()?)?.square()?.mean(..)?;
         steps(&model, &|| sharded.synchronize(), &mut optimizer)?;

@@ -120,7 +120,7 @@ fn fully_sharded(group: &Group, device: &Device) -> Result<()> {
 fn fully_sharded_with_limit(group: &Group, device: &Device) -> Result<()> {
     let make = |init: &Init| Linear::new(256, 64, init);
     let options = ShardOptions { compute: Some(DType::BF16), ..ShardOptions::default() };
-    let (model, sharded) = FullySharded::build(group, options, &Init::new(device), make)?;
+    let (model, sharded) = FullySharded::build(group, &options, &Init::new(device), make)?;
     let mut optimizer = sharded.optimizer(|parts| Sgd::new(parts).lr(0.1))?;
     device.limit_memory(Some(device.memory().in_use + (1 << 20)))?;
     let error = Tensor::zeros(1 << 19, DType::F32, device).err().map(|error| error.kind());

@@ -99,7 +99,7 @@ fn rank(role: &str) -> Result<()> {
     if role == "hang" {
         options.timeout = Duration::from_secs(3);
     }
-    let world = World::start_with(options)?;
+    let world = World::start_with(&options)?;
     let (group, device) = (world.group(), world.device(Some("cpu"))?);
     group.set_step(3);
     let is_last = group.rank() + 1 == group.size();
@@ -226,7 +226,7 @@ fn memory(group: &Group, device: &Device) -> Result<()> {
     check(error == Some(Kind::OutOfMemory), &format!("the end of the whole model, {error:?},"))?;
     let before = device.memory().in_use;
     device.backend().reset_peak();
-    let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &init, layers)?;
+    let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &init, layers)?;
     let mut optimizer = sharded.optimizer(|parts| AdamW::new(parts).lr(1e-3))?;
     let found = steps(&model, || sharded.synchronize(), &mut optimizer, device)?;
     let own = device.memory().peak - before;

@@ -43,7 +43,7 @@ fn two() -> Result<Two> {
 fn unused_parameters_are_named() {
     let errors = threads(2, |group| {
         let (model, x) = (two()?, Tensor::ones((1, 2), DType::F32, &cpu())?);
-        let parallel = DataParallel::new(&model, &group, ParallelOptions::default())?;
+        let parallel = DataParallel::new(&model, &group, &ParallelOptions::default())?;
         model.a.forward(&x)?.sum(..)?.backward()?;
         Ok(parallel.synchronize().unwrap_err().to_string())
     });
@@ -57,7 +57,7 @@ fn unused_parameters_have_gradient_zero() {
     threads(2, |group| {
         let (model, x) = (two()?, Tensor::ones((1, 2), DType::F32, &cpu())?);
         let options = ParallelOptions { unused: Unused::Zero, ..ParallelOptions::default() };
-        let parallel = DataParallel::new(&model, &group, options)?;
+        let parallel = DataParallel::new(&model, &group, &options)?;
         for _ in 0..2 {
             let layer = if group.rank() == 0 { &model.a } else { &model.b };
             layer.forward(&x)?.sum(..)?.backward()?;
@@ -77,7 +77,7 @@ fn unused_parameters_have_gradient_zero() {
 fn gradients_are_accumulated() {
     threads(2, |group| {
         let (model, x) = (Linear::new(2, 1, &Init::new(&cpu()))?, Tensor::ones((1, 2), DType::F32, &cpu())?);
-        let parallel = DataParallel::new(&model, &group, ParallelOptions::default())?;
+        let parallel = DataParallel::new(&model, &group, &ParallelOptions::default())?;
         let pass = |factor: f64| model.forward(&x.mul_scalar(factor)?)?.sum(..)?.backward();
         let rank = group.rank() as f64;
         parallel.accumulate(|| pass(1.0 + rank).and_then(|()| pass(3.0)))?;
@@ -98,7 +98,7 @@ fn gradients_are_accumulated() {
 fn models_that_differ() {
     let errors = threads(2, |group| {
         let model = Linear::new(2, 1 + group.rank(), &Init::new(&cpu()))?;
-        Ok(DataParallel::new(&model, &group, ParallelOptions::default()).err().map(|e| e.to_string()))
+        Ok(DataParallel::new(&model, &group, &ParallelOptions::default()).err().map(|e| e.to_string()))
     });
     let expected =
         "data_parallel: Value: the models differ: tensor 0 is weight f32 [1, 2] on rank 0, weight f32 [2, 2] on rank 1";
@@ -110,7 +110,7 @@ fn weights_that_drift_are_found() {
     let errors = threads(2, |group| {
         let (model, x) = (Linear::new(2, 1, &Init::new(&cpu()))?, Tensor::ones((1, 2), DType::F32, &cpu())?);
         let options = ParallelOptions { check_every: Some(3), ..ParallelOptions::default() };
-        let parallel = DataParallel::new(&model, &group, options)?;
+        let parallel = DataParallel::new(&model, &group, &options)?;
         // A rate of its own.
         let mut optimizer = Sgd::new(&model).lr(0.1 + group.rank() as f64);
         let mut step = || {

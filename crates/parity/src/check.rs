@@ -53,7 +53,7 @@ fn backward<'a>(results: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let mut rest = results.into_iter().filter(|y| y.requires_grad()).peekable();
     while let Some(y) = rest.next() {
         let retain = rest.peek().is_some();
-        y.backward_with(BackwardOptions { gradient: Some(cotangent(y)?), retain, ..Default::default() })?;
+        y.backward_with(&BackwardOptions { gradient: Some(cotangent(y)?), retain, ..Default::default() })?;
     }
     Ok(())
 }
@@ -363,7 +363,7 @@ pub fn launches(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible
         for (k, y) in outputs.iter().enumerate().filter(|(_, y)| y.requires_grad()) {
             let (gradient, retain) = (Some(cotangent(y)?), k + 1 < outputs.len());
             let before = count();
-            y.backward_with(BackwardOptions { gradient, retain, ..Default::default() })?;
+            y.backward_with(&BackwardOptions { gradient, retain, ..Default::default() })?;
             backward += count() - before;
         }
         Ok([forward, backward])
@@ -477,7 +477,7 @@ pub fn gradcheck(op: &Op, case: &Case, device: &Device) -> Found {
     let inputs = points(&case, &differentiable);
     let f = |x: &[Tensor]| joined(op, &case, &differentiable, x);
     if is_finite(&f(&values(&inputs)).map_err(text)?)? {
-        let checked = tape::gradcheck(f, &inputs, GradcheckOptions::default());
+        let checked = tape::gradcheck(f, &inputs, &GradcheckOptions::default());
         checked.map_err(|e| format!("{e} in {}", shown(&case)))?;
     }
     Ok(Distance::default())
@@ -500,7 +500,7 @@ pub fn gradgradcheck(op: &Op, case: &Case, device: &Device) -> Found {
         joined(op, &case, &differentiable, x)?.mul(weights)
     };
     let all: Vec<&Tensor> = inputs.into_iter().chain([&weights]).collect();
-    let checked = tape::gradgradcheck(f, &all, GradcheckOptions::default());
+    let checked = tape::gradgradcheck(f, &all, &GradcheckOptions::default());
     checked.map_err(|e| format!("{e} in {}", shown(&case)))?;
     Ok(Distance::default())
 }
@@ -515,7 +515,7 @@ pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         let weights: Vec<f64> = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect();
         let gradient = Tensor::from_slice(&weights, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())?;
         let options = BackwardOptions { gradient: Some(gradient), ..Default::default() };
-        let gradients = grad_with(&y, &x.iter().collect::<Vec<_>>(), options)?;
+        let gradients = grad_with(&y, &x.iter().collect::<Vec<_>>(), &options)?;
         let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let y = y.to_f64_vec()?;
         let size = y.iter().zip(&weights).map(|(y, w)| (y * w).abs()).sum::<f64>();

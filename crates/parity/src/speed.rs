@@ -158,7 +158,7 @@ impl Backward {
     fn of_leaves(&self, leaves: &[usize]) -> Result<Vec<Tensor>> {
         let gradient = Some(self.gradient.clone());
         let leaves: Vec<&Tensor> = leaves.iter().map(|&i| &self.case.inputs[i].1).collect();
-        grad_with(&self.output, &leaves, BackwardOptions { gradient, retain: true, ..Default::default() })
+        grad_with(&self.output, &leaves, &BackwardOptions { gradient, retain: true, ..Default::default() })
     }
 
     /// Bytes that must be moved for these gradients. A gradient that shares the memory of the output's gradient is not written.

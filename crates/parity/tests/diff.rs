@@ -31,7 +31,7 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
     let (table, gamma, beta, w, bias) = (leaf(&[11, 12])?, leaf(&[12])?, leaf(&[12])?, leaf(&[9, 12])?, leaf(&[9])?);
     let index = Tensor::from_vec(vec![3i64, 0, 10, 3, 3, 7], (2, 3), device)?;
     let options = EmbeddingOptions { padding_idx: Some(0), scale_grad_by_freq: true };
-    let x = table.embedding(&index, options)?.dropout(0.3, &rng)?;
+    let x = table.embedding(&index, &options)?.dropout(0.3, &rng)?;
     let x = x.layer_norm(1, Some(&gamma), Some(&beta), 1e-5)?.add(&x.rms_norm(1, Some(&gamma), 1e-5)?)?;
     let gelu = GemmBias {
         trans_b: isograd_core::ops::Transpose::Yes,
@@ -39,7 +39,7 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
         ..Default::default()
     };
     let relu = GemmBias { activation: Activation::Relu, ..gelu };
-    let z = x.gemm_bias(&w, Some(&bias), gelu)?.sub(&x.gemm_bias(&w, Some(&bias), relu)?)?;
+    let z = x.gemm_bias(&w, Some(&bias), &gelu)?.sub(&x.gemm_bias(&w, Some(&bias), &relu)?)?;
     let z = z.add(&x.silu()?.linear(&w, None)?)?;
     let z = z.add(&z.softmax(1)?)?.add(&z.log_softmax(-1)?)?.reshape((6, 9))?;
     let z = z.cumsum(1)?.index_select(0, &Tensor::from_vec(vec![5i64, 2, 2, 1, 0, 4], 6, device)?)?;
@@ -64,8 +64,8 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
         z.logsumexp(1)?.mean(..)?,
         z.log_softmax(1)?.nll_loss(&target, &CrossEntropy { weight: Some(weight.clone()), ..Default::default() })?,
         z.contrastive_loss(&named, &alike, 9.0, Reduction::Mean)?,
-        z.triplet_loss(&named, &z.neg()?, Triplet { margin: 30.0, ..Default::default() })?,
-        named.triplet_loss(&z, &z.neg()?, Triplet { margin: 30.0, p: 1.5, negative, ..Default::default() })?,
+        z.triplet_loss(&named, &z.neg()?, &Triplet { margin: 30.0, ..Default::default() })?,
+        named.triplet_loss(&z, &z.neg()?, &Triplet { margin: 30.0, p: 1.5, negative, ..Default::default() })?,
     ];
     losses[1..].iter().try_fold(losses[0].clone(), |sum, loss| sum.add(loss))?.backward()?;
     let parameters = vec![table, gamma, beta, w, bias];

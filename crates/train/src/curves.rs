@@ -8,7 +8,12 @@ use plotters::prelude::*;
 use std::error::Error as Failure;
 
 const SIZE: (u32, u32) = (900, 400);
-const COLORS: [RGBColor; 4] = [RED, BLUE, GREEN, MAGENTA];
+/// Red, blue, green and violet, each with a contrast of more than 4.5 to white.
+const COLORS: [RGBColor; 4] =
+    [RGBColor(211, 35, 35), RGBColor(37, 99, 235), RGBColor(21, 128, 61), RGBColor(147, 51, 234)];
+/// Makes a picture dark where its reader's pages are: white becomes nearly black, and colours stay what they are.
+const DARK: &str =
+    "<style>@media (prefers-color-scheme: dark) { :root { filter: invert(0.91) hue-rotate(180deg) } }</style>\n";
 /// The quotient of the highest and the lowest loss from which on the axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 20.0;
 
@@ -24,15 +29,21 @@ struct Curve {
 }
 
 /// Training and validation loss on the left, and metrics on the right, over epochs. A vertical line marks the best epoch, of which the
-/// index is given. The axis of losses is logarithmic if the highest loss is at least 20 times the lowest.
+/// index is given. The picture is light or dark as its reader. The axis of losses is logarithmic if the highest loss is at least 20 times the lowest.
 /// Errors: `Value` if the curves cannot be drawn.
 pub fn svg(title: &str, history: &[Epoch], best: Option<usize>) -> Result<String> {
     let mut text = String::new();
     draw(SVGBackend::with_string(&mut text, SIZE), title, history, best).map_err(failed)?;
-    Ok(text)
+    Ok(adaptive(text))
 }
 
-/// [`svg`] as the bytes of a PNG.
+/// A picture that is light or dark as its reader.
+fn adaptive(svg: String) -> String {
+    let end = svg.find('>').map_or(0, |end| end + 1);
+    [&svg[..end], DARK, &svg[end..]].concat()
+}
+
+/// [`svg`] as the bytes of a PNG, which is light.
 pub fn png(title: &str, history: &[Epoch], best: Option<usize>) -> Result<Vec<u8>> {
     let mut pixels = vec![0; (3 * SIZE.0 * SIZE.1) as usize];
     draw(BitMapBackend::with_buffer(&mut pixels, SIZE), title, history, best).map_err(failed)?;
@@ -83,7 +94,7 @@ where
 pub(crate) fn rates_svg(curve: &RateCurve) -> Result<String> {
     let mut text = String::new();
     draw_rates(SVGBackend::with_string(&mut text, SIZE), curve).map_err(failed)?;
-    Ok(text)
+    Ok(adaptive(text))
 }
 
 fn draw_rates<D: DrawingBackend>(backend: D, found: &RateCurve) -> Drawn
@@ -124,7 +135,7 @@ where
             .label(format!("suggestion {rate:.1e}"))
             .legend(|(x, y)| swatch(x, y, BLACK));
     }
-    for (curve, color) in curves.iter().zip([BLUE.mix(0.3), BLUE.mix(1.0)]) {
+    for (curve, color) in curves.iter().zip([COLORS[1].mix(0.3), COLORS[1].mix(1.0)]) {
         let inside = curve.points.iter().map(|&(x, y)| (x, y.clamp(low, high)));
         let series = LineSeries::new(inside, color.stroke_width(2));
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 15, y)], color);
@@ -208,6 +219,8 @@ where
         .configure_mesh()
         .bold_line_style(grid)
         .light_line_style(TRANSPARENT)
+        // No epoch twice.
+        .x_labels(epochs.clamp(2, 10))
         .x_desc("epoch")
         .x_label_formatter(&|x| format!("{x:.0}"))
         .draw()?;
@@ -256,6 +269,10 @@ mod tests {
             assert!(text.contains(expected), "no {expected:?} in {text}");
         }
         assert!(!svg("digits", &history(&[2.0]), None).unwrap().contains("best epoch"));
+        // Each epoch has its number once on the axis of each panel.
+        let labels: Vec<&str> =
+            text.lines().map(str::trim).filter(|line| ["1", "2", "3", "4"].contains(line)).collect();
+        assert_eq!(labels, ["1", "2", "3", "1", "2", "3"], "{text}");
     }
 
     #[test]
@@ -276,7 +293,32 @@ mod tests {
         assert_eq!((info.width, info.height), SIZE);
         let count =
             |color: RGBColor| pixels.as_chunks().0.iter().filter(|p| **p == [color.0, color.1, color.2]).count();
-        assert!(count(RED) > 100 && count(BLUE) > 100 && count(BLACK) > 100, "{} {}", count(RED), count(BLUE));
+        let counts = [COLORS[0], COLORS[1], BLACK].map(count);
+        assert!(counts.into_iter().all(|n| n > 100), "{counts:?}");
+    }
+
+    #[test]
+    fn colors_stand_out_from_light_and_dark() {
+        // The contrast of two colours by WCAG 2.2, of relative luminances.
+        let luminance = |color: [f64; 3]| {
+            let linear = color.map(|v| if v <= 0.04045 { v / 12.92 } else { ((v + 0.055) / 1.055).powf(2.4) });
+            0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        };
+        let contrast = |a: f64, b: f64| (a.max(b) + 0.05) / (a.min(b) + 0.05);
+        // The filter as matrices of the filter effects module: v becomes 0.91 - 0.82 v, then the hue is turned by 180 degrees.
+        let dark = |color: [f64; 3]| {
+            let [r, g, b] = color.map(|v| 0.91 - 0.82 * v);
+            let grey = 0.213 * r + 0.715 * g + 0.072 * b;
+            [r, g, b].map(|v| (2.0 * grey - v).clamp(0.0, 1.0))
+        };
+        let black = luminance(dark([1.0; 3]));
+        assert!(black < 0.01);
+        for color in COLORS {
+            let color = [color.0, color.1, color.2].map(|v| f64::from(v) / 255.0);
+            let found = [contrast(luminance(color), 1.0), contrast(luminance(dark(color)), black)];
+            assert!(found[0] > 4.5 && found[1] > 3.0, "{color:?}: {found:?}");
+        }
+        assert!(svg("digits", &history(&[2.0, 1.0]), None).unwrap().contains("prefers-color-scheme: dark"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! One step: losses, gradients, and the optimizer.
 
 use isograd_core::{DType, Device, Error, Result, Step, Tensor, Tensors, autocast, no_grad};
-use isograd_nn::{GradScaler, Module, Optimizer};
-use isograd_parallel::{DataParallel, Group};
+use isograd_nn::{Checkpoint, GradScaler, Module, Optimizer};
+use isograd_parallel::{DataParallel, FullySharded, Group};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -10,6 +10,14 @@ use std::rc::Rc;
 pub(crate) type Predict<'a, M, B, P> = Box<dyn Fn(&M, &B) -> Result<P> + 'a>;
 /// A function of a prediction and a batch.
 pub(crate) type Score<'a, B, P> = Box<dyn Fn(&P, &B) -> Result<Tensor> + 'a>;
+
+/// How a model is on several ranks.
+pub(crate) enum Ranks {
+    /// Each rank has all of it.
+    Copies(DataParallel),
+    /// Each rank has a part of it.
+    Parts(FullySharded),
+}
 
 /// A model and all that changes it.
 pub(crate) struct Learner<'a, M: ?Sized, B, P> {
@@ -20,8 +28,8 @@ pub(crate) struct Learner<'a, M: ?Sized, B, P> {
     pub loss: Score<'a, B, P>,
     /// The dtype of products in mixed precision.
     pub autocast: Option<DType>,
-    /// The reduction of gradients over several ranks.
-    pub parallel: Option<DataParallel>,
+    /// What reduces gradients over several ranks.
+    pub ranks: Option<Ranks>,
 }
 
 impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
@@ -63,13 +71,18 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
     pub fn step(&mut self, batches: &[B], shares: &[f64]) -> Result<Vec<Tensor>> {
         let mut losses = Vec::with_capacity(batches.len());
         for (i, (batch, share)) in batches.iter().zip(shares).enumerate() {
-            losses.push(match &self.parallel {
-                Some(parallel) if i + 1 < batches.len() => parallel.accumulate(|| self.pass(batch, *share))?,
+            losses.push(match &self.ranks {
+                Some(Ranks::Copies(copies)) if i + 1 < batches.len() => {
+                    copies.accumulate(|| self.pass(batch, *share))?
+                }
                 _ => self.pass(batch, *share)?,
             });
+            if let Some(Ranks::Parts(parts)) = &self.ranks {
+                parts.synchronize()?;
+            }
         }
-        if let Some(parallel) = &self.parallel {
-            parallel.synchronize()?;
+        if let Some(Ranks::Copies(copies)) = &self.ranks {
+            copies.synchronize()?;
         }
         match &mut self.scaler {
             Some(scaler) => {
@@ -79,6 +92,36 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
             None => self.optimizer.step()?,
         }
         Ok(losses)
+    }
+
+    /// True if each rank has a part of the model, so that every rank runs the same ops.
+    pub fn is_in_parts(&self) -> bool {
+        matches!(self.ranks, Some(Ranks::Parts(_)))
+    }
+
+    /// Copies of the weights; rank 0 alone has them of a model in parts. Every rank calls it.
+    pub fn weights(&self) -> Result<Checkpoint> {
+        match &self.ranks {
+            Some(Ranks::Parts(parts)) => Ok(Checkpoint { model: parts.state_dict()?, ..Checkpoint::new() }),
+            _ => Checkpoint::new().with_model(self.model),
+        }
+    }
+
+    /// Takes back the weights of [`weights`](Learner::weights), on every rank.
+    pub fn restore(&self, weights: &Checkpoint) -> Result<()> {
+        match &self.ranks {
+            Some(Ranks::Parts(parts)) => parts.load_from_first(&weights.model),
+            _ => weights.restore_model(self.model),
+        }
+    }
+
+    /// Gives every rank the buffers of rank 0.
+    pub fn broadcast_buffers(&self) -> Result<()> {
+        match &self.ranks {
+            Some(Ranks::Copies(copies)) => copies.broadcast_buffers(),
+            Some(Ranks::Parts(parts)) => parts.broadcast_buffers(),
+            None => Ok(()),
+        }
     }
 
     /// Runs `f` with the model in evaluation, outside of the tape.
@@ -145,8 +188,8 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
         }
         let Some((_, step)) = &mut self.step else { return Err(Error::value("trainer", "there is no step")) };
         let losses = step.run(batches)?;
-        if let Some(parallel) = &self.learner.borrow().parallel {
-            parallel.check_after(steps)?;
+        if let Some(Ranks::Copies(copies)) = &self.learner.borrow().ranks {
+            copies.check_after(steps)?;
         }
         Ok(losses)
     }

@@ -3,13 +3,13 @@
 use crate::check::check;
 use crate::display::Screen;
 use crate::folder::Folder;
-use crate::learner::{Captured, Learner, Score};
+use crate::learner::{Captured, Learner, Ranks, Score};
 use crate::{Display, Epoch, Goal, Progress, RateCurve, RateSearch, SavedRun, folder};
 use isograd_core::tape::undone;
 use isograd_core::{DType, Error, Result, Rng, RngState, Tensor, Tensors};
 use isograd_data::Loader;
 use isograd_nn::{Averaged, Averaging, Checkpoint, GradScaler, Module, Optimizer, Schedule};
-use isograd_parallel::{DataParallel, Group, ParallelOptions, Unused};
+use isograd_parallel::{DataParallel, FullySharded, Group, ParallelOptions, Unused};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ where
             predict: Box::new(predict),
             loss: Box::new(loss),
             autocast: None,
-            parallel: None,
+            ranks: None,
         };
         Trainer {
             learner: Rc::new(RefCell::new(learner)),
@@ -197,19 +197,56 @@ where
     /// samples of each batch: the steps are those of one rank with the same batch size. Rank 0 prints and writes files. Steps are captured
     /// where ranks are processes whose devices exchange tensors by NCCL or RCCL, unless parameters may be unused. Errors: `Value` if the
     /// ranks' models differ.
-    pub fn parallel(mut self, group: &Group, options: ParallelOptions) -> Result<Self> {
+    pub fn parallel(mut self, group: &Group, options: &ParallelOptions) -> Result<Self> {
         if group.size() == 1 {
             return Ok(self);
         }
-        let (rank, size) = (group.rank(), group.size());
-        self.train = self.train.part(rank, size)?;
-        self.validation = self.validation.map(|loader| loader.part(rank, size)).transpose()?;
-        let parallel = DataParallel::new(self.learner.borrow().model, group, options)?;
-        self.learner.borrow_mut().parallel = Some(parallel);
+        self = self.with_part(group)?;
+        let copies = DataParallel::new(self.learner.borrow().model, group, options)?;
+        self.learner.borrow_mut().ranks = Some(Ranks::Copies(copies));
         let device = self.learner.borrow().device()?;
         // `Unused::Zero` asks the other ranks in each step which parameters are used.
         let is_captured = self.is_captured && options.unused == Unused::Error && group.is_captured(&device)?;
         Ok(Trainer { group: group.clone(), is_captured, ..self })
+    }
+
+    /// Trains a model of which each rank keeps a part, as [`FullySharded::build`] made it; the optimizer is that of
+    /// [`FullySharded::optimizer`]. Each rank makes the same trainer and gets a part of the samples of each batch: the steps are those of one
+    /// rank with the same batch size. Rank 0 prints and writes files, which are those of a whole model. Steps are computed plainly, and the
+    /// first batch is not checked. Errors: `Unsupported` with an average of the weights.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_data::{Loader, digits};
+    /// # use isograd_nn::{AdamW, Forward, Init, Linear};
+    /// # use isograd_parallel::{FullySharded, Group, ShardOptions};
+    /// # use isograd_train::Trainer;
+    /// fn train(group: &Group, device: &Device) -> Result<()> {
+    ///     let init = Init::new(device).seed(1);
+    ///     let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &init, |init| Linear::new(64, 10, init))?;
+    ///     let optimizer = sharded.optimizer(|parts| AdamW::new(parts))?;
+    ///     let loader = Loader::new(digits()?, 64)?.to(device);
+    ///     let predict = |model: &Linear, (x, _): &(Tensor, Tensor)| model.forward(x);
+    ///     let trainer = Trainer::new(&model, optimizer, loader, predict, |scores, (_, y)| scores.cross_entropy(y));
+    ///     trainer.fully_sharded(sharded)?.epochs(5).run().map(drop)
+    /// }
+    /// ```
+    pub fn fully_sharded(mut self, sharded: FullySharded) -> Result<Self> {
+        if self.averaged.is_some() {
+            return Err(no_average());
+        }
+        let group = sharded.group().clone();
+        self = self.with_part(&group)?;
+        self.learner.borrow_mut().ranks = Some(Ranks::Parts(sharded));
+        Ok(Trainer { group, is_captured: false, is_unchecked: false, ..self })
+    }
+
+    /// With this rank's part of each batch.
+    fn with_part(self, group: &Group) -> Result<Self> {
+        let (rank, size) = (group.rank(), group.size());
+        let train = self.train.part(rank, size)?;
+        let validation = self.validation.map(|loader| loader.part(rank, size)).transpose()?;
+        Ok(Trainer { train, validation, ..self })
     }
 
     /// Scales losses, so that small gradients are kept in f16.
@@ -236,8 +273,11 @@ where
     }
 
     /// Follows the weights by an average, which the validation uses, and which the best epoch keeps; the model itself has its own weights.
-    /// Errors: as [`Averaged::new`].
+    /// Errors: as [`Averaged::new`]; `Unsupported` with [`fully_sharded`](Trainer::fully_sharded).
     pub fn average(self, averaging: Averaging) -> Result<Self> {
+        if self.learner.borrow().is_in_parts() {
+            return Err(no_average());
+        }
         let averaged = Averaged::new(self.learner.borrow().model, averaging)?;
         Ok(Trainer { averaged: Some(averaged), ..self })
     }
@@ -311,7 +351,7 @@ where
     pub fn resume(mut self, saved: SavedRun) -> Result<Self> {
         let SavedRun { checkpoint, progress, best, .. } = saved;
         let mut learner = self.learner.borrow_mut();
-        checkpoint.restore_model(learner.model)?;
+        learner.restore(&checkpoint)?;
         checkpoint.restore_optimizer(learner.optimizer.as_mut())?;
         match &mut learner.scaler {
             Some(scaler) => checkpoint.restore_scaler(scaler)?,
@@ -351,7 +391,7 @@ where
     /// Gives the model the weights of the best epoch. Errors: `Value` if there was no epoch.
     pub fn restore_best(&self) -> Result<()> {
         let best = self.best.as_ref().ok_or_else(|| Error::value("trainer", "no epoch is finished"))?;
-        best.restore_model(self.learner.borrow().model)
+        self.learner.borrow().restore(best)
     }
 
     /// Trains until the last epoch, early stopping, or the flag. Errors: `Value` if the loss is not finite; those of the loader, the model
@@ -393,7 +433,7 @@ where
 
     /// Runs steps with learning rates that grow by a factor, from the weights of now, and returns their losses with a rate to train with.
     /// Model, optimizer, loss scaler and generators are then as they were. Errors: `Attr` for rates that do not grow, `Value` on several
-    /// ranks; those of a step.
+    /// ranks and for a model in parts; those of a step.
     ///
     /// ```
     /// # use isograd_core::{Device, Result, Tensor, replace_file};
@@ -407,8 +447,9 @@ where
     /// ```
     pub fn find_learning_rate(&mut self, search: &RateSearch) -> Result<RateCurve> {
         search.check()?;
-        if self.group.size() > 1 {
-            return Err(Error::value("find_learning_rate", "the rate is searched on one rank, before `parallel`"));
+        if self.group.size() > 1 || self.learner.borrow().is_in_parts() {
+            let message = "the rate is searched on one rank that has all of the model, before `parallel`";
+            return Err(Error::value("find_learning_rate", message));
         }
         let before = self.checkpoint()?;
         let rate = self.learner.borrow().optimizer.learning_rate();
@@ -465,12 +506,16 @@ where
         learner.evaluating(|| {
             for (batch, index) in loader.epoch(0).zip(0..) {
                 let batch = batch?;
-                // Fewer samples than ranks.
-                if loader.samples_in(index) == 0 {
+                // Fewer samples than ranks. Of a model in parts, every rank computes all the same.
+                let samples = loader.samples_in(index);
+                if samples == 0 && !learner.is_in_parts() {
                     continue;
                 }
                 let (prediction, value) = learner.predicted(&batch)?;
-                loss.push(value, loader.samples_in(index));
+                if samples == 0 {
+                    continue;
+                }
+                loss.push(value, samples);
                 for (metric, mean) in self.metrics.iter().zip(&mut means) {
                     let values = (metric.value)(&prediction, &batch)?;
                     let values = if values.dtype().is_float() { values.cast(values.dtype().acc())? } else { values };
@@ -550,9 +595,7 @@ where
             if !is_whole {
                 return Ok(End::Interrupted);
             }
-            if let Some(parallel) = &self.learner.borrow().parallel {
-                parallel.broadcast_buffers()?;
-            }
+            self.learner.borrow().broadcast_buffers()?;
             let found = if self.validation.is_some() { Some(self.evaluate()?) } else { None };
             self.progress.seconds = before + started.elapsed().as_secs_f64();
             self.finish_epoch(found, screen)?;
@@ -662,11 +705,10 @@ where
         self.progress.finish(epoch.clone());
         if is_best {
             self.progress.best = Some(self.progress.history.len() - 1);
-            let model = self.learner.borrow().model;
-            let weights = || Checkpoint::new().with_model(model);
+            let learner = self.learner.borrow();
             self.best = Some(match &self.averaged {
-                Some(averaged) => averaged.applied(model, weights)?,
-                None => weights()?,
+                Some(averaged) => averaged.applied(learner.model, || learner.weights())?,
+                None => learner.weights()?,
             });
         }
         self.save_epoch()?;
@@ -705,7 +747,7 @@ where
 
     fn checkpoint(&self) -> Result<Checkpoint> {
         let learner = self.learner.borrow();
-        let mut checkpoint = Checkpoint::new().with_model(learner.model)?.with_optimizer(learner.optimizer.as_ref())?;
+        let mut checkpoint = learner.weights()?.with_optimizer(learner.optimizer.as_ref())?;
         if let Some(scaler) = &learner.scaler {
             checkpoint = checkpoint.with_scaler(scaler)?;
         }
@@ -714,6 +756,11 @@ where
         }
         Ok(self.rngs.iter().fold(checkpoint, |checkpoint, (name, rng)| checkpoint.with_rng(name, rng)))
     }
+}
+
+/// The error of an average of weights that no rank has.
+fn no_average() -> Error {
+    Error::unsupported("trainer", "an average of the weights is of a whole model, and each rank has a part of this one")
 }
 
 /// The values of scalars, which are read at once.

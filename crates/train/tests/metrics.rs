@@ -78,3 +78,25 @@ fn an_area_counts_pairs() -> Result<()> {
     assert!(auc.value().is_err());
     Ok(())
 }
+
+/// A captured step refuses whatever waits for the device.
+#[test]
+fn updates_wait_for_nothing() -> Result<()> {
+    let device = cpu();
+    let (mut mean, mut top) = (Mean::new(&device)?, TopK::new(2, &device)?);
+    let (mut confusion, mut auc) = (Confusion::new(3, &device)?, Auc::new());
+    let mut step = device.capture(|(scores, targets): (Tensor, Tensor)| {
+        mean.update(&scores.mean(..)?, targets.numel())?;
+        top.update(&scores, &targets)?;
+        confusion.update(&scores.argmax(-1)?, &targets)?;
+        auc.update(&scores.select(1, 0)?, &targets.eq_scalar(0)?)
+    });
+    let scores = Tensor::from_slice(&[0.1f32, 0.5, 0.4, 0.7, 0.2, 0.1], (2, 3), &device)?;
+    step.run((scores.clone(), classes(&[2, 0])))?;
+    drop(step);
+    assert_eq!((top.value()?, confusion.counts()?.accuracy(), auc.value()?), (1.0, 0.5, 1.0));
+    assert!((mean.value()? - 1.0 / 3.0).abs() < 1e-6);
+    let mut reads = device.capture(|_: Tensor| top.value().map(drop));
+    assert!(reads.run(scores).unwrap_err().message().contains("waits for the device"));
+    Ok(())
+}

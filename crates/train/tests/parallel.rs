@@ -3,8 +3,8 @@
 use isograd_core::{Device, Result, Tensor};
 use isograd_cpu as _;
 use isograd_data::{Dataset, Loader, digits};
-use isograd_nn::{AdamW, Checkpoint, Forward, Init, Linear, Module, Optimizer, Sequential, StateDict};
-use isograd_parallel::{Group, ParallelOptions, ShardedOptimizer, threads};
+use isograd_nn::{AdamW, Averaging, Checkpoint, Forward, Init, Linear, Module, Optimizer, Sequential, StateDict};
+use isograd_parallel::{FullySharded, Group, ParallelOptions, ShardOptions, ShardedOptimizer, threads};
 use isograd_train::{CHECKPOINT, End, Epoch, Goal, SavedRun, Trainer};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn trainer<'a>(
     .validate(Loader::new(test, 16)?.to(&cpu()))
     .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
     .accumulate(2)?
-    .parallel(group, ParallelOptions::default())
+    .parallel(group, &ParallelOptions::default())
     .map(|trainer| trainer.epochs(4))
 }
 
@@ -124,4 +124,115 @@ fn a_run_goes_on_with_other_ranks() {
         })
         .unwrap();
     }
+}
+
+/// The run of [`trainer`] with a model that is distributed from its beginning.
+fn in_parts(group: &Group) -> Result<(Sequential, FullySharded)> {
+    let init = Init::new(&cpu()).seed(group.rank() as u64);
+    FullySharded::build(group, &ShardOptions::default(), &init, |init| {
+        Ok(Sequential::new().push(Linear::new(64, 16, init)?).push(Tensor::tanh).push(Linear::new(16, 10, init)?))
+    })
+}
+
+fn trainer_in_parts(
+    model: &Sequential,
+    sharded: FullySharded,
+) -> Result<Trainer<'_, Sequential, (Tensor, Tensor), Tensor>> {
+    let (train, test) = digits()?.split_every(5)?;
+    let (train, test) = (train.subset((0..100).collect())?, test.subset((0..35).collect())?);
+    Trainer::new(
+        model,
+        sharded.optimizer(|parts| AdamW::new(parts).lr(3e-3))?,
+        Loader::new(train, 24)?.shuffle(4).to(&cpu()),
+        |model, (x, _)| model.forward(x),
+        |scores, (_, y)| scores.cross_entropy(y),
+    )
+    .validate(Loader::new(test, 16)?.to(&cpu()))
+    .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
+    .accumulate(2)?
+    .fully_sharded(sharded)
+    .map(|trainer| trainer.epochs(4))
+}
+
+#[test]
+fn a_run_in_parts_is_that_of_one_rank() {
+    let (history, weights) = run(&Group::alone(), false).unwrap();
+    for n in [1, 2, 3, 5] {
+        let found = threads(n, |group| {
+            let (model, sharded) = in_parts(&group)?;
+            let mut trainer = trainer_in_parts(&model, sharded)?;
+            assert_eq!(trainer.run()?, End::Finished);
+            // Every rank reads, and each read gathers.
+            let read = || model.parameters().iter().map(|t| t.detach().to_f64_vec()).collect::<Result<Vec<_>>>();
+            let last = read()?.concat();
+            trainer.restore_best()?;
+            let error = trainer.evaluate()?.loss - trainer.best().unwrap().validation_loss.unwrap();
+            assert!(error.abs() < 1e-9, "{error}");
+            Ok((trainer.history().to_vec(), last))
+        })
+        .unwrap();
+        for (own, own_weights) in &found {
+            assert_eq!(*own_weights, found[0].1);
+            assert!(own_weights.iter().zip(&weights).all(|(a, b)| (a - b).abs() < 1e-5), "{n} ranks");
+            for (epoch, expected) in own.iter().zip(&history) {
+                assert!((epoch.train_loss - expected.train_loss).abs() < 1e-6, "{epoch:?}, expected {expected:?}");
+                let validation = |epoch: &Epoch| epoch.validation_loss.unwrap();
+                assert!((validation(epoch) - validation(expected)).abs() < 1e-6, "{epoch:?}, expected {expected:?}");
+                assert_eq!(epoch.metrics, expected.metrics);
+            }
+        }
+    }
+}
+
+/// A run in two parts goes on in three, and on one rank that has all of the model.
+#[test]
+fn a_run_in_parts_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    threads(2, |group| {
+        let (model, sharded) = in_parts(&group)?;
+        let flag = stop.clone();
+        let trainer = trainer_in_parts(&model, sharded)?.folder(folder.path())?.stop_when(stop.clone());
+        let mut trainer = trainer.on_epoch(move |epoch| {
+            flag.fetch_or(epoch.epoch == 2, Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!(trainer.run()?, End::Interrupted);
+        Ok(())
+    })
+    .unwrap();
+    let (weights, states) = saved(folder.path()).unwrap();
+    let expected = |copy: &Path| {
+        let (own_weights, own_states) = saved(copy)?;
+        assert_eq!(bits(&own_weights), bits(&weights));
+        assert_eq!(bits(&own_states), bits(&states));
+        Ok(())
+    };
+    let copies: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    threads(3, |group| {
+        let (model, sharded) = in_parts(&group)?;
+        let mut trainer = trainer_in_parts(&model, sharded)?.folder(copies[0].path())?;
+        trainer = trainer.resume(SavedRun::load(folder.path(), &cpu())?)?;
+        trainer.save()?;
+        if group.is_first() {
+            expected(copies[0].path())?;
+        }
+        assert_eq!(trainer.run()?, End::Finished);
+        assert_eq!(trainer.history().len(), 4);
+        Ok(())
+    })
+    .unwrap();
+    let whole = model(9).unwrap();
+    let mut trainer = trainer(&whole, &Group::alone(), false).unwrap().folder(copies[1].path()).unwrap();
+    trainer = trainer.resume(SavedRun::load(folder.path(), &cpu()).unwrap()).unwrap();
+    trainer.save().unwrap();
+    expected(copies[1].path()).unwrap();
+}
+
+#[test]
+fn a_model_in_parts_has_no_average() {
+    let (model, sharded) = in_parts(&Group::alone()).unwrap();
+    let trainer = trainer_in_parts(&model, sharded).unwrap();
+    let error = trainer.average(Averaging::Exponential { decay: 0.9 }).err().unwrap();
+    assert!(error.message().contains("each rank has a part"), "{error}");
 }

@@ -88,6 +88,6 @@ fn sure_focal_logits(device: &Device) -> Result<Outcome> {
     let n = x.len();
     let [x, t] = [&x, &t].map(|v| tensor(v, n, DType::F32, device));
     let options = Focal { alpha: -1.0, gamma: 0.0, input: FocalInput::Logits, reduction: Reduction::None };
-    let got = x?.focal_loss(&t?, options)?.to_f64_vec()?;
+    let got = x?.focal_loss(&t?, &options)?.to_f64_vec()?;
     Ok(near("losses", &got, &expected, |i| 1e-6 * expected[i]))
 }

@@ -28,7 +28,7 @@ fn with_gradient(x: &Tensor, dy: &[f64], f: impl FnOnce(&Tensor) -> Result<Tenso
     let x = x.require_grad()?;
     let y = f(&x)?;
     let gradient = Some(tensor(dy, y.shape(), y.dtype(), y.device())?);
-    y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+    y.backward_with(&BackwardOptions { gradient, ..Default::default() })?;
     Ok((y.to_f64_vec()?, x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?))
 }
 

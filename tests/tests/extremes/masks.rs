@@ -168,8 +168,8 @@ fn second_derivative(device: &Device, op: Op) -> Result<Outcome> {
         let y = y.not_finite()?.logical_not()?.where_scalar(&y, 0.0)?;
         let y = if op == Op::LogSumExp { y.square()? } else { y.mul(&weights)?.square()? }.sum(..)?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
-        let slope = grad_with(&y, &[&x], options)?.swap_remove(0);
-        grad_with(&slope.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0).to_f64_vec()
+        let slope = grad_with(&y, &[&x], &options)?.swap_remove(0);
+        grad_with(&slope.square()?.sum(..)?, &[&x], &BackwardOptions::default())?.swap_remove(0).to_f64_vec()
     };
     let [plain, masked] = [slices(n)[0].clone(), vec![-INF; n]];
     let alone = of(std::slice::from_ref(&plain))?;

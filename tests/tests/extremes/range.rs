@@ -110,7 +110,7 @@ fn mean_losses(device: &Device) -> Result<Outcome> {
 /// Windows and segments are summed up before they are divided, on every device.
 fn sums_of_windows(device: &Device) -> Result<Outcome> {
     let x = tensor(&[3e38; 16], (1, 4, 4), DType::F32, device)?;
-    let y = x.avg_pool2d(AvgPool::new([2, 2]))?.to_f64_vec()?;
+    let y = x.avg_pool2d(&AvgPool::new([2, 2]))?.to_f64_vec()?;
     let whole = x.global_avg_pool2d()?.to_f64_vec()?;
     let found = near("windows", &y, &[INF; 4], |_| 0.0);
     Ok(found.and(near("all of a plane", &whole, &[3e38], |_| 3e38 * 1e-6)))
@@ -415,8 +415,8 @@ fn second_derivative(device: &Device) -> Result<Outcome> {
         let weights = tensor(&numbers(n), n, x.dtype(), x.device())?;
         let y = x.layer_norm(1, None, None, 0.0)?.mul(&weights)?.square()?.sum(..)?;
         let options = BackwardOptions { create_graph: true, ..Default::default() };
-        let slope = grad_with(&y, &[&x], options)?.swap_remove(0);
-        grad_with(&slope.mul(&x)?.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0).to_f64_vec()
+        let slope = grad_with(&y, &[&x], &options)?.swap_remove(0);
+        grad_with(&slope.mul(&x)?.square()?.sum(..)?, &[&x], &BackwardOptions::default())?.swap_remove(0).to_f64_vec()
     };
     let values: Vec<f64> = numbers(n).iter().map(|v| v + 0.5 * v * v).collect();
     let expected = run(&tensor(&values, n, DType::F64, &cpu())?)?;
@@ -466,7 +466,7 @@ fn triplets(device: &Device) -> Result<Outcome> {
             let [a, b, c] = leaves;
             let (a, b, c) = (a?, b?, c?);
             let options = Triplet { margin, p, eps: 0.0, negative, reduction: Reduction::None };
-            let loss = a.triplet_loss(&b, &c, options)?;
+            let loss = a.triplet_loss(&b, &c, &options)?;
             loss.sum(..)?.backward()?;
             let mut all: Vec<f64> = loss.to_f64_vec()?.iter().map(|v| v / scale).collect();
             for x in [&a, &b, &c] {
@@ -488,7 +488,7 @@ fn nan_before_numbers(device: &Device) -> Result<Outcome> {
         let a = tensor(&values, (1, n), DType::F32, device)?;
         let (positive, negative) = (a.zeros_like()?, a.ones_like()?);
         let options = Triplet { p, reduction: Reduction::None, ..Triplet::default() };
-        let (loss, da) = with_gradient(&a, &[1.0], |a| a.triplet_loss(&positive, &negative, options))?;
+        let (loss, da) = with_gradient(&a, &[1.0], |a| a.triplet_loss(&positive, &negative, &options))?;
         Ok(near(&format!("order {p}"), &[loss, da].concat(), &[f64::NAN; 41], |_| 0.0))
     }))
 }

@@ -299,7 +299,7 @@ impl Case {
         let slope = |f: fn(&Tensor) -> Result<Tensor>| {
             let x = c.require_grad()?;
             let options = BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
-            Ok(grad_with(&f(&x)?, &[&x], options)?.swap_remove(0))
+            Ok(grad_with(&f(&x)?, &[&x], &options)?.swap_remove(0))
         };
         let one_less = |t: Tensor| t.neg()?.add_scalar(1.0);
         let y: Result<Tensor> = match function {

@@ -30,7 +30,7 @@ fn with_gradient(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<[T
     let y = f(&x)?;
     let values = (0..y.numel()).map(|i| 2f64.powi(i as i32 % 5 - 2)).collect();
     let dy = Tensor::from_vec::<f64>(values, y.shape(), y.device())?.cast(y.dtype())?;
-    y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+    y.backward_with(&BackwardOptions { gradient: Some(dy), ..Default::default() })?;
     Ok([y.detach(), x.grad().expect("a gradient")])
 }
 
@@ -148,7 +148,7 @@ fn norm(x: &Tensor, weight: &Tensor, bias: &Tensor, bits: usize) -> Result<Vec<T
     let y = if bits & 32 != 0 { x.rms_norm(1, w, 1e-5)? } else { x.layer_norm(1, w, b, 1e-5)? };
     let values = (0..y.numel()).map(|i| 2f64.powi(i as i32 % 5 - 2) - 1.0).collect();
     let dy = Tensor::from_vec::<f64>(values, y.shape(), &CPU)?.cast(y.dtype())?.to_device(y.device())?;
-    y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+    y.backward_with(&BackwardOptions { gradient: Some(dy), ..Default::default() })?;
     Ok([Some(y.detach()), x.grad(), weight.grad(), bias.grad()].into_iter().flatten().collect())
 }
 
@@ -266,7 +266,7 @@ pub fn gradients_of_tables(device: &Device) -> Result<()> {
                 let on = |device: &Device, dtype: DType| {
                     let index = index.to_device(device)?;
                     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq };
-                    with_gradient(&table.cast(dtype)?.to_device(device)?, |w| w.embedding(&index, options))
+                    with_gradient(&table.cast(dtype)?.to_device(device)?, |w| w.embedding(&index, &options))
                 };
                 let (got, again, expected) = (on(device, dtype)?, on(device, dtype)?, on(&CPU, DType::F64)?);
                 let what = format!("{l} rows of {v} x {e} {dtype}, padding {padding_idx:?}, {scale_grad_by_freq}");
@@ -284,7 +284,7 @@ pub fn rows_without_tokens(device: &Device) -> Result<()> {
         let index = indices(l, &[l], v.min(31))?.add_scalar(v as i64 / 2 - 15)?.to_device(device)?;
         drop(Tensor::full((v, 3), 7.0, DType::F32, device)?);
         let table = Tensor::zeros((v, 3), DType::F32, device)?;
-        let [_, gradient] = with_gradient(&table, |w| w.embedding(&index, EmbeddingOptions::default()))?;
+        let [_, gradient] = with_gradient(&table, |w| w.embedding(&index, &EmbeddingOptions::default()))?;
         let counts = Tensor::zeros(v, DType::I64, device)?.index_add(0, &index, &index.ones_like()?, 1)?;
         let is_used = counts.gt_scalar(0)?.to_vec::<bool>()?;
         for (row, is_used) in gradient.to_vec::<f32>()?.chunks(3).zip(is_used) {

@@ -130,7 +130,7 @@ impl Row {
         Ok(Box::new(move || {
             let leaves: Vec<&Tensor> = inputs.iter().filter(|x| x.requires_grad()).collect();
             let options = BackwardOptions { gradient: Some(dy.clone()), retain: true, ..Default::default() };
-            grad_with(&y, &leaves, options).map(drop)
+            grad_with(&y, &leaves, &options).map(drop)
         }))
     }
 

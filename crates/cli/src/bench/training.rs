@@ -104,10 +104,10 @@ fn cnn(c: &Call, precision: Precision) -> Made {
     let init = Init::new(&c.device);
     let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
     let model = Sequential::new()
-        .push(Conv2d::new(1, 32, [3, 3], padded, &init)?)
+        .push(Conv2d::new(1, 32, [3, 3], &padded, &init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv2d::new(32, 64, [3, 3], padded, &init)?)
+        .push(Conv2d::new(32, 64, [3, 3], &padded, &init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())
@@ -129,7 +129,7 @@ fn cnn_cost(c: &Call) -> Cost {
 /// ResNet-18 for 32 x 32 pixels with channels last, in bf16, and SGD with momentum.
 fn resnet18(c: &Call) -> Made {
     let init = Init::new(&c.device).channels_last();
-    let model = ResNet::resnet18(ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() }, &init)?;
+    let model = ResNet::resnet18(&ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() }, &init)?;
     let mut optimizer = Sgd::new(&model).lr(0.1).momentum(0.9);
     let step = Box::new(move |(x, y): (Tensor, Tensor)| {
         autocast(DType::BF16, || model.forward(&x)?.cross_entropy(&y))?.backward()?;
@@ -146,7 +146,7 @@ fn resnet_cost(c: &Call) -> Cost {
 /// GPT-2 with 124 million parameters without dropout, its vocabulary padded to a multiple of 128, in bf16, and AdamW.
 fn gpt2(c: &Call) -> Made {
     let options = Gpt2Options { vocab: GPT2_VOCAB, dropout: 0.0, ..Gpt2Options::small() };
-    let model = Gpt2::new(options, &Init::new(&c.device))?;
+    let model = Gpt2::new(&options, &Init::new(&c.device))?;
     let mut optimizer = AdamW::new(&model).lr(6e-4).weight_decay(0.1);
     let step = Box::new(move |(x, y): (Tensor, Tensor)| {
         let loss = autocast(DType::BF16, || model.forward(&x)?.flatten(0, 1)?.cross_entropy(&y.flatten(0, 1)?))?;
@@ -173,7 +173,7 @@ fn lstm(c: &Call, dtype: DType, precision: Precision) -> Made {
     let [vocab, width, layers] = LSTM;
     let embedding = Embedding::new(vocab, width, &init)?;
     let options = RecurrentOptions { layers, ..RecurrentOptions::default() };
-    let lstm = Lstm::with_options(width, width, options, &init)?;
+    let lstm = Lstm::with_options(width, width, &options, &init)?;
     let output = Linear::new(width, vocab, &init)?;
     let parameters = embedding.parameters().into_iter().chain(lstm.parameters()).chain(output.parameters());
     let mut optimizer = Adam::from_parameters(parameters.collect());
@@ -210,7 +210,7 @@ fn gcn(c: &Call, precision: Precision) -> Made {
     let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
     let init = Init::new(&c.device);
     let options = GcnOptions { add_self_loops: false, normalize: false, ..GcnOptions::default() };
-    let layer = |input, output| GcnConv::new(input, output, options, &init);
+    let layer = |input, output| GcnConv::new(input, output, &options, &init);
     let layers = [layer(features, hidden)?, layer(hidden, classes)?];
     let graph = Graph::from_edges(&c.indices(nodes, &[edges])?, &c.indices(nodes, &[edges])?, nodes)?;
     let (x, y) = (c.normal(&[nodes, features])?, c.indices(classes, &[nodes])?);

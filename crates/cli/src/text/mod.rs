@@ -91,7 +91,7 @@ fn run_rank(options: &Text, stop: Arc<AtomicBool>, group: &Group, device: &Devic
     let start = Start::new(&config, &corpus, device)?;
     let title = format!("{}, {} on {}", corpus.name, config.model, ranks::words(group, device));
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
-    let mut trainer = start.trainer(&config, &corpus)?.parallel(group, ParallelOptions::default())?;
+    let mut trainer = start.trainer(&config, &corpus)?.parallel(group, &ParallelOptions::default())?;
     trainer = trainer.folder(&out)?.config(&config, &title)?.display(shown).stop_when(stop);
     if let Some(patience) = options.patience {
         trainer = trainer.early_stopping(patience);

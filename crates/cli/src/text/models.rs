@@ -30,7 +30,7 @@ pub const MODELS: &[ModelEntry] = &[
         lr: 1e-3,
         make: |config, vocab, init| {
             let &Config { layers, width, heads, context, dropout, .. } = config;
-            Ok(Box::new(Gpt2::new(Gpt2Options { vocab, context, layers, heads, width, dropout }, init)?))
+            Ok(Box::new(Gpt2::new(&Gpt2Options { vocab, context, layers, heads, width, dropout }, init)?))
         },
     },
     ModelEntry {
@@ -56,7 +56,7 @@ pub const MODELS: &[ModelEntry] = &[
 fn recurrent(recurrence: Recurrence, config: &Config, vocab: usize, init: &Init) -> Result<Box<dyn TextModel>> {
     let &Config { layers, width, dropout, .. } = config;
     let options = RecurrentModelOptions { recurrence, vocab, embedding: width, hidden: width, layers, dropout };
-    Ok(Box::new(RecurrentModel::new(options, init)?))
+    Ok(Box::new(RecurrentModel::new(&options, init)?))
 }
 
 impl ModelEntry {

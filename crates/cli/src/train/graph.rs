@@ -174,14 +174,14 @@ impl Convolution for GatConv {
 /// Graph convolutions.
 pub fn gcn(config: &Config, split: &Split, nodes: &Nodes, init: &Init) -> isograd::Result<Box<dyn Predict>> {
     Network::make(Tensor::relu, config, split, nodes, init, |[input, output], _| {
-        GcnConv::new(input, output, GcnOptions::default(), init)
+        GcnConv::new(input, output, &GcnOptions::default(), init)
     })
 }
 
 /// Means of neighbours.
 pub fn sage(config: &Config, split: &Split, nodes: &Nodes, init: &Init) -> isograd::Result<Box<dyn Predict>> {
     Network::make(Tensor::relu, config, split, nodes, init, |[input, output], _| {
-        SageConv::new(input, output, SageOptions::default(), init)
+        SageConv::new(input, output, &SageOptions::default(), init)
     })
 }
 
@@ -198,7 +198,7 @@ pub fn gat(config: &Config, split: &Split, nodes: &Nodes, init: &Init) -> isogra
             let (is_first, is_last) = (number == 0, number == config.hidden.len());
             let input = if is_first { input } else { heads * input };
             let (heads, combine) = if is_last { (1, GatHeads::Mean) } else { (heads, GatHeads::Concat) };
-            GatConv::new(input, output, GatOptions { heads, combine, ..GatOptions::default() }, init)
+            GatConv::new(input, output, &GatOptions { heads, combine, ..GatOptions::default() }, init)
         },
     )
 }

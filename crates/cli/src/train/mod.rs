@@ -96,7 +96,8 @@ fn run_rank(options: &Train, stop: Arc<AtomicBool>, group: &Group, device: &Devi
     let start = Start::new(&config, &split, device, across)?;
     let title = format!("{}, {} on {}", config.dataset, config.dtype, ranks::words(group, device));
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
-    let mut trainer = start.trainer(&config, &split, split.validated())?.parallel(group, ParallelOptions::default())?;
+    let mut trainer =
+        start.trainer(&config, &split, split.validated())?.parallel(group, &ParallelOptions::default())?;
     trainer = trainer.folder(&out)?.config(&config, &title)?.display(shown).stop_when(stop);
     if let Some(patience) = options.patience {
         trainer = trainer.early_stopping(patience);

@@ -19,7 +19,7 @@ pub fn lenet(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Laye
 
 /// A residual network by its constructor.
 pub fn resnet(
-    new: fn(ResNetOptions, &Init) -> Result<ResNet>,
+    new: fn(&ResNetOptions, &Init) -> Result<ResNet>,
     config: &Config,
     split: &Split,
     init: &Init,
@@ -31,14 +31,14 @@ pub fn resnet(
             None if rows.max(columns) <= SMALL => Stem::Cifar,
             None => Stem::ImageNet,
         };
-        new(ResNetOptions { channels, classes: split.outputs, stem }, init)
+        new(&ResNetOptions { channels, classes: split.outputs, stem }, init)
     })
 }
 
 /// MobileNetV2.
 pub fn mobilenet(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Layer>> {
     Network::make("mobilenet", None, config, split, init, |[channels, ..], init| {
-        MobileNetV2::new(MobileNetV2Options { channels, classes: split.outputs, ..Default::default() }, init)
+        MobileNetV2::new(&MobileNetV2Options { channels, classes: split.outputs, ..Default::default() }, init)
     })
 }
 

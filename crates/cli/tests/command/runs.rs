@@ -1,6 +1,7 @@
 //! Runs side by side.
 
 use crate::{ISOGRAD, isograd, run, train};
+use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 
@@ -41,4 +42,67 @@ fn runs_are_compared_in_a_table_and_on_a_page() {
     let refused = isograd("runs", none.path());
     assert!(!refused.stderr.is_empty());
     assert!(!runs(none.path()).status.success());
+}
+
+/// What a browser makes of the page: what it counts, names that are no markup, curves within their pictures, and nothing that is wider than the
+/// window.
+const LOOK: &str = "<script>
+const all = (selector) => [...document.querySelectorAll(selector)];
+const within = (inner, outer) => inner.left >= outer.left - 1 && inner.right <= outer.right + 1
+  && inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1;
+const box = (element) => element.getBoundingClientRect();
+document.body.dataset.look = JSON.stringify({
+  title: document.title,
+  tables: all('table').map((table) => table.rows.length),
+  names: all('table:first-of-type tr > td:first-child').map((cell) => cell.textContent),
+  curves: all('polyline').length,
+  inside: all('polyline').every((curve) => within(box(curve), box(curve.ownerSVGElement))),
+  broken: all('slow').length,
+  loaded: performance.getEntriesByType('resource').length,
+  wide: document.documentElement.scrollWidth > innerWidth,
+  dark: matchMedia('(prefers-color-scheme: dark)').matches,
+  text: getComputedStyle(all('text')[0]).fill,
+});
+</script>";
+
+/// Skipped without Chromium, unless `ISOGRAD_REQUIRE=chromium` requires it.
+#[test]
+fn the_page_is_whole_in_a_browser() {
+    let programs = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let works = |program: &&str| Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
+    let Some(program) = programs.into_iter().find(works) else {
+        let is_required = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|list| list.contains("chromium"));
+        assert!(!is_required, "there is none of {}", programs.join(", "));
+        return;
+    };
+    let out = tempfile::tempdir().unwrap();
+    train("--epochs 2 --lr 0.01", &out.path().join("quick"));
+    train("--epochs 3 --lr 0.0001", &out.path().join("inner/<slow>"));
+    let page = out.path().join("runs.html");
+    assert_eq!(run(&["runs", out.path().to_str().unwrap(), "--html", page.to_str().unwrap()]).code, Some(0));
+    let text = fs::read_to_string(&page).unwrap();
+    let looked_at = out.path().join("looked-at.html");
+    fs::write(&looked_at, text.replace("</body>", &format!("{LOOK}</body>"))).unwrap();
+    let look = |options: &[&str]| -> Value {
+        let mut command = Command::new(program);
+        command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
+        command.args(["--virtual-time-budget=5000", "--dump-dom"]).args(options);
+        command.arg(format!("--user-data-dir={}", out.path().join("profile").display()));
+        let output = command.arg(format!("file://{}", looked_at.display())).output().unwrap();
+        let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+        let found = dom.split_once("data-look=\"").and_then(|(_, rest)| rest.split_once('"'));
+        let found = found.unwrap_or_else(|| panic!("{dom}{}", String::from_utf8_lossy(&output.stderr)));
+        serde_json::from_str(&found.0.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">")).unwrap()
+    };
+    let light = look(&["--window-size=1000,800"]);
+    assert_eq!(light["title"], "isograd runs");
+    assert_eq!(light["names"], json!(["quick", "inner/<slow>"]));
+    assert_eq!(light["tables"][0], 3);
+    // Training loss, validation loss, accuracy and learning rate of two runs.
+    assert_eq!(light["curves"], 8);
+    assert_eq!((&light["inside"], &light["broken"], &light["loaded"]), (&json!(true), &json!(0), &json!(0)));
+    assert_eq!((&light["wide"], &light["dark"]), (&json!(false), &json!(false)));
+    let dark = look(&["--window-size=1000,800", "--blink-settings=preferredColorScheme=0"]);
+    assert_eq!(dark["dark"], true);
+    assert_ne!(dark["text"], light["text"]);
 }

@@ -173,7 +173,7 @@ fn a_folder_of_hugging_face_continues_a_text() {
     let folder = tempfile::tempdir().unwrap();
     let init = Init::new(&isograd::Device::cpu().unwrap());
     let options = Gpt2Options { vocab: 256, context: 8, layers: 1, heads: 2, width: 8, dropout: 0.1 };
-    Gpt2::new(options, &init).unwrap().save(folder.path()).unwrap();
+    Gpt2::new(&options, &init).unwrap().save(folder.path()).unwrap();
     let refused = run(&["generate", "--model", folder.path().to_str().unwrap()]);
     assert_refused(&refused, &["tokenizer.json: Io: reading failed"]);
     fs::write(folder.path().join("tokenizer.json"), "{\"isograd\":\"bytes\"}").unwrap();

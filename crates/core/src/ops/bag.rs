@@ -31,7 +31,7 @@ impl Tensor {
     /// Rows of this table `[V, E]` by index, reduced over bags: `[B, E]`, 0 for an empty bag. The index (i64 or i32) is `[B, L]`, or `[N]`
     /// with the `offsets: [B]` at which bags begin, of which the first is 0. Errors: `Shape`; `Dtype`; `Attr` for weights of means or
     /// maxima; `Index`.
-    pub fn embedding_bag(&self, index: &Tensor, offsets: Option<&Tensor>, bag: Bag<'_>) -> Result<Tensor> {
+    pub fn embedding_bag(&self, index: &Tensor, offsets: Option<&Tensor>, bag: &Bag<'_>) -> Result<Tensor> {
         let op = "embedding_bag";
         check_index(op, index)?;
         let wrong = |expected: &str| {
@@ -76,7 +76,7 @@ impl Tensor {
                 Some(p) => flat.ne_scalar(p)?.where_scalar(&group, bags as i64)?,
                 None => group,
             };
-            let found = self.embedding(&flat, EmbeddingOptions::default())?;
+            let found = self.embedding(&flat, &EmbeddingOptions::default())?;
             let found = match bag.weights {
                 Some(weights) => found.mul(&weights.reshape((entries, 1))?)?,
                 None => found,

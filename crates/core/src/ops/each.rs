@@ -20,7 +20,7 @@ pub struct Each {
     /// The number of `numbers` of a set.
     pub numbers: usize,
     /// The row's attributes.
-    pub attributes: SmallVec<[f64; 8]>,
+    pub attributes: Vec<f64>,
 }
 
 /// [`Each`] without writing the last `kept` operands that the row changes. They are the first of a set's own inputs. An additional
@@ -209,7 +209,7 @@ fn launch(
     let inputs: Vec<&Tensor> = own.chain(shared).copied().collect();
     let targets: Vec<&Tensor> = sets.iter().flat_map(|s| s.targets.iter()).copied().collect();
     let kept = row.outputs() - sets[0].targets.len();
-    let (numbers, attributes) = (sets[0].numbers.len(), SmallVec::from_slice(floats));
+    let (numbers, attributes) = (sets[0].numbers.len(), floats.to_vec());
     let each = Each { row, shared: shared.len(), numbers, attributes };
     let outputs: Vec<&Tensor> = targets.iter().copied().chain(norms).collect();
     match norms {

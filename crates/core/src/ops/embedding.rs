@@ -58,7 +58,7 @@ fn with_rows(inputs: &[Tensor], at: usize) -> Result<Vec<Tensor>> {
 impl Tensor {
     /// Rows of this table `[V, E]` by index (i64 or i32, any shape): `[index.., E]`. Errors: `Shape`, `Dtype`; `Attr` for
     /// a padding index out of range; `Index` for an index outside of `0..V`.
-    pub fn embedding(&self, index: &Tensor, options: EmbeddingOptions) -> Result<Tensor> {
+    pub fn embedding(&self, index: &Tensor, options: &EmbeddingOptions) -> Result<Tensor> {
         let op = "embedding";
         check_table(op, self, index)?;
         let (v, e) = (self.dims()[0], self.dims()[1]);
@@ -97,7 +97,7 @@ impl Tensor {
         }
         if autocast::current().is_some() && matches!(self.dtype(), DType::F16 | DType::BF16) {
             // A norm is in f32. Casting the rows is cheaper than casting the table.
-            return self.embedding(index, EmbeddingOptions::default())?.rms_norm(1, gamma, eps);
+            return self.embedding(index, &EmbeddingOptions::default())?.rms_norm(1, gamma, eps);
         }
         if let Some(gamma) = gamma.filter(|gamma| ![self.dtype(), DType::F32].contains(&gamma.dtype())) {
             let message = format!("gamma must have the dtype of the table or f32: {}", describe(&[self, gamma]));
@@ -164,7 +164,7 @@ fn check_table(op: &'static str, table: &Tensor, index: &Tensor) -> Result<()> {
 
 /// The kernel's composite.
 fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-    in_acc(&table.embedding(index, EmbeddingOptions::default())?, |x| {
+    in_acc(&table.embedding(index, &EmbeddingOptions::default())?, |x| {
         let y = standardise("embedding_rmsnorm", Norm::Rms, x, &[-1], eps)?;
         match gamma {
             Some(gamma) => y.mul(&gamma.cast(y.dtype())?),

@@ -183,7 +183,7 @@ impl Tensor {
             let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
             let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             let of_product = all_or_each(t, 1, (Pointwise::AddcmulBackward, &[&a, &b]), &[float], &parts)?;
-            Ok(once(of_sum.into()).chain(of_product).collect::<Vec<_>>())
+            Ok(once(of_sum.into()).chain(of_product.into_each()).collect::<Vec<_>>())
         })
     }
 
@@ -202,7 +202,7 @@ impl Tensor {
             let parts: [Part<'_>; 2] = [(a.shape(), first, &[&b]), (b.shape(), second, &[&a, &b])];
             let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             let of_quotient = all_or_each(t, 1, (Pointwise::AddcdivBackward, &[&a, &b]), &[value], &parts)?;
-            Ok(once(of_sum.into()).chain(of_quotient).collect::<Vec<_>>())
+            Ok(once(of_sum.into()).chain(of_quotient.into_each()).collect::<Vec<_>>())
         })
     }
 
@@ -244,14 +244,14 @@ impl Tensor {
     /// `silu(gate) up` for this tensor `gate`. Float dtypes. Errors: `Shape` if the shapes differ. Shazeer 2020,
     /// arXiv 2002.05202.
     pub fn swiglu(&self, up: &Tensor) -> Result<Tensor> {
-        self.swiglu_with(up, Swiglu::default())
+        self.swiglu_with(up, &Swiglu::default())
     }
 
     /// `gate sigmoid(alpha gate) (up + beta)` for this tensor `gate`, of operands that are limited first. Errors: as
     /// [`swiglu`](Tensor::swiglu); `Attr` unless the limit is positive.
-    pub fn swiglu_with(&self, up: &Tensor, options: Swiglu) -> Result<Tensor> {
+    pub fn swiglu_with(&self, up: &Tensor, options: &Swiglu) -> Result<Tensor> {
         let op = "swiglu";
-        let Swiglu { alpha, beta, limit } = options;
+        let Swiglu { alpha, beta, limit } = *options;
         if limit.is_nan() || limit <= 0.0 {
             return Err(Error::attr(op, format!("the limit is {limit}, expected a positive number")));
         }

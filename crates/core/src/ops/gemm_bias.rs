@@ -141,7 +141,7 @@ impl Fused for GemmActivation {
     }
 
     fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let z = [inputs[0].gemm(&inputs[1], inputs.get(2), self.scale)?];
+        let z = [inputs[0].gemm(&inputs[1], inputs.get(2), &self.scale)?];
         let y = row_like(self.activation, &z, &z, &[])?;
         Ok(y.into_iter().chain(z).take(before.len()).map(Some).collect())
     }
@@ -150,7 +150,7 @@ impl Fused for GemmActivation {
     fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
         let sizes = inputs.iter().map(Tensor::abs).collect::<Result<Vec<_>>>()?;
         let scale = Gemm { alpha: self.scale.alpha.abs(), beta: self.scale.beta.abs() };
-        Ok(Some(vec![sizes[0].gemm(&sizes[1], sizes.get(2), scale)?; before.len()]))
+        Ok(Some(vec![sizes[0].gemm(&sizes[1], sizes.get(2), &scale)?; before.len()]))
     }
 
     fn sum(&self) -> Sum {
@@ -197,8 +197,8 @@ pub struct GemmBias {
 impl Tensor {
     /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once. Transposed matrices are
     /// `[K, M]` and `[N, K]`. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes. Errors: `Shape`.
-    pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
-        dense("gemm_bias", self, b, bias, options)
+    pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: &GemmBias) -> Result<Tensor> {
+        dense("gemm_bias", self, b, bias, *options)
     }
 
     /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
@@ -263,7 +263,7 @@ pub(super) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -
 fn composite(op: &'static str, inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
     let Some((row, slope)) = options.activation.rows() else {
         let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
-        let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), Gemm::default())?;
+        let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), &Gemm::default())?;
         return y.reshape(shape(&inputs[0], b, options));
     };
     in_acc(&inputs[0], |a| {

@@ -55,7 +55,7 @@ impl Tensor {
     /// Float dtypes. Jaderberg et al. 2015, arXiv 1506.02025.
     ///
     /// Errors: `Dtype`; `Shape` for other shapes, or images without elements; `Attr` for cubic values of volumes.
-    pub fn grid_sample(&self, grid: &Tensor, options: GridSample) -> Result<Tensor> {
+    pub fn grid_sample(&self, grid: &Tensor, options: &GridSample) -> Result<Tensor> {
         let op = "grid_sample";
         if let Some(([x, grid], _)) = autocast::wide([self, grid], None)? {
             return x.grid_sample(&grid, options);

@@ -282,7 +282,7 @@ fn numbers(view: &Tensor, indices: &[Positions], first: usize) -> Result<Tensor>
     };
     let leading = shape.rank();
     let mut dims = Dims::from_slice(&shape);
-    dims.resize(leading + others.len(), 1);
+    dims.extend(others.iter().map(|_| 1));
     let mut sum = flat.reshape(Shape::from(dims))?.add_scalar(first as i64)?;
     for (k, &d) in others.iter().enumerate() {
         let along: Vec<usize> = (0..others.len()).map(|o| if o == k { view.dims()[d] } else { 1 }).collect();

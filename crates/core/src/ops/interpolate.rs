@@ -113,7 +113,7 @@ impl Tensor {
     ///
     /// Errors: `Dtype`; `Attr` for other numbers of dimensions, `align_corners` of a mode without weights, or a factor that is not
     /// positive; `Shape` for another rank, an empty dimension beyond the batch, or an output extent of 0.
-    pub fn interpolate<const N: usize>(&self, options: Interpolate<N>) -> Result<Tensor> {
+    pub fn interpolate<const N: usize>(&self, options: &Interpolate<N>) -> Result<Tensor> {
         options.check()?;
         check::<N>(OP, self)?;
         let first = self.rank() - N;
@@ -126,7 +126,7 @@ impl Tensor {
             return Err(Error::shape(OP, format!("{} becomes {to}, expected extents of 1 or more", self.shape())));
         }
         with_shapes(OP, &[Some(self)], || to.check(OP))?;
-        let y = self.interpolated(&options, input, output, to)?;
+        let y = self.interpolated(options, input, output, to)?;
         report(OP, &[self], &[&y], || {
             let mode = match options.mode {
                 Interpolation::Nearest => "nearest",

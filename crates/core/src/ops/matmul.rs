@@ -142,7 +142,7 @@ impl Tensor {
     /// `beta c + alpha a @ b` for this matrix `a: [M, K]`, `b: [K, N]` and `c`, which broadcasts to `[M, N]`; or for batches of
     /// such matrices, all three with a first dimension. With `beta` 0, `c` is not read. With `alpha` 0, `a` and `b` are not read.
     /// Float dtypes. Errors: `Shape`.
-    pub fn gemm(&self, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
+    pub fn gemm(&self, b: &Tensor, c: Option<&Tensor>, scale: &Gemm) -> Result<Tensor> {
         let op = "gemm";
         if let Some(([a, b], c)) = autocast::low([self, b], c)? {
             return no_autocast(|| a.gemm(&b, c.as_ref(), scale));
@@ -169,14 +169,14 @@ impl Tensor {
             return Err(Error::shape(op, format!("{message} a {} times b {}", self.shape(), b.shape())));
         }
         let expanded = c.map(|c| as_batch(&c.with_layout(c.layout().expand(&shape)))).transpose()?;
-        let y = product(op, &as_batch(self)?, &as_batch(b)?, expanded.as_ref(), scale)?;
+        let y = product(op, &as_batch(self)?, &as_batch(b)?, expanded.as_ref(), *scale)?;
         let y = if shape.rank() == 2 { y.with_layout(y.layout().select(0, 0)) } else { y };
         report(op, &operands, &[&y], || [("alpha", scale.alpha.into()), ("beta", scale.beta.into())]);
         let (sa, sb) = (Saved::input(self), Saved::input(b));
-        let c_shape = c.map(|c| c.shape().clone());
+        let (scale, c_shape) = (*scale, c.map(|c| c.shape().clone()));
         record(op, &operands, y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let times = |a: &Tensor, b: &Tensor| a.gemm(b, None, Gemm { alpha: scale.alpha, ..Gemm::default() });
+            let times = |a: &Tensor, b: &Tensor| a.gemm(b, None, &Gemm { alpha: scale.alpha, ..Gemm::default() });
             let da = t.want(0, || times(t.dy(), &b.t()?))?;
             let db = t.want(1, || times(&a.t()?, t.dy()))?;
             let dc = |c: &Shape| {

@@ -45,13 +45,13 @@ impl Tensor {
 
     /// Elements of `[N, C, ..]` divided by `(k + alpha m)^beta`, where m is the sum of squares of the `size` nearest channels over
     /// `size`. Float dtypes. Errors: `Dtype`; `Attr` for a size of 0; `Shape` below rank 3. Krizhevsky et al. 2012, section 3.3.
-    pub fn local_response_norm(&self, options: LocalResponse) -> Result<Tensor> {
+    pub fn local_response_norm(&self, options: &LocalResponse) -> Result<Tensor> {
         let op = "local_response_norm";
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.local_response_norm(options);
         }
         check_float(op, self)?;
-        let LocalResponse { size, alpha, beta, k } = options;
+        let LocalResponse { size, alpha, beta, k } = *options;
         if size == 0 {
             return Err(Error::attr(op, "size is 0, expected at least 1"));
         }
@@ -71,7 +71,7 @@ impl Tensor {
                     padding_end: Some([(size - 1) / 2, 0]),
                     ..AvgPool::new([size, 1])
                 };
-                let mean = squares.avg_pool2d(window)?.reshape(x.shape())?;
+                let mean = squares.avg_pool2d(&window)?.reshape(x.shape())?;
                 x.div(&mean.mul_scalar(alpha)?.add_scalar(k)?.pow_scalar(beta)?)
             })
         })

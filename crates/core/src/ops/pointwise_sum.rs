@@ -15,7 +15,7 @@ pub struct PointwiseSum {
     /// The row.
     pub row: Pointwise,
     /// Its attributes.
-    pub attributes: SmallVec<[f64; 4]>,
+    pub attributes: Vec<f64>,
 }
 
 impl PointwiseSum {
@@ -89,7 +89,7 @@ pub(super) fn pointwise_sum(
     };
     let outputs = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
     let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
-    let fused = PointwiseSum { row, attributes: SmallVec::from_slice(attributes) };
+    let fused = PointwiseSum { row, attributes: attributes.to_vec() };
     run_fused(row.name(), &fused, &inputs, &references)?;
     outputs.iter().zip(shapes).map(|(y, shape)| y.reshape((*shape).clone())).collect()
 }

@@ -92,20 +92,20 @@ macro_rules! pools {
             /// Errors: `Dtype`; `Attr` for a kernel, stride or dilation of 0, a padding of more than half a window, a stride or
             /// padding of 2^31 or more, or a window that has or spans 2^31 elements or more; `Shape` for another rank, no channels,
             /// an empty dimension, no window, or a window inside the padding.
-            pub fn $max(&self, pool: MaxPool<$n>) -> Result<Tensor> {
+            pub fn $max(&self, pool: &MaxPool<$n>) -> Result<Tensor> {
                 max_values(self, &of_max($names[0], self, pool)?)
             }
 
             #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and the positions of the elements (i64),")]
             /// counted in row-major order over these dimensions.
-            pub fn $max_indices(&self, pool: MaxPool<$n>) -> Result<(Tensor, Tensor)> {
+            pub fn $max_indices(&self, pool: &MaxPool<$n>) -> Result<(Tensor, Tensor)> {
                 max_pool(self, &of_max($names[0], self, pool)?, Want::Indices)
             }
 
             #[doc = concat!("The average of each window over the last ", stringify!($n), " dimensions of ")]
             /// `[N, C, ..]` or `[C, ..]`. The padding bounds the windows. Float dtypes. Errors: as for the maximum, and `Attr` for
             /// a divisor of 0.
-            pub fn $avg(&self, pool: AvgPool<$n>) -> Result<Tensor> {
+            pub fn $avg(&self, pool: &AvgPool<$n>) -> Result<Tensor> {
                 let (pooling, divisor) = of_avg($names[1], self, pool)?;
                 avg_pool(self, &pooling, divisor)
             }
@@ -187,8 +187,8 @@ macro_rules! more_pools {
             /// `[N, C, ..]` or `[C, ..]`: the p-th root of the sum of p-th powers. A negative sum counts as 0. The average of a window
             /// that the input cuts off is multiplied by the size of a whole one, as in PyTorch. The gradient of a sum of 0 is 0. Float
             /// dtypes. Errors: `Dtype`; `Attr` unless p is positive and finite, and as for the average; `Shape`.
-            pub fn $lp(&self, p: f64, pool: LpPool<$n>) -> Result<Tensor> {
-                lp_pool($lp_name, self, p, pool.size(), |x| x.$avg(pool.windows()))
+            pub fn $lp(&self, p: f64, pool: &LpPool<$n>) -> Result<Tensor> {
+                lp_pool($lp_name, self, p, pool.size(), |x| x.$avg(&pool.windows()))
             }
 
             #[doc = concat!("Zeros of these extents in the last ", stringify!($n), " dimensions, with the elements of this tensor at")]
@@ -228,7 +228,7 @@ impl<const N: usize> LpPool<N> {
         self.kernel.iter().map(|&k| k as f64).product()
     }
 
-    fn windows(self) -> AvgPool<N> {
+    fn windows(&self) -> AvgPool<N> {
         AvgPool { stride: self.stride, ceil_mode: self.ceil_mode, ..AvgPool::new(self.kernel) }
     }
 }
@@ -329,7 +329,7 @@ fn max_pool_by_ops(windows: &Windows, x: &Tensor) -> Result<(Tensor, Tensor)> {
         return x.adaptive_max_pool3d_with_indices(windows.output);
     }
     let (padding_end, ceil_mode) = (Some(high), !windows.are_whole());
-    x.max_pool3d_with_indices(MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode })
+    x.max_pool3d_with_indices(&MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode })
 }
 
 /// Converts positions in an index from digits in `from` to digits in `to`, dimension by dimension. `f` gets a digit, the window's
@@ -403,7 +403,7 @@ impl AvgPoolForward {
         let divisor_override = if let Divisor::Number(number) = self.divisor { Some(number) } else { None };
         let (ceil_mode, count_include_pad) = (!self.windows.are_whole(), self.divisor == Divisor::Window);
         let padding_end = Some(high);
-        x.avg_pool3d(AvgPool {
+        x.avg_pool3d(&AvgPool {
             kernel,
             stride,
             padding,
@@ -463,8 +463,8 @@ pub(super) fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<()> 
     Ok(())
 }
 
-fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<Pooling> {
-    let MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode } = pool;
+fn of_max<const N: usize>(names: Names, x: &Tensor, pool: &MaxPool<N>) -> Result<Pooling> {
+    let MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode } = *pool;
     let op = names[0];
     check::<N>(op, x)?;
     let window = Window { kernel, stride, low: padding, high: padding_end.unwrap_or(padding), dilation };
@@ -483,13 +483,13 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
     Ok(Pooling { names, rank: N, windows, from: x.shape().clone(), to })
 }
 
-fn of_avg<const N: usize>(names: Names, x: &Tensor, pool: AvgPool<N>) -> Result<(Pooling, Divisor)> {
+fn of_avg<const N: usize>(names: Names, x: &Tensor, pool: &AvgPool<N>) -> Result<(Pooling, Divisor)> {
     let AvgPool { kernel, stride, padding, padding_end, dilation, ceil_mode, count_include_pad, divisor_override } =
-        pool;
+        *pool;
     if divisor_override == Some(0) {
         return Err(Error::attr(names[0], "divisor_override is 0"));
     }
-    let pooling = of_max(names, x, MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode })?;
+    let pooling = of_max(names, x, &MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode })?;
     let by_size = if count_include_pad { Divisor::Window } else { Divisor::Inside };
     Ok((pooling, divisor_override.map_or(by_size, Divisor::Number)))
 }

@@ -30,11 +30,11 @@ impl ScanOptions {
 impl Tensor {
     /// The running sum along `dim`. Integers sum to i64. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
     pub fn cumsum(&self, dim: isize) -> Result<Tensor> {
-        self.cumsum_with(dim, ScanOptions::default())
+        self.cumsum_with(dim, &ScanOptions::default())
     }
 
     /// [`cumsum`](Tensor::cumsum) from either end, with or without the element itself.
-    pub fn cumsum_with(&self, dim: isize, options: ScanOptions) -> Result<Tensor> {
+    pub fn cumsum_with(&self, dim: isize, options: &ScanOptions) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.cumsum_with(dim, options);
         }
@@ -49,18 +49,18 @@ impl Tensor {
         }
         let y = self.scan(op, Scan::Sum, d, dtype, options.ints())?;
         report(op, &[self], &[&y], || options.attributes(d));
-        let back = ScanOptions { reverse: !options.reverse, ..options };
-        record(op, &[self], y, move |t| gradients![Some(t.dy().cumsum_with(dim, back)?)])
+        let back = ScanOptions { reverse: !options.reverse, ..*options };
+        record(op, &[self], y, move |t| gradients![Some(t.dy().cumsum_with(dim, &back)?)])
     }
 
     /// The running product along `dim`. The gradient is correct even if factors are zero; its kernels are some log2 of the extent. Float
     /// dtypes. Errors: `Attr`, `Dtype`.
     pub fn cumprod(&self, dim: isize) -> Result<Tensor> {
-        self.cumprod_with(dim, ScanOptions::default())
+        self.cumprod_with(dim, &ScanOptions::default())
     }
 
     /// [`cumprod`](Tensor::cumprod) from either end, with or without the element itself.
-    pub fn cumprod_with(&self, dim: isize, options: ScanOptions) -> Result<Tensor> {
+    pub fn cumprod_with(&self, dim: isize, options: &ScanOptions) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.cumprod_with(dim, options);
         }
@@ -70,6 +70,7 @@ impl Tensor {
         if self.rank() == 0 {
             return if options.exclusive { self.mul_scalar(0)?.add_scalar(1) } else { Ok(self.clone()) };
         }
+        let options = *options;
         let y = self.scan(op, Scan::Prod, d, self.dtype(), options.ints())?;
         report(op, &[self], &[&y], || options.attributes(d));
         let saved = Saved::input(self);
@@ -126,7 +127,7 @@ impl Tensor {
         let shape = Shape::from(order.iter().map(|&d| self.dims()[d]).collect::<Dims>());
         let y = Tensor::allocate(op, &shape, dtype, self.device())?;
         let y = y.with_layout(y.layout().permute(&inverse));
-        order.retain(|k| *k != d);
+        let mut order: Dims = order.iter().copied().filter(|&k| k != d).collect();
         order.push(d);
         let [from, to] = [self, &y].map(|t| t.with_layout(t.layout().permute(&order)));
         if y.numel() > 0 {
@@ -210,5 +211,5 @@ fn cumprod_gradient(dy: &Tensor, x: &Tensor, d: isize, options: ScanOptions) -> 
     // Steps S -> b + a S; two in sequence are b2 + a2 (b1 + a1 S).
     let step = |[a1, b1]: [&Tensor; 2], [a2, b2]: [&Tensor; 2]| Ok([a1.mul(a2)?, a2.mul(b1)?.add(b2)?]);
     let [_, sums] = doubled([later(x)?, added], d, step)?;
-    x.cumprod_with(d, ScanOptions { exclusive: true, reverse })?.mul(&turned(&sums)?)
+    x.cumprod_with(d, &ScanOptions { exclusive: true, reverse })?.mul(&turned(&sums)?)
 }

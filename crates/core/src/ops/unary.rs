@@ -304,7 +304,7 @@ impl Tensor {
     }
 
     /// Numbers in the places of NaN and of infinities, whose gradients are 0. Float dtypes.
-    pub fn nan_to_num(&self, numbers: NanToNum) -> Result<Tensor> {
+    pub fn nan_to_num(&self, numbers: &NanToNum) -> Result<Tensor> {
         let largest = self.dtype().largest();
         let attributes = [numbers.nan, numbers.infinity.unwrap_or(largest), numbers.minus_infinity.unwrap_or(-largest)];
         let y = forward("nan_to_num", self, Pointwise::NanToNum, &attributes)?;

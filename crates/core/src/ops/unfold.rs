@@ -43,7 +43,7 @@ impl Tensor {
     /// row-major order (im2col). Float dtypes. The gradient is [`fold`](Tensor::fold). Errors: `Dtype`; `Attr` for a kernel, stride
     /// or dilation of 0, and for sizes that exceed the kernels' 32-bit indices; `Shape` for another rank, or a window that does not
     /// fit.
-    pub fn unfold(&self, unfold: Unfold) -> Result<Tensor> {
+    pub fn unfold(&self, unfold: &Unfold) -> Result<Tensor> {
         let op = "unfold";
         check_float(op, self)?;
         let (x, is_sample) = batch::<2>(op, self)?;
@@ -55,7 +55,7 @@ impl Tensor {
     /// Adds columns `[N, C k, Q]` or `[C k, Q]` to images `[N, C, H, W]` of `size`: each pixel gets the sum of its copies in
     /// [`unfold`](Tensor::unfold) (col2im). Float dtypes. The gradient is [`unfold`](Tensor::unfold). Errors: `Dtype`; `Attr` as
     /// for `unfold`; `Shape` for another rank, a number of rows that is no multiple of k, or another number of windows.
-    pub fn fold(&self, size: [usize; 2], unfold: Unfold) -> Result<Tensor> {
+    pub fn fold(&self, size: [usize; 2], unfold: &Unfold) -> Result<Tensor> {
         let op = "fold";
         check_float(op, self)?;
         let (x, is_sample) = batch::<1>(op, self)?;

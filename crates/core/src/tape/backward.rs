@@ -30,13 +30,13 @@ impl Tensor {
     /// Adds this tensor's gradient with respect to every leaf to the leaf's [`grad`](Tensor::grad) and frees the tape.
     /// Errors: `Shape` unless there is one element; `Value` if the tape is spent or the tensor is not on it.
     pub fn backward(&self) -> Result<()> {
-        self.backward_with(BackwardOptions::default())
+        self.backward_with(&BackwardOptions::default())
     }
 
     /// [`backward`](Tensor::backward) with options.
-    pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
-        let gradient = starting_gradient("backward", self, &options)?;
-        no_autocast(|| engine("backward", [(self, gradient)], &options, None).map(drop))
+    pub fn backward_with(&self, options: &BackwardOptions) -> Result<()> {
+        let gradient = starting_gradient("backward", self, options)?;
+        no_autocast(|| engine("backward", [(self, gradient)], options, None).map(drop))
     }
 }
 
@@ -44,15 +44,15 @@ impl Tensor {
 /// owns its memory. A gradient that is constant along a dimension, such as a mean's, may be an expanded view, which cannot be
 /// changed in place. Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
 pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    grad_with(y, inputs, BackwardOptions::default())
+    grad_with(y, inputs, &BackwardOptions::default())
 }
 
 /// [`grad`] with options. `create_graph` allows higher derivatives.
-pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
-    let gradient = starting_gradient("grad", y, &options)?;
-    let found = gradients_from([(y, gradient)], inputs, &options)?;
+pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: &BackwardOptions) -> Result<Vec<Tensor>> {
+    let gradient = starting_gradient("grad", y, options)?;
+    let found = gradients_from([(y, gradient)], inputs, options)?;
     let unused = |i: usize| Error::value("grad", format!("the result does not depend on input {i}"));
-    handed_out(found, &options, unused)
+    handed_out(found, options, unused)
 }
 
 /// The sum of the gradients of several results with respect to `inputs`; each result is given with its own gradient. Nodes that the
@@ -62,16 +62,16 @@ pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Re
 /// # use isograd_core::{Result, Tensor, tape::{self, BackwardOptions}};
 /// /// `d(sum(u * y) + sum(v * z)) / dx`.
 /// fn of_both(y: &Tensor, u: Tensor, z: &Tensor, v: Tensor, x: &Tensor) -> Result<Tensor> {
-///     Ok(tape::grad_from(&[(y, u), (z, v)], &[x], BackwardOptions::default())?.swap_remove(0))
+///     Ok(tape::grad_from(&[(y, u), (z, v)], &[x], &BackwardOptions::default())?.swap_remove(0))
 /// }
 /// ```
-pub fn grad_from(roots: &[(&Tensor, Tensor)], inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
+pub fn grad_from(roots: &[(&Tensor, Tensor)], inputs: &[&Tensor], options: &BackwardOptions) -> Result<Vec<Tensor>> {
     if options.gradient.is_some() {
         return Err(Error::value("grad", "each result has a gradient of its own; the options have another"));
     }
     let unused = |i: usize| Error::value("grad", format!("no result depends on input {i}"));
-    let found = gradients_from(roots.iter().cloned(), inputs, &options)?;
-    handed_out(found, &options, unused)
+    let found = gradients_from(roots.iter().cloned(), inputs, options)?;
+    handed_out(found, options, unused)
 }
 
 /// [`grad_from`], with `None` for an input on which no result depends.
@@ -334,7 +334,7 @@ impl Pass<'_> {
             let message = format!("its rule returned {} gradients for {} inputs", gradients.len(), node.inputs.len());
             return Err(Error::value(node.op, message));
         }
-        for (i, (edge, gradient)) in node.inputs.iter().zip(gradients).enumerate() {
+        for (i, (edge, gradient)) in node.inputs.iter().zip(gradients.into_each()).enumerate() {
             let Some(edge) = edge else { continue };
             let Some(value) = &gradient.value else {
                 return Err(Error::value(node.op, format!("its rule returned no gradient for input {i}")));

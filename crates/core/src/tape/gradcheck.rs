@@ -23,7 +23,11 @@ impl Default for GradcheckOptions {
 /// `inputs` must be f64, and farther from kinks than the step. Leaves, and tensors computed from leaves, are checked as values. `f`
 /// must be deterministic. Errors: `Dtype` unless f64; `Value` where the derivatives differ, naming the input, the element and both
 /// derivatives.
-pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], options: GradcheckOptions) -> Result<()> {
+pub fn gradcheck(
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[&Tensor],
+    options: &GradcheckOptions,
+) -> Result<()> {
     for t in inputs {
         if t.dtype() != DType::F64 {
             return Err(Error::dtype("gradcheck", format!("an input is {}, expected f64", t.dtype())));
@@ -34,7 +38,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], op
     let cotangent = cotangent(&y)?;
     let references: Vec<&Tensor> = leaves.iter().collect();
     let gradient = Some(cotangent.clone());
-    let analytic = grad_with(&y, &references, BackwardOptions { gradient, ..Default::default() })?;
+    let analytic = grad_with(&y, &references, &BackwardOptions { gradient, ..Default::default() })?;
     let value = |at: &[Tensor]| no_grad(|| f(at)?.mul(&cotangent)?.sum(..)?.item::<f64>());
     for (i, analytic) in analytic.iter().enumerate() {
         let analytic = analytic.to_f64_vec()?;
@@ -62,7 +66,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], op
 pub fn gradgradcheck(
     f: impl Fn(&[Tensor]) -> Result<Tensor>,
     inputs: &[&Tensor],
-    options: GradcheckOptions,
+    options: &GradcheckOptions,
 ) -> Result<()> {
     let first = |at: &[Tensor]| {
         // A difference quotient records nothing, but the inner gradient needs the tape.
@@ -74,7 +78,7 @@ pub fn gradgradcheck(
             let y = f(&leaves)?;
             let references: Vec<&Tensor> = leaves.iter().collect();
             let options = BackwardOptions { gradient: Some(cotangent(&y)?), create_graph: true, ..Default::default() };
-            let gradients = grad_with(&y, &references, options)?;
+            let gradients = grad_with(&y, &references, &options)?;
             let flat: Vec<Tensor> = gradients.iter().map(|g| g.reshape(g.numel())).collect::<Result<_>>()?;
             Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)
         })

@@ -85,11 +85,9 @@ impl<G: Into<Gradient>> Extend<G> for Gradients {
     }
 }
 
-impl IntoIterator for Gradients {
-    type Item = Gradient;
-    type IntoIter = smallvec::IntoIter<[Gradient; 3]>;
-
-    fn into_iter(self) -> Self::IntoIter {
+impl Gradients {
+    /// The gradients, one for each input.
+    pub(crate) fn into_each(self) -> impl Iterator<Item = Gradient> {
         self.0.into_iter()
     }
 }

@@ -41,5 +41,5 @@ const EXAMPLES: &[Example] = &[|d, t| {
     let lengths = |n: i64| Tensor::full(batch, n, DType::I64, d);
     let targets = Tensor::ones((batch, labels), DType::I64, d)?;
     let x = zeros(d, t, &[steps, batch, classes])?.require_grad()?;
-    x.ctc_loss(&targets, &lengths(steps as i64)?, &lengths(labels as i64)?, Ctc::default())?.backward()
+    x.ctc_loss(&targets, &lengths(steps as i64)?, &lengths(labels as i64)?, &Ctc::default())?.backward()
 }];

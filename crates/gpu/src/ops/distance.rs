@@ -62,7 +62,7 @@ fn triplet_gradients(device: &Device, dtype: DType, options: Triplet) -> Result<
     for _ in 0..3 {
         x.push(zeros(device, dtype, &[4096, 1024])?.require_grad()?);
     }
-    x[0].triplet_loss(&x[1], &x[2], options)?.backward()
+    x[0].triplet_loss(&x[1], &x[2], &options)?.backward()
 }
 
 /// Calls that together launch every kernel of the family.

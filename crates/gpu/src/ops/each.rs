@@ -41,7 +41,7 @@ impl FusedLaunch for EachNorms {
 
 impl FusedLaunch for PointwiseTotal {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (row, attributes) = (self.row, self.attributes.iter().copied().collect());
+        let (row, attributes) = (self.row, self.attributes.clone());
         let each = Each { row, shared: self.numbers, numbers: 0, attributes };
         // The row computes the absolute values itself.
         run(gpu, call, &each, Some(Sums { kept: 1, kind: Total::AbsSum, divisor: self.divisor }))

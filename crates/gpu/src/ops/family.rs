@@ -124,7 +124,7 @@ pub fn differentiate(
         shapes.iter().map(|dims| zeros(device, dtype, dims)?.require_grad()).collect::<Result<_>>()?;
     let y = f(&leaves)?;
     let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
-    grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options).map(drop)
+    grad_with(&y, &leaves.iter().collect::<Vec<_>>(), &options).map(drop)
 }
 
 /// A call on a device that may add in any order.

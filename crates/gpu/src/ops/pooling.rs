@@ -348,18 +348,18 @@ fn divided(variant: Variant, windows: &Windows, divisor: Divisor) -> (Variant, f
 const EXAMPLES: &[Example] = &[
     |d, t| {
         differentiate(d, t, &[&[64, 64, 112, 112]], |x| {
-            x[0].max_pool2d(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
+            x[0].max_pool2d(&MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
         })
     },
     // Without a gradient, for which positions are found.
-    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(MaxPool::new([2, 2])).map(drop),
-    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].avg_pool2d(AvgPool::new([2, 2]))),
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(&MaxPool::new([2, 2])).map(drop),
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].avg_pool2d(&AvgPool::new([2, 2]))),
     // Windows that the kernel finds.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([13, 13])),
     // Large windows, that several threads read.
-    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(MaxPool::new([16, 16])).map(drop),
-    |d, t| zeros(d, t, &[64, 64, 112, 112])?.avg_pool2d(AvgPool::new([16, 16])).map(drop),
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(&MaxPool::new([16, 16])).map(drop),
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.avg_pool2d(&AvgPool::new([16, 16])).map(drop),
     // Large windows that are made of columns.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([3, 3])),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([3, 1])),

@@ -69,7 +69,7 @@ impl Prologue {
             row: sum.row,
             inputs: call.inputs.iter().map(|x| part(x, at(x))).collect::<Result<_>>()?,
             outputs: call.outputs.iter().map(of).collect::<Result<_>>()?,
-            floats: sum.attributes.clone(),
+            floats: sum.attributes.iter().copied().collect(),
             acc,
             near: near(acc, &results.collect::<SmallVec<[DType; 4]>>()),
         })

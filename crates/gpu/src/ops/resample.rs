@@ -95,7 +95,7 @@ const EXAMPLES: &[Example] = &[
     |d, t| {
         const LARGER: Interpolate<2> =
             Interpolate { target: Target::Size([28, 28]), mode: Interpolation::Linear, align_corners: false };
-        differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].interpolate(LARGER))
+        differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].interpolate(&LARGER))
     },
     |d, t| differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].pad(&[[1, 1], [1, 1]], Pad::Reflect)),
 ];

@@ -93,7 +93,7 @@ const EXAMPLES: &[Example] = &[
     |d, t| {
         in_any_order(d, || {
             differentiate(d, t, &[&[4096, 1024]], |x| {
-                x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, EmbeddingOptions::default())
+                x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, &EmbeddingOptions::default())
             })
         })
     },

@@ -169,7 +169,7 @@ fn messages(device: &Device, dtype: DType, heads: usize) -> Result<()> {
             let attribute = leaf(&shape(edges, &rest))?;
             let message = if is_added { Message::Add(&attribute) } else { Message::Copy };
             let edge_weight = if is_weighted { Some(&weight) } else { None };
-            leaf(&x)?.message_passing(&graph, Messages { message, edge_weight, reduce })?.sum(..)?.backward()?;
+            leaf(&x)?.message_passing(&graph, &Messages { message, edge_weight, reduce })?.sum(..)?.backward()?;
         }
     }
     Ok(())

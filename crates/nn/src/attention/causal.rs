@@ -62,8 +62,8 @@ pub struct CausalSelfAttention {
 impl CausalSelfAttention {
     /// For x of width `width`. Errors: `Attr` unless heads of keys divide heads of queries, and these the width if heads have no width of
     /// their own.
-    pub fn new(width: usize, options: SelfAttentionOptions, init: &Init) -> Result<CausalSelfAttention> {
-        let SelfAttentionOptions { heads, key_heads, head_width, bias, rotary, .. } = options;
+    pub fn new(width: usize, options: &SelfAttentionOptions, init: &Init) -> Result<CausalSelfAttention> {
+        let SelfAttentionOptions { heads, key_heads, head_width, bias, rotary, .. } = *options;
         let is_divided = head_width.is_some() || (heads > 0 && width.is_multiple_of(heads));
         if heads == 0 || key_heads == 0 || !is_divided || !heads.is_multiple_of(key_heads) {
             let message = format!("{key_heads} heads of keys, {heads} of queries and the width {width}");
@@ -81,7 +81,7 @@ impl CausalSelfAttention {
             v_proj: linear(width, key_heads * head_width)?,
             o_proj: linear(heads * head_width, width)?,
             rotations: rotary.map(table).transpose()?,
-            options,
+            options: *options,
             rng: init.rng().clone(),
             mode: Mode::default(),
         })

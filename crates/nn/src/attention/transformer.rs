@@ -66,8 +66,8 @@ pub struct TransformerEncoderLayer {
 
 impl TransformerEncoderLayer {
     /// Errors: `Attr` unless the heads divide the width.
-    pub fn new(options: TransformerOptions, init: &Init) -> Result<TransformerEncoderLayer> {
-        let TransformerOptions { width, heads, hidden, dropout, .. } = options;
+    pub fn new(options: &TransformerOptions, init: &Init) -> Result<TransformerEncoderLayer> {
+        let TransformerOptions { width, heads, hidden, dropout, .. } = *options;
         Ok(TransformerEncoderLayer {
             self_attn: MultiheadAttention::new(width, heads, dropout, init)?,
             linear1: Linear::new(width, hidden, init)?,
@@ -75,7 +75,7 @@ impl TransformerEncoderLayer {
             norm1: options.norm(init)?,
             norm2: options.norm(init)?,
             dropout: Dropout::new(dropout, init),
-            options,
+            options: *options,
         })
     }
 
@@ -115,7 +115,7 @@ pub struct TransformerEncoder {
 impl TransformerEncoder {
     /// `count` layers with initial values of their own. Layers with norms first need a norm at the end. Errors: as
     /// [`TransformerEncoderLayer::new`].
-    pub fn new(count: usize, options: TransformerOptions, init: &Init) -> Result<TransformerEncoder> {
+    pub fn new(count: usize, options: &TransformerOptions, init: &Init) -> Result<TransformerEncoder> {
         let layers = (0..count).map(|_| TransformerEncoderLayer::new(options, init)).collect::<Result<_>>()?;
         let norm = options.norm_first.then(|| options.norm(init)).transpose()?;
         Ok(TransformerEncoder { layers, norm, recompute: Recompute::default() })
@@ -172,8 +172,8 @@ pub struct TransformerDecoderLayer {
 
 impl TransformerDecoderLayer {
     /// Errors: `Attr` unless the heads divide the width.
-    pub fn new(options: TransformerOptions, init: &Init) -> Result<TransformerDecoderLayer> {
-        let TransformerOptions { width, heads, hidden, dropout, .. } = options;
+    pub fn new(options: &TransformerOptions, init: &Init) -> Result<TransformerDecoderLayer> {
+        let TransformerOptions { width, heads, hidden, dropout, .. } = *options;
         Ok(TransformerDecoderLayer {
             self_attn: MultiheadAttention::new(width, heads, dropout, init)?,
             multihead_attn: MultiheadAttention::new(width, heads, dropout, init)?,
@@ -183,7 +183,7 @@ impl TransformerDecoderLayer {
             norm2: options.norm(init)?,
             norm3: options.norm(init)?,
             dropout: Dropout::new(dropout, init),
-            options,
+            options: *options,
         })
     }
 
@@ -215,7 +215,7 @@ pub struct TransformerDecoder {
 impl TransformerDecoder {
     /// `count` layers with initial values of their own. Layers with norms first need a norm at the end. Errors: as
     /// [`TransformerDecoderLayer::new`].
-    pub fn new(count: usize, options: TransformerOptions, init: &Init) -> Result<TransformerDecoder> {
+    pub fn new(count: usize, options: &TransformerOptions, init: &Init) -> Result<TransformerDecoder> {
         let layers = (0..count).map(|_| TransformerDecoderLayer::new(options, init)).collect::<Result<_>>()?;
         let norm = options.norm_first.then(|| options.norm(init)).transpose()?;
         Ok(TransformerDecoder { layers, norm, recompute: Recompute::default() })

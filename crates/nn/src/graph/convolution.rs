@@ -36,9 +36,9 @@ pub struct GcnConv {
 
 impl GcnConv {
     /// The weight is uniform with Glorot's variance, the bias 0.
-    pub fn new(input: usize, output: usize, options: GcnOptions, init: &Init) -> Result<GcnConv> {
+    pub fn new(input: usize, output: usize, options: &GcnOptions, init: &Init) -> Result<GcnConv> {
         let lin = Linear { weight: init.xavier_uniform((output, input), Gain::Linear)?, bias: None };
-        Ok(GcnConv { lin, bias: options.bias.then(|| init.zeros(output)).transpose()?, options })
+        Ok(GcnConv { lin, bias: options.bias.then(|| init.zeros(output)).transpose()?, options: *options })
     }
 
     /// Maps x `[N, in]` to `[N, out]`. `edge_weight` is `[E]`, by default 1. A loop of the graph keeps its weight, a new one has 1.
@@ -104,20 +104,20 @@ pub struct SageConv {
 
 impl SageConv {
     /// The layers start as [`Linear::new`] does.
-    pub fn new(input: usize, output: usize, options: SageOptions, init: &Init) -> Result<SageConv> {
+    pub fn new(input: usize, output: usize, options: &SageOptions, init: &Init) -> Result<SageConv> {
         let lin_l = match options.bias {
             true => Linear::new(input, output, init)?,
             false => Linear::without_bias(input, output, init)?,
         };
         let lin_r = options.root_weight.then(|| Linear::without_bias(input, output, init)).transpose()?;
-        Ok(SageConv { lin_l, lin_r, options })
+        Ok(SageConv { lin_l, lin_r, options: *options })
     }
 
     /// Maps x `[N, in]` to `[N, out]`. Errors: `Shape`, `Dtype`, `Device`.
     pub fn forward(&self, x: &Tensor, graph: &Graph) -> Result<Tensor> {
         called(self, &[x], || {
             let messages = Messages { reduce: self.options.aggr, ..Messages::default() };
-            let mut y = self.lin_l.forward(&x.message_passing(graph.adjacency(), messages)?)?;
+            let mut y = self.lin_l.forward(&x.message_passing(graph.adjacency(), &messages)?)?;
             if let Some(lin_r) = &self.lin_r {
                 y = y.add(&lin_r.forward(x)?)?;
             }
@@ -155,7 +155,7 @@ impl<M: Module + Forward> GinConv<M> {
     /// Maps x `[N, in]` by the network. Errors: `Shape`, `Dtype`, `Device`, and those of the network.
     pub fn forward(&self, x: &Tensor, graph: &Graph) -> Result<Tensor> {
         called(self, &[x], || {
-            let sum = x.message_passing(graph.adjacency(), Messages::default())?;
+            let sum = x.message_passing(graph.adjacency(), &Messages::default())?;
             let own = self.eps.add_scalar(1.0)?.cast(x.dtype())?.mul(x)?;
             self.nn.forward(&sum.cast(x.dtype())?.add(&own)?)
         })

@@ -85,7 +85,7 @@ pub struct GatEdges {
 
 impl GatConv {
     /// Weights are uniform with Glorot's variance, the bias 0. Errors: `Attr` without heads.
-    pub fn new(input: usize, output: usize, options: GatOptions, init: &Init) -> Result<GatConv> {
+    pub fn new(input: usize, output: usize, options: &GatOptions, init: &Init) -> Result<GatConv> {
         let heads = options.heads;
         if heads == 0 {
             return Err(Error::attr("gat_conv", "heads is 0, expected 1 or more"));
@@ -106,7 +106,7 @@ impl GatConv {
             },
             bias: options.bias.then(|| init.zeros(width)).transpose()?,
             output,
-            options,
+            options: *options,
             rng: init.rng().clone(),
             mode: Mode::default(),
         })
@@ -140,7 +140,7 @@ impl GatConv {
             }
             let shares = shares.cast(x.dtype())?;
             let y =
-                x.message_passing(graph.adjacency(), Messages { edge_weight: Some(&shares), ..Messages::default() })?;
+                x.message_passing(graph.adjacency(), &Messages { edge_weight: Some(&shares), ..Messages::default() })?;
             let y = match self.options.combine {
                 GatHeads::Concat => y.reshape((graph.nodes(), self.options.heads * self.output))?,
                 GatHeads::Mean => y.mean(1)?,

@@ -94,7 +94,7 @@ impl GatedMessagePassing {
                 w2: &second.weight,
                 b2: second.bias.as_ref(),
             });
-            let m = x.message_passing(graph.adjacency(), Messages { message, ..Messages::default() })?;
+            let m = x.message_passing(graph.adjacency(), &Messages { message, ..Messages::default() })?;
             if m.shape() != x.shape() {
                 let message = format!("messages are {}, expected {} as x", m.shape(), x.shape());
                 return Err(Error::shape("gated_message_passing", message));

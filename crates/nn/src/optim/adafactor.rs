@@ -57,7 +57,7 @@ impl Rule for AdafactorRule {
     fn shape_of(&self, state: &str, parameter: &Tensor) -> Shape {
         let mut dims = Dims::from_slice(parameter.dims());
         match (dims.len(), state) {
-            (0 | 1, "col_var") => dims.clear(),
+            (0 | 1, "col_var") => dims.truncate(0),
             (0 | 1, _) => {}
             (rank, "col_var") => dims[rank - 2] = 1,
             (rank, _) => dims[rank - 1] = 1,

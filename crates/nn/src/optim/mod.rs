@@ -17,6 +17,7 @@ mod nadam;
 mod radam;
 mod rmsprop;
 mod rprop;
+mod scheduled;
 mod sgd;
 
 pub use adadelta::Adadelta;
@@ -34,9 +35,10 @@ pub use nadam::Nadam;
 pub use radam::Radam;
 pub use rmsprop::RmsProp;
 pub use rprop::Rprop;
+pub use scheduled::Scheduled;
 pub use sgd::Sgd;
 
-use crate::StateDict;
+use crate::{Schedule, StateDict};
 use engine::{Options, Own};
 use isograd_core::{Error, Result, Tensor};
 use std::sync::Arc;
@@ -94,6 +96,23 @@ pub trait Optimizer {
     /// Options that the state does not have stay as they are. Errors: `Value` for other groups of parameters, in one sentence, or else naming
     /// every tensor that is missing, unexpected or of another shape or dtype; `Attr` for an option out of its range; then nothing has changed.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
+
+    /// This optimizer with the rates of a schedule: that of step 0 now, and after each step that of the next. Errors: as the schedule's and
+    /// [`set_lr`](Optimizer::set_lr).
+    ///
+    /// ```
+    /// # use isograd_core::Result;
+    /// # use isograd_nn::{AdamW, Module, Optimizer, schedule::Cosine};
+    /// fn optimizer(model: &impl Module) -> Result<impl Optimizer> {
+    ///     AdamW::new(model).scheduled(Cosine { lr: 1e-3, min: 1e-5, steps: 1000 })
+    /// }
+    /// ```
+    fn scheduled<S: Schedule>(self, schedule: S) -> Result<Scheduled<Self, S>>
+    where
+        Self: Sized,
+    {
+        Scheduled::new(self, schedule)
+    }
 
     /// Clears the gradients of all parameters.
     fn zero_grad(&self) {

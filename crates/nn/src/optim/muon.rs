@@ -184,9 +184,9 @@ impl MuonRule {
         let mut x = x.div(&norm)?;
         for _ in 0..self.steps {
             let m = if is_wide { x.matmul(&x.t()?)? } else { x.t()?.matmul(&x)? };
-            let p = m.gemm(&m, Some(&m), Gemm { alpha: c, beta: b })?;
+            let p = m.gemm(&m, Some(&m), &Gemm { alpha: c, beta: b })?;
             let scale = Gemm { alpha: 1.0, beta: a };
-            x = if is_wide { p.gemm(&x, Some(&x), scale)? } else { x.gemm(&p.t()?, Some(&x), scale)? };
+            x = if is_wide { p.gemm(&x, Some(&x), &scale)? } else { x.gemm(&p.t()?, Some(&x), &scale)? };
         }
         Ok(x)
     }

@@ -118,7 +118,7 @@ fn all() -> Result<Vec<Case>> {
         lstm: Lstm::with_options(
             5,
             6,
-            RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() },
+            &RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() },
             &init,
         )?,
         classes: Linear::new(12, 4, &init)?,
@@ -128,23 +128,23 @@ fn all() -> Result<Vec<Case>> {
     Ok(vec![
         layer("mlp", mlp, fill((4, 6), 1, [-1.0, 1.0]))?,
         layer("lenet", LeNet::new(1, 10, &init)?, image([1, 28, 28], 4))?,
-        layer("resnet18", ResNet::resnet18(resnet, &init)?, image([3, 32, 32], 2))?,
-        layer("mobilenet", MobileNetV2::new(MobileNetV2Options::default(), &init)?, image([3, 64, 64], 2))?,
+        layer("resnet18", ResNet::resnet18(&resnet, &init)?, image([3, 32, 32], 2))?,
+        layer("mobilenet", MobileNetV2::new(&MobileNetV2Options::default(), &init)?, image([3, 64, 64], 2))?,
         layer(
             "unet",
-            UNet::new(UNetOptions { channels: 3, classes: 2, width: 4, depth: 2 }, &init)?,
+            UNet::new(&UNetOptions { channels: 3, classes: 2, width: 4, depth: 2 }, &init)?,
             image([3, 16, 16], 4),
         )?,
-        layer("vit", Vit::new(vit, &init)?, image([3, 16, 16], 4))?,
-        layer("gpt2", Gpt2::new(gpt2, &init)?, tokens.clone())?,
-        layer("llama", Llama::new(llama, &init)?, tokens.clone())?,
-        layer("bert", Bert::new(bert, &init)?, tokens.clone())?,
-        of("bert_with_padding", Bert::new(bert, &init)?, vec![tokens.clone(), tokens.lt_scalar(40)?], |bert, x| {
+        layer("vit", Vit::new(&vit, &init)?, image([3, 16, 16], 4))?,
+        layer("gpt2", Gpt2::new(&gpt2, &init)?, tokens.clone())?,
+        layer("llama", Llama::new(&llama, &init)?, tokens.clone())?,
+        layer("bert", Bert::new(&bert, &init)?, tokens.clone())?,
+        of("bert_with_padding", Bert::new(&bert, &init)?, vec![tokens.clone(), tokens.lt_scalar(40)?], |bert, x| {
             let input = BertInput { attended: Some(x[1].clone()), ..BertInput::new(&x[0]) };
             Ok(vec![bert.forward_with(&input)?])
         })?,
-        layer("lstm_language_model", RecurrentModel::new(recurrent(Recurrence::Lstm), &init)?, tokens.clone())?,
-        layer("gru_language_model", RecurrentModel::new(recurrent(Recurrence::Gru), &init)?, tokens.clone())?,
+        layer("lstm_language_model", RecurrentModel::new(&recurrent(Recurrence::Lstm), &init)?, tokens.clone())?,
+        layer("gru_language_model", RecurrentModel::new(&recurrent(Recurrence::Gru), &init)?, tokens.clone())?,
         of("lstm_tagger", tagger, vec![sequences(3), lengths(&[8, 3, 5])?], |tagger, x| {
             let (y, (h, c)) = tagger.lstm.run(&x[0], Some(&x[1]), None)?;
             Ok(vec![tagger.classes.forward(&y)?, h, c])

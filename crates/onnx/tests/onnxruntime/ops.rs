@@ -132,7 +132,7 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("log_softmax", |x| x.log_softmax(-1), ANY),
     ("softmin", |x| x.softmin(-1), ANY),
     ("cumsum", |x| x.cumsum(1), ANY),
-    ("cumsum_with", |x| x.cumsum_with(2, ScanOptions { exclusive: true, reverse: true }), ANY),
+    ("cumsum_with", |x| x.cumsum_with(2, &ScanOptions { exclusive: true, reverse: true }), ANY),
     ("reshape", |x| x.reshape((x.dims()[0], 30)), ANY),
     ("reshape_batch_away", |x| x.reshape((x.numel() / 5, 5)), ANY),
     ("reshape_twice_batch", |x| x.reshape((x.dims()[0] * 2, 3, 5)), ANY),
@@ -187,9 +187,9 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("cummax", |x| Ok(x.cummax(1)?.0), ANY),
     ("instance_norm", |x| x.instance_norm(None, None, Statistics::Batch, 1e-5), ANY),
     ("batch_norm_of_batch", |x| x.batch_norm(None, None, Statistics::Batch, 1e-5), ANY),
-    ("max_pool1d", |x| x.max_pool1d(MaxPool { padding: [1], ..MaxPool::new([2]) }), ANY),
-    ("avg_pool1d", |x| x.avg_pool1d(AvgPool::new([2])), ANY),
-    ("interpolate_1d", |x| x.interpolate(Interpolate::size([7]).mode(Interpolation::Linear)), ANY),
+    ("max_pool1d", |x| x.max_pool1d(&MaxPool { padding: [1], ..MaxPool::new([2]) }), ANY),
+    ("avg_pool1d", |x| x.avg_pool1d(&AvgPool::new([2])), ANY),
+    ("interpolate_1d", |x| x.interpolate(&Interpolate::size([7]).mode(Interpolation::Linear)), ANY),
 ];
 
 /// Functions of two operands that broadcast, of floats.
@@ -222,7 +222,7 @@ const BINARY: &[(&str, Binary, [f64; 2])] = &[
     ("where_cond", |a, b| a.gt(b)?.where_cond(a, b), ANY),
     (
         "swiglu_with",
-        |a, b| a.swiglu_with(&b.broadcast_to(a.shape())?, Swiglu { alpha: 1.702, beta: 1.0, limit: 1.5 }),
+        |a, b| a.swiglu_with(&b.broadcast_to(a.shape())?, &Swiglu { alpha: 1.702, beta: 1.0, limit: 1.5 }),
         ANY,
     ),
     ("swiglu", |a, b| a.swiglu(&b.broadcast_to(a.shape())?), ANY),
@@ -302,7 +302,7 @@ fn linear() -> Vec<Case> {
     let linear = |activation| {
         let (w, bias) = (w.clone(), bias.clone());
         move |x: &Tensor| {
-            x.gemm_bias(&w, Some(&bias), GemmBias { trans_b: Transpose::Yes, activation, ..GemmBias::default() })
+            x.gemm_bias(&w, Some(&bias), &GemmBias { trans_b: Transpose::Yes, activation, ..GemmBias::default() })
         }
     };
     let mask = fill((7,), 5, ANY).lt_scalar(1.0).expect("a mask");
@@ -317,11 +317,11 @@ fn linear() -> Vec<Case> {
         one("linear_gelu", x.clone(), linear(Activation::Gelu(Approximate::None))),
         one("linear_of_batches", fill((4, 2, 5), 1, ANY), move |x| x.linear(&w3, Some(&bias3))),
         two("gemm", x.clone(), fill((5, 3), 2, ANY), |a, b| {
-            a.gemm(b, Some(&fill((1, 3), 4, ANY)), Gemm { alpha: 0.5, beta: 2.0 })
+            a.gemm(b, Some(&fill((1, 3), 4, ANY)), &Gemm { alpha: 0.5, beta: 2.0 })
         })
         .batch_at(&[Some(0), None]),
         two("gemm_of_batches", fill((4, 2, 5), 1, ANY), fill((4, 5, 3), 2, ANY), |a, b| {
-            a.gemm(b, Some(&fill((1, 3), 4, ANY)), Gemm { alpha: 0.5, beta: 2.0 })
+            a.gemm(b, Some(&fill((1, 3), 4, ANY)), &Gemm { alpha: 0.5, beta: 2.0 })
         }),
         one("layer_norm_of_weights", fill((4, 3, 6), 1, ANY), |x| {
             x.layer_norm(1, Some(&fill((6,), 2, ANY)), Some(&fill((6,), 3, ANY)), 1e-5)
@@ -342,7 +342,7 @@ fn linear() -> Vec<Case> {
 fn images_and_volumes() -> Vec<Case> {
     let conv = |name: &str, weight: [usize; 4], conv: Conv<2>| {
         let (w, bias) = (fill(weight, 2, INSIDE), fill((weight[0],), 3, ANY));
-        one(name, images(), move |x| x.conv2d(&w, Some(&bias), conv))
+        one(name, images(), move |x| x.conv2d(&w, Some(&bias), &conv))
     };
     let ends = Padding::Ends([[1, 0], [2, 1]]);
     let max = MaxPool { stride: [2, 1], padding: [1, 1], ..MaxPool::new([3, 2]) };
@@ -350,7 +350,7 @@ fn images_and_volumes() -> Vec<Case> {
     let to = |mode| Interpolate::size([13, 5]).mode(mode);
     let by = |mode| Interpolate::scale([2.0, 1.5]).mode(mode);
     vec![
-        one("conv1d", fill((4, 3, 9), 1, ANY), |x| x.conv1d(&fill((2, 3, 3), 2, INSIDE), None, Conv::default())),
+        one("conv1d", fill((4, 3, 9), 1, ANY), |x| x.conv1d(&fill((2, 3, 3), 2, INSIDE), None, &Conv::default())),
         conv("conv2d", [4, 3, 3, 2], Conv::default()),
         conv(
             "conv2d_strided",
@@ -361,14 +361,14 @@ fn images_and_volumes() -> Vec<Case> {
         conv("conv2d_same", [4, 3, 4, 2], Conv { padding: Padding::Same, ..Conv::default() }),
         conv("conv2d_depthwise", [6, 1, 3, 3], Conv { groups: 3, ..Conv::default() }),
         one("conv3d", fill((2, 2, 4, 5, 6), 1, ANY), |x| {
-            x.conv3d(&fill((3, 2, 2, 3, 3), 2, INSIDE), Some(&fill((3,), 3, ANY)), Conv::default())
+            x.conv3d(&fill((3, 2, 2, 3, 3), 2, INSIDE), Some(&fill((3,), 3, ANY)), &Conv::default())
         }),
         one("conv2d_of_a_sample", fill((3, 9, 8), 1, ANY), |x| {
-            x.conv2d(&fill((4, 3, 3, 3), 2, INSIDE), None, Conv::default())
+            x.conv2d(&fill((4, 3, 3, 3), 2, INSIDE), None, &Conv::default())
         })
         .fixed(),
         one("conv2d_channels_last", images(), |x| {
-            let x = x.to_channels_last()?.conv2d(&fill((4, 3, 3, 3), 2, INSIDE), None, Conv::default())?;
+            let x = x.to_channels_last()?.conv2d(&fill((4, 3, 3, 3), 2, INSIDE), None, &Conv::default())?;
             x.relu()?.batch_norm(
                 None,
                 None,
@@ -385,48 +385,50 @@ fn images_and_volumes() -> Vec<Case> {
             x.conv_transpose1d(
                 &fill((3, 2, 3), 2, INSIDE),
                 None,
-                ConvTranspose { stride: [2], ..ConvTranspose::default() },
+                &ConvTranspose { stride: [2], ..ConvTranspose::default() },
             )
         }),
         one("conv_transpose2d", images(), |x| {
             let conv =
                 ConvTranspose { stride: [2, 3], padding: [1, 0], output_padding: [1, 2], ..ConvTranspose::default() };
-            x.conv_transpose2d(&fill((3, 4, 3, 3), 2, INSIDE), Some(&fill((4,), 3, ANY)), conv)
+            x.conv_transpose2d(&fill((3, 4, 3, 3), 2, INSIDE), Some(&fill((4,), 3, ANY)), &conv)
         }),
         one("conv_transpose2d_groups", images(), |x| {
             let conv = ConvTranspose { groups: 3, dilation: [2, 1], ..ConvTranspose::default() };
-            x.conv_transpose2d(&fill((3, 2, 2, 3), 2, INSIDE), None, conv)
+            x.conv_transpose2d(&fill((3, 2, 2, 3), 2, INSIDE), None, &conv)
         }),
-        one("max_pool2d", images(), move |x| x.max_pool2d(max)),
-        one("max_pool2d_dilated", images(), move |x| x.max_pool2d(MaxPool { dilation: [2, 2], ..max })),
-        one("max_pool2d_ceil", images(), move |x| x.max_pool2d(MaxPool { ceil_mode: true, ..MaxPool::new([2, 3]) })),
+        one("max_pool2d", images(), move |x| x.max_pool2d(&max)),
+        one("max_pool2d_dilated", images(), move |x| x.max_pool2d(&MaxPool { dilation: [2, 2], ..max })),
+        one("max_pool2d_ceil", images(), move |x| x.max_pool2d(&MaxPool { ceil_mode: true, ..MaxPool::new([2, 3]) })),
         Case::new("max_pool2d_with_indices", vec![images()], move |x| {
-            let (y, index) = x[0].max_pool2d_with_indices(max)?;
+            let (y, index) = x[0].max_pool2d_with_indices(&max)?;
             Ok(vec![y, index])
         }),
-        one("max_pool2d_of_a_sample", fill((3, 9, 8), 1, ANY), move |x| x.max_pool2d(max)).fixed(),
-        one("max_pool3d", fill((2, 2, 4, 5, 6), 1, ANY), |x| x.max_pool3d(MaxPool::new([2, 2, 3]))),
-        one("avg_pool2d", images(), move |x| x.avg_pool2d(avg)),
-        one("avg_pool2d_without_padding", images(), move |x| x.avg_pool2d(AvgPool { count_include_pad: false, ..avg })),
-        one("avg_pool2d_ceil", images(), move |x| x.avg_pool2d(AvgPool { ceil_mode: true, ..AvgPool::new([2, 3]) })),
-        one("avg_pool2d_divisor", images(), move |x| x.avg_pool2d(AvgPool { divisor_override: Some(5), ..avg })),
-        one("avg_pool3d", fill((2, 2, 4, 5, 6), 1, ANY), |x| x.avg_pool3d(AvgPool::new([2, 2, 3]))),
+        one("max_pool2d_of_a_sample", fill((3, 9, 8), 1, ANY), move |x| x.max_pool2d(&max)).fixed(),
+        one("max_pool3d", fill((2, 2, 4, 5, 6), 1, ANY), |x| x.max_pool3d(&MaxPool::new([2, 2, 3]))),
+        one("avg_pool2d", images(), move |x| x.avg_pool2d(&avg)),
+        one("avg_pool2d_without_padding", images(), move |x| {
+            x.avg_pool2d(&AvgPool { count_include_pad: false, ..avg })
+        }),
+        one("avg_pool2d_ceil", images(), move |x| x.avg_pool2d(&AvgPool { ceil_mode: true, ..AvgPool::new([2, 3]) })),
+        one("avg_pool2d_divisor", images(), move |x| x.avg_pool2d(&AvgPool { divisor_override: Some(5), ..avg })),
+        one("avg_pool3d", fill((2, 2, 4, 5, 6), 1, ANY), |x| x.avg_pool3d(&AvgPool::new([2, 2, 3]))),
         one("global_avg_pool2d", images(), Tensor::global_avg_pool2d),
         one("global_max_pool2d", images(), Tensor::global_max_pool2d),
         one("adaptive_avg_pool2d", images(), |x| x.adaptive_avg_pool2d([3, 4])),
         one("adaptive_avg_pool2d_uneven", images(), |x| x.adaptive_avg_pool2d([4, 3])),
         one("adaptive_max_pool2d", images(), |x| x.adaptive_max_pool2d([3, 4])),
         one("adaptive_max_pool2d_uneven", images(), |x| x.adaptive_max_pool2d([4, 3])),
-        one("interpolate_nearest", images(), move |x| x.interpolate(to(Interpolation::Nearest))),
-        one("interpolate_nearest_exact", images(), move |x| x.interpolate(to(Interpolation::NearestExact))),
-        one("interpolate_linear", images(), move |x| x.interpolate(to(Interpolation::Linear))),
-        one("interpolate_corners", images(), move |x| x.interpolate(to(Interpolation::Linear).align_corners())),
-        one("interpolate_cubic", images(), move |x| x.interpolate(to(Interpolation::Cubic))),
-        one("interpolate_area", images(), move |x| x.interpolate(to(Interpolation::Area))),
-        one("interpolate_twice", images(), |x| x.interpolate(Interpolate::scale([2.0, 2.0]))),
-        one("interpolate_by", images(), move |x| x.interpolate(by(Interpolation::Linear))),
+        one("interpolate_nearest", images(), move |x| x.interpolate(&to(Interpolation::Nearest))),
+        one("interpolate_nearest_exact", images(), move |x| x.interpolate(&to(Interpolation::NearestExact))),
+        one("interpolate_linear", images(), move |x| x.interpolate(&to(Interpolation::Linear))),
+        one("interpolate_corners", images(), move |x| x.interpolate(&to(Interpolation::Linear).align_corners())),
+        one("interpolate_cubic", images(), move |x| x.interpolate(&to(Interpolation::Cubic))),
+        one("interpolate_area", images(), move |x| x.interpolate(&to(Interpolation::Area))),
+        one("interpolate_twice", images(), |x| x.interpolate(&Interpolate::scale([2.0, 2.0]))),
+        one("interpolate_by", images(), move |x| x.interpolate(&by(Interpolation::Linear))),
         one("interpolate_volume", fill((2, 2, 4, 5, 6), 1, ANY), |x| {
-            x.interpolate(Interpolate::size([5, 7, 3]).mode(Interpolation::Linear))
+            x.interpolate(&Interpolate::size([5, 7, 3]).mode(Interpolation::Linear))
         }),
         one("batch_norm", images(), |x| {
             let statistics = Statistics::Running(Running {
@@ -452,7 +454,7 @@ fn indices() -> Vec<Case> {
         two("index_select", x.clone(), integers((7,), 2, 6), |x, i| x.index_select(1, i)).batch_at(&[Some(0), None]),
         two("take_rows", x.clone(), integers((4,), 2, 2), |x, i| x.index_select(0, i)).batch_at(&[Some(0), None]),
         two("embedding_table", fill((9, 3), 1, ANY), integers((4, 2), 2, 9), |table, i| {
-            table.embedding(i, Default::default())
+            table.embedding(i, &Default::default())
         })
         .batch_at(&[None, Some(0)]),
         two("scatter_add", x.clone(), along([4, 3, 5]), |x, i| x.scatter_add(1, i, &x.narrow(1, 0, 4)?.exp()?)),

@@ -49,7 +49,7 @@ pub const JOBS: [Job; 3] = [
         name: "cnn",
         make: |init| {
             let model = std::rc::Rc::new(Cnn {
-                conv: Conv2d::new(1, 4, [3, 3], Default::default(), init)?,
+                conv: Conv2d::new(1, 4, [3, 3], &Default::default(), init)?,
                 norm: BatchNorm2d::new(4, init)?,
                 head: Linear::new(4 * 36, 3, init)?,
             });
@@ -70,7 +70,7 @@ pub const JOBS: [Job; 3] = [
         name: "gpt",
         make: |init| {
             let options = Gpt2Options { vocab: 17, context: 8, layers: 2, heads: 2, width: 16, dropout: 0.0 };
-            let model = std::rc::Rc::new(Gpt2::new(options, init)?);
+            let model = std::rc::Rc::new(Gpt2::new(&options, init)?);
             let parts = Shared(model.clone());
             let loss = move |x: &Tensor, y: &Tensor| {
                 model.forward(x)?.reshape((x.numel(), 17))?.cross_entropy(&y.reshape(y.numel())?)
@@ -150,12 +150,12 @@ pub fn losses_by(way: Way, job: &Job, group: &Group, device: &Device, steps: usi
             // Several buckets.
             let bucket = if job.name == "gpt" { 8192 } else { 512 };
             let options = ParallelOptions { bucket, check_every: Some(40), ..ParallelOptions::default() };
-            let parallel = Parallel::Data(DataParallel::new(&model, group, options)?);
+            let parallel = Parallel::Data(DataParallel::new(&model, group, &options)?);
             let optimizer = optimizer(job, &model);
             (model, parallel, optimizer)
         }
         Way::FullySharded => {
-            let (model, sharded) = FullySharded::build(group, ShardOptions::default(), &init, make)?;
+            let (model, sharded) = FullySharded::build(group, &ShardOptions::default(), &init, make)?;
             let optimizer = sharded.optimizer(|parts| optimizer(job, parts))?;
             (model, Parallel::Sharded(sharded), Box::new(optimizer))
         }

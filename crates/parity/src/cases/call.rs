@@ -98,7 +98,7 @@ impl Call {
             let gradient = Some(g.to_device(device)?.cast(y.dtype())?);
             // One node may have several of the results.
             let retain = i + 1 < self.cotangents.len();
-            y.backward_with(BackwardOptions { gradient, retain, ..Default::default() })?;
+            y.backward_with(&BackwardOptions { gradient, retain, ..Default::default() })?;
         }
         let of = |(name, _): &(String, Given)| {
             let (_, x) = inputs.iter().find(|(input, _)| input == name).expect("gradients are of inputs");

@@ -167,7 +167,7 @@ impl State<'_> {
             Pass::Backward { of } => {
                 for (y, gradient) in of.iter().map(|(y, g)| (&self.tensors[y], g)).filter(|(y, _)| y.requires_grad()) {
                     let gradient = Some(self.arriving(y, gradient)?);
-                    y.backward_with(BackwardOptions { gradient, retain: true, create_graph: false })?;
+                    y.backward_with(&BackwardOptions { gradient, retain: true, create_graph: false })?;
                 }
                 Ok(Vec::new())
             }
@@ -248,6 +248,6 @@ impl State<'_> {
             roots.push((y, self.arriving(y, gradient)?));
         }
         let options = BackwardOptions { gradient: None, retain: true, create_graph };
-        Ok(grad_from(&roots, &[x], options)?.swap_remove(0))
+        Ok(grad_from(&roots, &[x], &options)?.swap_remove(0))
     }
 }

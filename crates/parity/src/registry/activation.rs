@@ -63,7 +63,7 @@ fn hardsigmoid_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 fn swiglu(c: &Invocation<'_>) -> Result<Tensor> {
     let Swiglu { alpha, beta, limit } = Swiglu::default();
     let (alpha, beta, limit) = (c.float_or("alpha", alpha)?, c.float_or("beta", beta)?, c.float_or("limit", limit)?);
-    c.input("gate")?.swiglu_with(c.input("up")?, Swiglu { alpha, beta, limit })
+    c.input("gate")?.swiglu_with(c.input("up")?, &Swiglu { alpha, beta, limit })
 }
 
 pub(super) fn ops() -> Vec<Op> {

@@ -27,12 +27,12 @@ pub(super) fn ops() -> Vec<Op> {
         transposed("conv_transpose1d", Tensor::conv_transpose1d),
         transposed("conv_transpose2d", Tensor::conv_transpose2d),
         transposed("conv_transpose3d", Tensor::conv_transpose3d),
-        Op::new("unfold", |c| one(c.input("x")?.unfold(unfold_of(c, "")?)), unfold_case)
+        Op::new("unfold", |c| one(c.input("x")?.unfold(&unfold_of(c, "")?)), unfold_case)
             .kernels(&["im2col"])
             .class(Exact)
             .linear()
             .launches(3, 4),
-        Op::new("fold", |c| one(c.input("x")?.fold(extents(c, "output_size", None)?, unfold_of(c, "")?)), fold_case)
+        Op::new("fold", |c| one(c.input("x")?.fold(extents(c, "output_size", None)?, &unfold_of(c, "")?)), fold_case)
             .kernels(&["col2im"])
             .class(Reduction)
             .companion(absolute)
@@ -46,7 +46,7 @@ fn measured(variant: &'static str, dims: &[usize], inputs: fn(&Call) -> Result<V
     let run = |c: &Call, x: &[Tensor]| {
         let [kernel, stride, groups] = [5, 6, 7].map(|k| c.dims[k]);
         let padding = Padding::Each([kernel / 2; 2]);
-        x[0].conv2d(&x[1], None, Conv { stride: [stride; 2], padding, groups, ..Conv::default() })
+        x[0].conv2d(&x[1], None, &Conv { stride: [stride; 2], padding, groups, ..Conv::default() })
     };
     Bench::new(dims, call(inputs, run), |c| once(c, 1)).dtypes(STORED).backward(|c| once(c, 2)).variant(variant)
 }
@@ -69,15 +69,15 @@ fn channels_last(c: &Call) -> Result<Vec<Tensor>> {
     row_major(c)?.iter().map(Tensor::to_channels_last).collect()
 }
 
-type Run<const N: usize, O> = fn(&Tensor, &Tensor, Option<&Tensor>, O) -> Result<Tensor>;
+type Run<const N: usize, O> = fn(&Tensor, &Tensor, Option<&Tensor>, &O) -> Result<Tensor>;
 
 fn conv<const N: usize>(name: &'static str, run: Run<N, Conv<N>>) -> Op {
-    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), conv_of(c, "")?));
+    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), &conv_of(c, "")?));
     Op::new(name, run, conv_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
 fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>) -> Op {
-    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), transposed_of(c, "")?));
+    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), &transposed_of(c, "")?));
     Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 

@@ -181,7 +181,7 @@ fn softmaxes() -> Vec<Bench> {
         Ok(Box::new(move || {
             let (gradient, retain) = (Some(dy.clone()), true);
             let options = isograd_core::tape::BackwardOptions { gradient, retain, ..Default::default() };
-            isograd_core::tape::grad_with(&y, &[&x], options).map(drop)
+            isograd_core::tape::grad_with(&y, &[&x], &options).map(drop)
         }))
     }
     // Lists of 4 bytes a node, and for edges in any order 4 bytes an edge.

@@ -298,7 +298,7 @@ pub(super) fn ops() -> Vec<Op> {
             |c| {
                 let padding_idx = c.optional_of("padding_idx", Invocation::int)?;
                 let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag("scale_grad_by_freq")? };
-                one(c.input("w")?.embedding(c.input("idx")?, options))
+                one(c.input("w")?.embedding(c.input("idx")?, &options))
             },
             |g| {
                 let (shape, [rows, width]) = lookup(g);
@@ -334,7 +334,7 @@ pub(super) fn ops() -> Vec<Op> {
 fn lookups() -> Bench {
     let embedding = call(
         |c| Ok(vec![c.normal(&c.dims[1..])?, c.indices(c.dims[1], &c.dims[..1])?]),
-        |_, x| x[0].embedding(&x[1], EmbeddingOptions::default()),
+        |_, x| x[0].embedding(&x[1], &EmbeddingOptions::default()),
     );
     let read = |c: &Call| Cost::bytes(c.bytes(2 * c.dims[0] * c.dims[2]) + c.dims[0] * INDEX);
     let summed = |c: &Call| Cost::bytes(c.bytes((c.dims[0] + c.dims[1]) * c.dims[2]) + c.dims[0] * INDEX);

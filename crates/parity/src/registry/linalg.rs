@@ -98,7 +98,7 @@ fn solve_triangular(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
         side: c.choice_or_first("side", &SIDES)?,
         diagonal: c.choice_or_first("diagonal", &DIAGONALS)?,
     };
-    one(linalg::solve_triangular(&prepared(c, "a")?, c.input("b")?, options))
+    one(linalg::solve_triangular(&prepared(c, "a")?, c.input("b")?, &options))
 }
 
 fn triangular_case(g: &mut Gen) -> Case {

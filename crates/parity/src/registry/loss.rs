@@ -191,7 +191,7 @@ fn ctc() -> Op {
         let options =
             Ctc { blank: c.size_or("blank", 0)?, reduction: c.reduction()?, zero_infinity: c.flag("zero_infinity")? };
         let (targets, frames, count) = (c.input("targets")?, c.input("input_lengths")?, c.input("target_lengths")?);
-        one(c.input("x")?.ctc_loss(targets, frames, count, options))
+        one(c.input("x")?.ctc_loss(targets, frames, count, &options))
     };
     Op::new("ctc_loss", run, ctc_case).class(Stages).fused().also(&["gather"]).launches(60, 30)
 }
@@ -252,7 +252,7 @@ fn composites() -> Vec<Op> {
             |c| {
                 let p = c.size_or("p", 1)?.try_into().unwrap_or(u32::MAX);
                 let options = MultiMargin { p, margin: c.float("margin")?, reduction: c.reduction()? };
-                c.input("x")?.multi_margin_loss(c.input("target")?, c.optional("weight"), options)
+                c.input("x")?.multi_margin_loss(c.input("target")?, c.optional("weight"), &options)
             },
             multi_margin_case,
         )
@@ -288,7 +288,7 @@ fn composites() -> Vec<Op> {
             |c| {
                 let input = if c.flag_or("log_input", true)? { Rate::Logarithm } else { Rate::Plain };
                 let (terms, eps, reduction) = (terms(c)?, c.float_or("eps", 1e-8)?, c.reduction()?);
-                c.input("x")?.poisson_nll_loss(c.input("target")?, PoissonNll { input, terms, eps, reduction })
+                c.input("x")?.poisson_nll_loss(c.input("target")?, &PoissonNll { input, terms, eps, reduction })
             },
             |g| {
                 let is_log = g.coin();
@@ -305,7 +305,7 @@ fn composites() -> Vec<Op> {
             |c| {
                 let options =
                     GaussianNll { terms: terms(c)?, eps: c.float_or("eps", 1e-6)?, reduction: c.reduction()? };
-                c.input("x")?.gaussian_nll_loss(c.input("target")?, c.input("var")?, options)
+                c.input("x")?.gaussian_nll_loss(c.input("target")?, c.input("var")?, &options)
             },
             |g| {
                 let (x, t) = (g.x(Domain::Real), g.x(Domain::Real));
@@ -387,7 +387,7 @@ fn kernels() -> Vec<Op> {
         loss_of("focal_loss", ["x", "t"], focal_case, |c, x, t| {
             let input = if c.flag_or("from_logits", true)? { FocalInput::Logits } else { FocalInput::Probabilities };
             let (alpha, gamma, reduction) = (c.float("alpha")?, c.float("gamma")?, c.reduction()?);
-            x.focal_loss(t, Focal { alpha, gamma, input, reduction })
+            x.focal_loss(t, &Focal { alpha, gamma, input, reduction })
         })
         .constant(&["t"])
         .launches(2, 1),
@@ -419,7 +419,7 @@ fn kernels() -> Vec<Op> {
                 let negative = if nearest { TripletNegative::Nearest } else { TripletNegative::FromAnchor };
                 let (margin, p, eps) = (c.float("margin")?, c.float("p")?, c.float("eps")?);
                 let options = Triplet { margin, p, eps, negative, reduction: c.reduction()? };
-                one(c.input("a")?.triplet_loss(c.input("p")?, c.input("n")?, options))
+                one(c.input("a")?.triplet_loss(c.input("p")?, c.input("n")?, &options))
             },
             move |g| {
                 let p = g.pick(&[1.0, 2.0, 3.0]);

@@ -15,7 +15,7 @@ fn gemm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
         if c.flag(flag)? { t.t() } else { Ok(t.clone()) }
     };
     let scale = Gemm { alpha: c.float_or("alpha", 1.0)?, beta: c.float_or("beta", 1.0)? };
-    one(turned("a", "trans_a")?.gemm(&turned("b", "trans_b")?, c.optional("c"), scale))
+    one(turned("a", "trans_a")?.gemm(&turned("b", "trans_b")?, c.optional("c"), &scale))
 }
 
 /// Products of the absolute values, for both terms.
@@ -72,7 +72,7 @@ pub(super) fn activation(c: &Invocation<'_>) -> Result<Activation> {
 fn gemm_bias(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let turned = |flag: &str| Ok(if c.flag(flag)? { Transpose::Yes } else { Transpose::No });
     let options = GemmBias { trans_a: turned("trans_a")?, trans_b: turned("trans_b")?, activation: activation(c)? };
-    one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), options))
+    one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), &options))
 }
 
 fn gemm_bias_case(g: &mut Gen) -> Case {
@@ -161,7 +161,7 @@ fn vectors() -> Bench {
 fn gelus() -> [Bench; 3] {
     fn layer(x: &[Tensor]) -> Result<Tensor> {
         let activation = Activation::Gelu(Approximate::Tanh);
-        x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
+        x[0].gemm_bias(&x[1], Some(&x[2]), &GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
     }
     // For `[B, K, N]`: x `[B, K]`, the weight `[N, K]` and the bias.
     fn inputs(c: &Call) -> Result<Vec<Tensor>> {

@@ -112,7 +112,7 @@ fn gradients<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<Work> {
     let dy = c.normal(y.dims())?;
     Ok(Box::new(move || {
         let options = BackwardOptions { gradient: Some(dy.clone()), retain: true, ..Default::default() };
-        grad_with(&y, &[&x, &weight], options).map(drop)
+        grad_with(&y, &[&x, &weight], &options).map(drop)
     }))
 }
 

@@ -338,7 +338,7 @@ macro_rules! channel_norm {
             let options = norm_options(c, at, NormOptions::$options)?;
             let unbatched = (x.rank() == D + 1 && stringify!($name) == "InstanceNorm") as usize;
             let channels = x.dims().get(1 - unbatched).copied().unwrap_or(0);
-            let mut norm = nn::$name::with_options(channels, options, &Init::new(x.device()))?;
+            let mut norm = nn::$name::with_options(channels, &options, &Init::new(x.device()))?;
             let find = |name: &str| c.optional(&format!("{at}{name}"));
             let kept = |name: &str| find(name).map(|t| t.detach().copy()).transpose();
             norm.weight = find("weight").cloned();
@@ -393,7 +393,7 @@ fn embedding(c: &Invocation<'_>, at: &str) -> Result<Embedding> {
     let (padding, scale) = (format!("{at}padding_idx"), format!("{at}scale_grad_by_freq"));
     let padding_idx = c.optional_of(&padding, Invocation::int)?;
     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag(&scale)? };
-    Embedding::from_pretrained(c.input(&format!("{at}weight"))?.clone(), options)
+    Embedding::from_pretrained(c.input(&format!("{at}weight"))?.clone(), &options)
 }
 
 fn flatten(c: &Invocation<'_>, at: &str) -> Result<nn::Flatten> {

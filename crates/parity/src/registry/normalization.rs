@@ -95,7 +95,7 @@ fn by_norms() -> Vec<Op> {
         .launches(22, 40),
         with(
             "local_response_norm",
-            |c, x| x.local_response_norm(response(c, "")?),
+            |c, x| x.local_response_norm(&response(c, "")?),
             Domain::Real,
             |g| {
                 g.at_least_rank(3);

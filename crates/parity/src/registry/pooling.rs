@@ -15,27 +15,27 @@ pub(super) fn ops() -> Vec<Op> {
         max::<1>("max_pool1d", Tensor::max_pool1d, Tensor::max_pool1d_with_indices),
         max::<2>("max_pool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices).kernels(&["maxpool2d"]).bench([
             halved("k3s2", IMAGES, 1, |_, x| {
-                x[0].max_pool2d(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
+                x[0].max_pool2d(&MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
             }),
-            halved("k2s2", IMAGES, 1, |_, x| x[0].max_pool2d(MaxPool::new([2, 2]))),
+            halved("k2s2", IMAGES, 1, |_, x| x[0].max_pool2d(&MaxPool::new([2, 2]))),
         ]),
         max::<3>("max_pool3d", Tensor::max_pool3d, Tensor::max_pool3d_with_indices)
             .kernels(&["maxpool3d"])
-            .bench([halved("k2s2", VOLUMES, 1, |_, x| x[0].max_pool3d(MaxPool::new([2, 2, 2])))]),
+            .bench([halved("k2s2", VOLUMES, 1, |_, x| x[0].max_pool3d(&MaxPool::new([2, 2, 2])))]),
         avg::<1>("avg_pool1d", Tensor::avg_pool1d)
             // The gradient of a window that covers the volume is that of the mean: two kernels.
             .launches(1, 2),
         avg::<2>("avg_pool2d", Tensor::avg_pool2d).kernels(&["avgpool2d"]).launches(1, 2).bench([
             halved("k3s2", IMAGES, 0, |_, x| {
-                x[0].avg_pool2d(AvgPool { stride: [2, 2], padding: [1, 1], ..AvgPool::new([3, 3]) })
+                x[0].avg_pool2d(&AvgPool { stride: [2, 2], padding: [1, 1], ..AvgPool::new([3, 3]) })
             }),
-            halved("k2s2", IMAGES, 0, |_, x| x[0].avg_pool2d(AvgPool::new([2, 2]))),
+            halved("k2s2", IMAGES, 0, |_, x| x[0].avg_pool2d(&AvgPool::new([2, 2]))),
         ]),
         avg::<3>("avg_pool3d", Tensor::avg_pool3d).kernels(&["avgpool3d"]).launches(1, 2).bench([halved(
             "k2s2",
             VOLUMES,
             0,
-            |_, x| x[0].avg_pool3d(AvgPool::new([2, 2, 2])),
+            |_, x| x[0].avg_pool3d(&AvgPool::new([2, 2, 2])),
         )]),
         global_max::<2>("global_max_pool2d", Tensor::global_max_pool2d, Tensor::global_max_pool2d_with_indices)
             .kernels(&["global_maxpool2d"])
@@ -79,8 +79,9 @@ pub(super) fn ops() -> Vec<Op> {
     ]
 }
 
-type Values<P> = fn(&Tensor, P) -> Result<Tensor>;
-type Indices<P> = fn(&Tensor, P) -> Result<(Tensor, Tensor)>;
+type Values<P> = fn(&Tensor, &P) -> Result<Tensor>;
+type Indices<P> = fn(&Tensor, &P) -> Result<(Tensor, Tensor)>;
+type Adaptive<const N: usize, R> = fn(&Tensor, [usize; N]) -> Result<R>;
 
 /// The largest elements, and their positions if `return_indices` is set.
 fn maximum(
@@ -94,7 +95,7 @@ fn maximum(
 fn max<const N: usize>(name: &'static str, values: Values<MaxPool<N>>, indices: Indices<MaxPool<N>>) -> Op {
     let run = move |c: &Invocation<'_>| {
         let (x, pool) = (c.input("x")?, max_of(c, "")?);
-        maximum(c, || values(x, pool), || indices(x, pool))
+        maximum(c, || values(x, &pool), || indices(x, &pool))
     };
     Op::new(name, run, |g| {
         let x = input::<N>(g, Domain::Distinct);
@@ -116,7 +117,7 @@ fn avg<const N: usize>(name: &'static str, values: Values<AvgPool<N>>) -> Op {
         }
         Case::new(attributes, vec![("x", x)])
     };
-    Op::new(name, move |c| one(values(c.input("x")?, avg_of(c, "")?)), make)
+    Op::new(name, move |c| one(values(c.input("x")?, &avg_of(c, "")?)), make)
         .class(Reduction)
         .companion(absolute)
         .linear()
@@ -144,7 +145,11 @@ fn global_avg<const N: usize>(name: &'static str, values: fn(&Tensor) -> Result<
     Op::new(name, move |c| one(values(c.input("x")?)), make).class(Reduction).companion(absolute).linear()
 }
 
-fn adaptive_max<const N: usize>(name: &'static str, values: Values<[usize; N]>, indices: Indices<[usize; N]>) -> Op {
+fn adaptive_max<const N: usize>(
+    name: &'static str,
+    values: Adaptive<N, Tensor>,
+    indices: Adaptive<N, (Tensor, Tensor)>,
+) -> Op {
     let run = move |c: &Invocation<'_>| {
         let (x, output) = (c.input("x")?, output_of(c, "")?);
         maximum(c, || values(x, output), || indices(x, output))
@@ -157,7 +162,7 @@ fn adaptive_max<const N: usize>(name: &'static str, values: Values<[usize; N]>, 
     .fused()
 }
 
-fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) -> Op {
+fn adaptive_avg<const N: usize>(name: &'static str, values: Adaptive<N, Tensor>) -> Op {
     let make = |g: &mut Gen| {
         let x = input::<N>(g, Domain::Real);
         Case::new(json!({"output_size": outputs::<N>(g)}), vec![("x", x)])
@@ -213,10 +218,10 @@ pub(super) fn lp_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::
 }
 
 /// The norms of windows.
-fn lp<const N: usize>(name: &'static str, values: fn(&Tensor, f64, LpPool<N>) -> Result<Tensor>) -> Op {
+fn lp<const N: usize>(name: &'static str, values: fn(&Tensor, f64, &LpPool<N>) -> Result<Tensor>) -> Op {
     let run = move |c: &Invocation<'_>| {
         let nn::LpPool { p, windows } = lp_of(c, "")?;
-        one(values(c.input("x")?, p, windows))
+        one(values(c.input("x")?, p, &windows))
     };
     let make = |g: &mut Gen| {
         let x = input::<N>(g, Domain::Positive);

@@ -15,17 +15,19 @@ pub(super) fn ops() -> Vec<Op> {
         step("lstm_cell", LSTM, |c| two(c.input("x")?.lstm_cell(c.input("h")?, c.input("c")?, weights(c)?)))
             .kernels(&["lstm_cell_forward"])
             .launches(9, 35),
-        sequence("lstm", LSTM, |c| three(c.input("x")?.lstm(c.optional("h"), c.optional("c"), weights(c)?, steps(c)?)))
-            .kernels(&["lstm_forward"])
-            .launches(38, 89),
+        sequence("lstm", LSTM, |c| {
+            three(c.input("x")?.lstm(c.optional("h"), c.optional("c"), weights(c)?, &steps(c)?))
+        })
+        .kernels(&["lstm_forward"])
+        .launches(38, 89),
         step("gru_cell", GRU, |c| one(c.input("x")?.gru_cell(c.input("h")?, weights(c)?)))
             .kernels(&["gru_cell_forward"])
             .launches(6, 10),
-        sequence("gru", GRU, |c| two(c.input("x")?.gru(c.optional("h"), weights(c)?, steps(c)?)))
+        sequence("gru", GRU, |c| two(c.input("x")?.gru(c.optional("h"), weights(c)?, &steps(c)?)))
             .kernels(&["gru_forward"])
             .launches(25, 47),
         step("rnn_cell", RNN, |c| one(c.input("x")?.rnn_cell(c.input("h")?, weights(c)?, function(c)?))).launches(7, 8),
-        sequence("rnn", RNN, |c| two(c.input("x")?.rnn(c.optional("h"), weights(c)?, function(c)?, steps(c)?)))
+        sequence("rnn", RNN, |c| two(c.input("x")?.rnn(c.optional("h"), weights(c)?, function(c)?, &steps(c)?)))
             .launches(25, 44),
         of(
             "conv_lstm_cell",
@@ -54,7 +56,7 @@ pub(super) fn modules() -> Vec<Op> {
         Op::new(name, run, make).class(Class::Stages).slice(Slice::Whole)
     };
     let lstm = |c: &Invocation<'_>| {
-        let mut layer = nn::Lstm::with_options(c.input("x")?.dims()[2], hidden(c, 4)?, options(c)?, &init(c)?)?;
+        let mut layer = nn::Lstm::with_options(c.input("x")?.dims()[2], hidden(c, 4)?, &options(c)?, &init(c)?)?;
         given(c, &mut layer.stack)?;
         let state = match (c.optional("h"), c.optional("c")) {
             (Some(h), Some(c)) => Some((h.clone(), c.clone())),
@@ -64,13 +66,13 @@ pub(super) fn modules() -> Vec<Op> {
         Ok(vec![y, h, cell])
     };
     let gru = |c: &Invocation<'_>| {
-        let mut layer = nn::Gru::with_options(c.input("x")?.dims()[2], hidden(c, 3)?, options(c)?, &init(c)?)?;
+        let mut layer = nn::Gru::with_options(c.input("x")?.dims()[2], hidden(c, 3)?, &options(c)?, &init(c)?)?;
         given(c, &mut layer.stack)?;
         two(layer.run(c.input("x")?, c.optional("lengths"), c.optional("h")))
     };
     let rnn = |c: &Invocation<'_>| {
         let (x, f) = (c.input("x")?, function(c)?);
-        let mut layer = nn::Rnn::with_options(x.dims()[2], hidden(c, 1)?, f, options(c)?, &init(c)?)?;
+        let mut layer = nn::Rnn::with_options(x.dims()[2], hidden(c, 1)?, f, &options(c)?, &init(c)?)?;
         given(c, &mut layer.stack)?;
         two(layer.run(x, c.optional("lengths"), c.optional("h")))
     };

@@ -198,7 +198,7 @@ fn composites() -> Vec<Op> {
         )
         .class(Stages)
         .launches(16, 16),
-        with("cumprod", |c, x| x.cumprod_with(c.dim("dim")?, scan(c)?), positive, scanned)
+        with("cumprod", |c, x| x.cumprod_with(c.dim("dim")?, &scan(c)?), positive, scanned)
             .class(Factors)
             .collects()
             .launches(2, 100),
@@ -257,7 +257,7 @@ fn kernels() -> Vec<Op> {
             .launches(6, 0)
             .bench([reduced("of rows", |_, x| x[0].argmax(-1))]),
         arg("argmin", Tensor::argmin_with).kernels(&["argmin_axis"]).launches(6, 0),
-        with("cumsum", |c, x| x.cumsum_with(c.dim("dim")?, scan(c)?), Domain::Real, scanned)
+        with("cumsum", |c, x| x.cumsum_with(c.dim("dim")?, &scan(c)?), Domain::Real, scanned)
             .class(Reduction)
             .collects()
             .companion(absolute)

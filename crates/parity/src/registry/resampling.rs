@@ -23,7 +23,7 @@ pub(super) fn ops() -> Vec<Op> {
             // The launches of `adaptive_avg_pool2d`, for areas.
             .launches(1, 2),
         // The case of the kernel table.
-        Op::new("upsample3d_nearest", |c| one(c.input("x")?.interpolate(interpolate_of::<3>(c, "")?)), nearest_case)
+        Op::new("upsample3d_nearest", |c| one(c.input("x")?.interpolate(&interpolate_of::<3>(c, "")?)), nearest_case)
             .also(&["interpolate"])
             .linear()
             .fused(),
@@ -43,7 +43,7 @@ pub(super) fn ops() -> Vec<Op> {
         .linear(),
         Op::new(
             "grid_sample",
-            |c| one(c.input("x")?.grid_sample(c.input("grid")?, grid_of(c)?)),
+            |c| one(c.input("x")?.grid_sample(c.input("grid")?, &grid_of(c)?)),
             |g| {
                 let n = 2 + g.below(2);
                 let side = |g: &mut Gen| 1 + g.below(4);
@@ -102,7 +102,7 @@ fn grid_of(c: &Invocation<'_>) -> Result<GridSample> {
 
 /// The values of `|x|`, of which none is smaller than its share of a sum.
 fn sampled_sizes(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    one(c.input("x")?.abs()?.grid_sample(c.input("grid")?, grid_of(c)?)?.abs())
+    one(c.input("x")?.abs()?.grid_sample(c.input("grid")?, &grid_of(c)?)?.abs())
 }
 
 /// Pairs of numbers, the ends of the last dimensions.
@@ -183,9 +183,9 @@ pub(super) fn interpolated_dims(c: &Invocation<'_>, at: &str) -> Result<usize> {
 
 fn interpolated(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
     match interpolated_dims(c, "")? {
-        1 => x.interpolate(interpolate_of::<1>(c, "")?),
-        2 => x.interpolate(interpolate_of::<2>(c, "")?),
-        _ => x.interpolate(interpolate_of::<3>(c, "")?),
+        1 => x.interpolate(&interpolate_of::<1>(c, "")?),
+        2 => x.interpolate(&interpolate_of::<2>(c, "")?),
+        _ => x.interpolate(&interpolate_of::<3>(c, "")?),
     }
 }
 

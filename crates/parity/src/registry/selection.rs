@@ -288,7 +288,7 @@ pub(super) fn ops() -> Vec<Op> {
                     weights: c.optional("per_sample_weights"),
                     padding_idx: c.optional_of("padding_idx", Invocation::int)?,
                 };
-                one(c.input("w")?.embedding_bag(c.input("index")?, c.optional("offsets"), bag))
+                one(c.input("w")?.embedding_bag(c.input("index")?, c.optional("offsets"), &bag))
             },
             bags,
         )

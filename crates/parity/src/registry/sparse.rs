@@ -74,7 +74,7 @@ fn message_passing(c: &Invocation<'_>) -> Result<Tensor> {
         _ => Message::Copy,
     };
     let reduce = c.choice_or_first("reduce", &REDUCTIONS)?;
-    x.message_passing(&graph, Messages { message, edge_weight, reduce }).map_err(shown)
+    x.message_passing(&graph, &Messages { message, edge_weight, reduce }).map_err(shown)
 }
 
 /// A graph of as many edges as the shape has rows; in a timed case, of as many nodes.
@@ -192,7 +192,7 @@ fn products() -> [Bench; 2] {
         Ok(Box::new(move || {
             let y = x.sparse_mm(&pattern, Some(&val))?;
             let options = isograd_core::tape::BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
-            isograd_core::tape::grad_with(&y, &[&x, &val], options).map(drop)
+            isograd_core::tape::grad_with(&y, &[&x, &val], &options).map(drop)
         }))
     };
     [of_graph(forward, cost), of_graph(all, cost_with_gradients).variant("with gradients")]
@@ -202,7 +202,7 @@ fn products() -> [Bench; 2] {
 fn passes() -> [Bench; 2] {
     fn work(c: &Call, reduce: IndexReduce) -> Result<Work> {
         let (pattern, x, _) = graph(c)?;
-        Ok(Box::new(move || x.message_passing(&pattern, Messages { reduce, ..Default::default() }).map(drop)))
+        Ok(Box::new(move || x.message_passing(&pattern, &Messages { reduce, ..Default::default() }).map(drop)))
     }
     [
         of_graph(|c| work(c, IndexReduce::Mean), cost).variant("mean"),

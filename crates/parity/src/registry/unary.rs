@@ -73,7 +73,7 @@ pub(super) fn ops() -> Vec<Op> {
         .companion(of_size_one),
         with(
             "nan_to_num",
-            |c, x| x.nan_to_num(numbers(c)?),
+            |c, x| x.nan_to_num(&numbers(c)?),
             Domain::Real,
             |_| json!({"infinity": 9.0, "minus_infinity": -7.0}),
         ),

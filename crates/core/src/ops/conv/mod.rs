@@ -98,7 +98,7 @@ macro_rules! convolutions {
             /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
             /// the kernels' 32-bit indices, and for [`Padding::Same`] with a stride other than 1; `Shape` for ranks, channels or
             /// a bias that do not fit each other, and for a window that does not fit.
-            pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<$n>) -> Result<Tensor> {
+            pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, conv: &Conv<$n>) -> Result<Tensor> {
                 convolution($names, self, weight, bias, &conv)
             }
 
@@ -110,7 +110,7 @@ macro_rules! convolutions {
             /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
             /// the kernels' 32-bit indices, and for an output padding that is neither less than the stride nor less than the
             /// dilation; `Shape` for ranks, channels or a bias that do not fit each other, and for an empty output.
-            pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, conv: ConvTranspose<$n>) -> Result<Tensor> {
+            pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, conv: &ConvTranspose<$n>) -> Result<Tensor> {
                 transposed($transposed, self, weight, bias, &conv)
             }
         )*}

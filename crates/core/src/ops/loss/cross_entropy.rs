@@ -259,7 +259,7 @@ fn check_indices(op: &'static str, x: &Tensor, target: &Tensor, dim: isize) -> R
     expected.remove(dim as usize);
     if target.dims() != &expected[..] {
         let operands = describe(&[x, target]);
-        return Err(Error::shape(op, format!("class indices must be {:?}: {operands}", expected.as_slice())));
+        return Err(Error::shape(op, format!("class indices must be {:?}: {operands}", &expected[..])));
     }
     Ok(())
 }

@@ -161,7 +161,7 @@ impl Tensor {
         targets: &Tensor,
         input_lengths: &Tensor,
         target_lengths: &Tensor,
-        options: Ctc,
+        options: &Ctc,
     ) -> Result<Tensor> {
         let op = "ctc_loss";
         if let Some(([x], _)) = autocast::wide([self], None)? {
@@ -184,7 +184,7 @@ impl Tensor {
             let message = format!("the blank is class {} of {}", options.blank, describe(&[self]));
             return Err(Error::attr(op, message));
         }
-        let Ctc { blank, reduction, zero_infinity } = options;
+        let Ctc { blank, reduction, zero_infinity } = *options;
         named(op, &operands, || {
             let acc = self.dtype().acc();
             let losses = losses(&self.cast(acc)?, [targets, input_lengths, target_lengths], blank)?;

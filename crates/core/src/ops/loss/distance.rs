@@ -96,7 +96,7 @@ impl DistanceLoss {
             RowLoss::Triplet => TripletNegative::FromAnchor,
             RowLoss::NearestTriplet => TripletNegative::Nearest,
         };
-        x[0].triplet_loss(&x[1], &x[2], Triplet { margin, p, eps, negative, reduction })
+        x[0].triplet_loss(&x[1], &x[2], &Triplet { margin, p, eps, negative, reduction })
     }
 
     fn distances(&self, x: &[Tensor]) -> Result<Tensor> {
@@ -134,7 +134,7 @@ impl Fused for DistanceLossBackward {
             let dy = inputs[0].mul_scalar(self.share)?.broadcast_to(losses.shape())?;
             let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
             let wanted: Vec<&Tensor> = x[..moving].iter().collect();
-            Ok(grad_with(&losses, &wanted, options)?.into_iter().map(Some).collect())
+            Ok(grad_with(&losses, &wanted, &options)?.into_iter().map(Some).collect())
         })
     }
 }
@@ -142,13 +142,14 @@ impl Fused for DistanceLossBackward {
 impl Tensor {
     /// `max(0, d(a, positive) - d(a, negative) + margin)` for rows of this tensor `a: [N, D]`. All three have gradients. Float
     /// dtypes. Errors: `Shape`, `Attr`; `Value` for the infinite norm of rows without elements. Balntas et al. 2016, BMVC.
-    pub fn triplet_loss(&self, positive: &Tensor, negative: &Tensor, options: Triplet) -> Result<Tensor> {
+    pub fn triplet_loss(&self, positive: &Tensor, negative: &Tensor, options: &Triplet) -> Result<Tensor> {
         let op = "triplet_loss";
         if let Some(([a, p, n], _)) = autocast::wide([self, positive, negative], None)? {
             return a.triplet_loss(&p, &n, options);
         }
         check_operands(op, &[self, positive, negative])?;
         check_rows(op, self)?;
+        let options = *options;
         let Triplet { margin, p, eps, .. } = options;
         if margin.is_nan() || margin <= 0.0 || p.is_nan() || p < 1.0 || eps.is_nan() {
             let got = format!("margin is {margin}, p {p} and eps {eps}");

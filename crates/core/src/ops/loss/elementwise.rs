@@ -8,7 +8,6 @@ use crate::tape::{Backward, Gradients, Saved, record};
 use crate::tensor::Attributes;
 use crate::tensor::{check_float, check_same};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
-use smallvec::SmallVec;
 use std::f64::consts::SQRT_2;
 
 /// The content of the target of [`Tensor::kl_div`].
@@ -59,7 +58,7 @@ pub struct PointwiseTotal {
     /// The number of inputs with one element. They come last.
     pub numbers: usize,
     /// The row's attributes.
-    pub attributes: SmallVec<[f64; 4]>,
+    pub attributes: Vec<f64>,
     /// The divisor of the sum.
     pub divisor: f64,
 }
@@ -201,7 +200,7 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
     let inputs: Vec<Tensor> =
         operands.iter().enumerate().map(|(i, t)| if i < own { t.detach() } else { number(t) }).collect();
     let y = Tensor::allocate(op, &Shape::from(()), x.dtype(), x.device())?;
-    let (numbers, own_attributes) = (operands.len() - own, SmallVec::from_slice(attributes));
+    let (numbers, own_attributes) = (operands.len() - own, attributes.to_vec());
     let kernel = PointwiseTotal { row, numbers, attributes: own_attributes, divisor };
     run_fused(op, &kernel, &inputs.iter().collect::<Vec<_>>(), &[&y])?;
     let (dtype, shape) = (x.dtype(), x.shape().clone());
@@ -362,7 +361,7 @@ impl Tensor {
 
     /// Cross entropy of a sigmoid, weighted by `(1 - p_t)^gamma`. Only x has a gradient. Float dtypes. Errors: `Shape` if
     /// the shapes differ, `Attr` if gamma is negative. Lin et al. 2017, arXiv 1708.02002.
-    pub fn focal_loss(&self, target: &Tensor, options: Focal) -> Result<Tensor> {
+    pub fn focal_loss(&self, target: &Tensor, options: &Focal) -> Result<Tensor> {
         const LOGITS: &Slopes = &Slopes::each(&[Slope::All(Pointwise::FocalBackward)]);
         const PROBABILITIES: &Slopes = &Slopes::each(&[Slope::All(Pointwise::FocalProbabilityBackward)]);
         let op = "focal_loss";
@@ -371,7 +370,7 @@ impl Tensor {
         }
         check_operands(op, &[self, target])?;
         check_constant(op, "the target", target)?;
-        let Focal { alpha, gamma, input, reduction } = options;
+        let Focal { alpha, gamma, input, reduction } = *options;
         if alpha.is_nan() || gamma.is_nan() || gamma < 0.0 {
             let message = format!("alpha is {alpha} and gamma {gamma}, expected numbers with gamma at least 0");
             return Err(Error::attr(op, message));

@@ -67,12 +67,12 @@ impl Tensor {
     /// `e^x - t x`, or `x - t ln(x + eps)` for plain rates, of counts `t`: the negative logarithm of a Poisson likelihood. With all
     /// terms, `t ln t - t + ln(2 pi t) / 2` is added where t is above 1. Operands broadcast, and both have gradients. Float dtypes.
     /// Errors: `Shape`, `Dtype`; `Attr` for an eps that is negative or NaN.
-    pub fn poisson_nll_loss(&self, target: &Tensor, options: PoissonNll) -> Result<Tensor> {
+    pub fn poisson_nll_loss(&self, target: &Tensor, options: &PoissonNll) -> Result<Tensor> {
         let op = "poisson_nll_loss";
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.poisson_nll_loss(&target, options);
         }
-        let PoissonNll { input, terms, eps, reduction } = options;
+        let PoissonNll { input, terms, eps, reduction } = *options;
         check_float(op, self)?;
         check_same(op, &[self, target])?;
         if eps.is_nan() || eps < 0.0 {
@@ -95,12 +95,12 @@ impl Tensor {
     /// `(ln v + (x - t)^2 / v) / 2` for variances `v = max(var, eps)`: the negative logarithm of a normal likelihood. With all terms,
     /// `ln(2 pi) / 2` is added. `var` has the shape of x, its last extent may be 1 or missing; x and the target broadcast. All have
     /// gradients; the gradient of `var` does not stop at eps. Float dtypes. Errors: `Shape`, `Dtype`; `Attr` unless eps is positive.
-    pub fn gaussian_nll_loss(&self, target: &Tensor, var: &Tensor, options: GaussianNll) -> Result<Tensor> {
+    pub fn gaussian_nll_loss(&self, target: &Tensor, var: &Tensor, options: &GaussianNll) -> Result<Tensor> {
         let op = "gaussian_nll_loss";
         if let Some(([x, target, var], _)) = autocast::wide([self, target, var], None)? {
             return x.gaussian_nll_loss(&target, &var, options);
         }
-        let GaussianNll { terms, eps, reduction } = options;
+        let GaussianNll { terms, eps, reduction } = *options;
         check_float(op, self)?;
         check_same(op, &[self, target, var])?;
         if eps.is_nan() || eps <= 0.0 {

@@ -138,7 +138,7 @@ impl Tensor {
     /// `sum of max(0, margin - x[target] + x[i])^p over the other classes i, / C` for scores `[N, C]` or `[C]` and classes `[N]` or
     /// `[]` (i64 or i32). `weight: [C]` is a factor for the losses of each class. Only x has a gradient. Float dtypes.
     /// Errors: `Shape`, `Dtype`; `Attr` for another exponent than 1 and 2 or a margin that is NaN; `Index` for a class outside of `0..C`.
-    pub fn multi_margin_loss(&self, target: &Tensor, weight: Option<&Tensor>, options: MultiMargin) -> Result<Tensor> {
+    pub fn multi_margin_loss(&self, target: &Tensor, weight: Option<&Tensor>, options: &MultiMargin) -> Result<Tensor> {
         let op = "multi_margin_loss";
         if let Some(([x], weight)) = autocast::wide([self], weight)? {
             return x.multi_margin_loss(target, weight.as_ref(), options);

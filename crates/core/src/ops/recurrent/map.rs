@@ -23,7 +23,7 @@ impl Map {
     pub fn apply(self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         match self {
             Map::Dense => x.linear(w, bias),
-            Map::Convolution => x.conv2d(w, bias, CONV),
+            Map::Convolution => x.conv2d(w, bias, &CONV),
         }
     }
 

@@ -110,9 +110,9 @@ impl Tensor {
         h0: Option<&Tensor>,
         c0: Option<&Tensor>,
         weights: RecurrentWeights<'_>,
-        steps: RecurrentSteps<'_>,
+        steps: &RecurrentSteps<'_>,
     ) -> Result<(Tensor, Tensor, Tensor)> {
-        dense("lstm", Cell::Lstm, self, [h0, c0], weights, Some(steps)).map(Results::three)
+        dense("lstm", Cell::Lstm, self, [h0, c0], weights, Some(*steps)).map(Results::three)
     }
 
     /// A step of a GRU from `x: [B, I]` and the state `h: [B, H]` to `h' = (1 - z) n + z h`, where `r, z = sigmoid(a + u)` and
@@ -129,9 +129,9 @@ impl Tensor {
         &self,
         h0: Option<&Tensor>,
         weights: RecurrentWeights<'_>,
-        steps: RecurrentSteps<'_>,
+        steps: &RecurrentSteps<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        dense("gru", Cell::Gru, self, [h0, None], weights, Some(steps)).map(Results::two)
+        dense("gru", Cell::Gru, self, [h0, None], weights, Some(*steps)).map(Results::two)
     }
 
     /// A step of a plain RNN from `x: [B, I]` and the state `h: [B, H]` to `h' = f(x w_ih^T + b_ih + h w_hh^T + b_hh)`. Float
@@ -147,9 +147,9 @@ impl Tensor {
         h0: Option<&Tensor>,
         weights: RecurrentWeights<'_>,
         f: Nonlinearity,
-        steps: RecurrentSteps<'_>,
+        steps: &RecurrentSteps<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        dense("rnn", f.cell(), self, [h0, None], weights, Some(steps)).map(Results::two)
+        dense("rnn", f.cell(), self, [h0, None], weights, Some(*steps)).map(Results::two)
     }
 
     /// A step of a ConvLSTM from `x: [B, I, H, W]` and the states `h: [B, C, H, W]` and `c: [B, C, H, W]` to h' and c': as

@@ -56,7 +56,7 @@ impl Tensor {
     /// `[sources, F]`, or `[targets, H, F]` from `[sources, H, F]`; `[targets, M]` with [`Message::Mlp`]. The pattern has a row for each
     /// target and a column for each source. Float dtypes; sums are in the accumulation dtype, in the order of edges. Gilmer et al. 2017,
     /// arXiv 1704.01212. Errors: `Shape`, `Dtype`, `Device`.
-    pub fn message_passing(&self, graph: &Csr, messages: Messages<'_>) -> Result<Tensor> {
+    pub fn message_passing(&self, graph: &Csr, messages: &Messages<'_>) -> Result<Tensor> {
         let op = "message_passing";
         if let Message::Mlp(mlp) = messages.message {
             return by_mlp(op, self, graph, mlp, messages);
@@ -68,7 +68,7 @@ impl Tensor {
             let x = rest.next().unwrap_or(self);
             let edge_weight = messages.edge_weight.and_then(|_| rest.next());
             let message = rest.next().map_or(Message::Copy, Message::Add);
-            return no_autocast(|| x.message_passing(graph, Messages { message, edge_weight, ..messages }));
+            return no_autocast(|| x.message_passing(graph, &Messages { message, edge_weight, ..*messages }));
         }
         reduce_terms(op, graph, self, messages.edge_weight, attribute, messages.reduce)
     }
@@ -81,7 +81,7 @@ impl Tensor {
 }
 
 /// Messages of a network, in the accumulation dtype.
-fn by_mlp(op: &'static str, x: &Tensor, graph: &Csr, mlp: MessageMlp<'_>, messages: Messages<'_>) -> Result<Tensor> {
+fn by_mlp(op: &'static str, x: &Tensor, graph: &Csr, mlp: MessageMlp<'_>, messages: &Messages<'_>) -> Result<Tensor> {
     check_mlp(op, x, graph, &mlp, messages.edge_weight)?;
     let acc = x.dtype().acc();
     let wide = |t: &Tensor| t.cast(acc)?.contiguous();

@@ -227,25 +227,25 @@ fn sides_last(map: Map, geometry: &Geometry, e: Extents, dtype: DType, [first, s
 
 const EXAMPLES: &[Example] = &[
     |d, t| {
-        differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED))
+        differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED))
     },
     // Channels last, where matrix units read words.
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| {
-            x[0].to_channels_last()?.conv2d(&x[1].to_channels_last()?, Some(&x[2]), PADDED)
+            x[0].to_channels_last()?.conv2d(&x[1].to_channels_last()?, Some(&x[2]), &PADDED)
         })
     },
     // One channel.
-    |d, t| differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED)),
+    |d, t| differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED)),
     // Groups of one channel, and such with a stride.
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
-            x[0].conv2d(&x[1], Some(&x[2]), Conv { groups: 16, ..PADDED })
+            x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 16, ..PADDED })
         })
     },
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
-            x[0].conv2d(&x[1], Some(&x[2]), Conv { groups: 16, stride: [2; 2], ..PADDED })
+            x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 16, stride: [2; 2], ..PADDED })
         })
     },
 ];

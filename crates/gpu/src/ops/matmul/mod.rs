@@ -740,7 +740,7 @@ const EXAMPLES: &[Example] = &[
     |d, t| {
         differentiate(d, t, &[&[1024, 1024], &[1024, 1024], &[1024]], |x| {
             let activation = Activation::Gelu(Approximate::None);
-            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+            x[0].gemm_bias(&x[1], Some(&x[2]), &GemmBias { activation, ..Default::default() })
         })
     },
 ];
