@@ -12,7 +12,8 @@
 #define OF_TURN (4 * OF_WORD)
 #define TURNS (SHARE / OF_TURN)
 // Turns whose words are read at once.
-#define AT_A_TIME (TURNS < 8 ? TURNS : 8)
+#define BATCHES ((TURNS + 15) / 16)
+#define AT_A_TIME ((TURNS + BATCHES - 1) / BATCHES)
 #define TILES (COLUMNS / 8)
 #define REGION (ROWS * COLUMNS)
 

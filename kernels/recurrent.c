@@ -17,8 +17,10 @@
 // GATES: 1, 3 or 4; LSTM or GRU: flag, the kind of the cell; neither is a plain RNN
 // SIZE: 1 .., H
 // UNITS: 4, 8 or 16, hidden units of a slice
+// TEAM_THREADS: 16 or 32, threads of a team
 // SHARE: multiple of 4, elements of K of a team
-// CHUNK: 16, 32 or 64, elements of K of which a team holds rows in local memory
+// CHUNK: 16 or 32, elements of K of which a team holds rows in local memory
+// OWN_COLUMNS: 1 .. 4, columns of a thread
 // GIVEN: words of local memory
 // QUADS: flag, SIZE is a multiple of 4
 // TF32: flag, factors of f32 are rounded to TF32
@@ -27,9 +29,12 @@
 // HAS_STATE, HAS_CELL, HAS_BIAS: flags, h0, c0 or the bias of the hidden state's product are there; they are 0 otherwise
 // HAS_DY, HAS_DH, HAS_DC: flags, the gradient of all states, of the last state or of the last cell state is there
 // STATE_WANTED: flag, the gradient of h0 is computed
+// AT_ONCE: 1, a group has all registers
+
+// PoCL 3.1's optimiser makes kernels of this file that write beyond their memory.
+#define PLAIN_ON_POCL
 
 #define ROWS 16
-#define TEAM_THREADS 32
 #define SPLITS (THREADS / TEAM_THREADS)
 #ifdef BACKWARD
 #define K (GATES * SIZE)

@@ -17,17 +17,16 @@ pub const FAMILY: Family = Family {
 };
 
 const THREADS: usize = 256;
-/// Threads that share a part of a product's terms.
-const TEAM: usize = 32;
-const SPLITS: usize = THREADS / TEAM;
+/// Threads that share a part of a product's terms; those of matrix units, and others from the fastest to the one that needs the least
+/// memory, with the elements of a row's part that are in local memory at once.
+const WAVE: [usize; 2] = [32, 0];
+const TEAMS: [[usize; 2]; 4] = [[16, 32], [16, 16], [32, 32], [32, 16]];
 /// Rows of the batch that a group multiplies at once.
 const ROWS: usize = 16;
 /// Columns of an instruction of matrix units.
 const TILE: usize = 8;
 /// Hidden units of a slice.
 const UNITS: [usize; 3] = [16, 8, 4];
-/// Elements of a row's part that are in local memory at once.
-const CHUNKS: [usize; 3] = [64, 32, 16];
 /// Slices that a device may have in any case: a device with fewer units takes several for a group.
 const FEW: usize = 8;
 /// The files of products: in f32, and by matrix units.
@@ -50,9 +49,12 @@ struct Plan {
     slices: usize,
     /// Groups that share the rows of a slice.
     lines: usize,
-    /// Terms of a product of a team, and those that are in local memory at once.
+    /// Threads of a team, terms of its products, and those that are in local memory at once.
+    team: usize,
     share: usize,
     chunk: usize,
+    /// Columns of a thread.
+    own: usize,
     /// Bytes of local memory.
     given: usize,
 }
@@ -77,15 +79,18 @@ impl Plan {
         if slices > limits.units.max(FEW) || (on_matrix_units && columns % TILE != 0) {
             return None;
         }
-        let share = terms.div_ceil(SPLITS).next_multiple_of(if on_matrix_units { 64 / size } else { 4 });
         let lines = (limits.units / slices).clamp(1, batch.div_ceil(ROWS));
-        let chunks = CHUNKS.into_iter().filter(|&chunk| chunk == CHUNKS[2] || chunk < 2 * share);
-        let plan = |chunk: usize| {
+        let plan = |&[team, chunk]: &[usize; 2]| {
+            let splits = THREADS / team;
+            let share = terms.div_ceil(splits).next_multiple_of(if on_matrix_units { 64 / size } else { 4 });
             let region = if on_matrix_units { ROWS * columns } else { ROWS * columns.max(chunk + 4) };
-            let given = SPLITS * (share * columns * size + region * size_of::<f32>());
-            Plan { units, slices, lines, share, chunk, given }
+            let given = splits * (share * columns * size + region * size_of::<f32>());
+            // Of the columns of the gates of a unit, or of neighbouring units; all rows have a thread.
+            let own = if pass == Pass::Forward { gates } else { columns.min(4).min(ROWS * columns / team) };
+            Plan { units, slices, lines, team, share, chunk, own, given }
         };
-        chunks.map(plan).find(|plan| plan.given + OTHERS <= limits.given_memory)
+        let teams: &[[usize; 2]] = if on_matrix_units { &[WAVE] } else { &TEAMS };
+        teams.iter().map(plan).find(|plan| plan.given + OTHERS <= limits.given_memory)
     }
 }
 
@@ -123,12 +128,14 @@ fn launch<const N: usize>(
     let variant = Variant::new("recurrent.c")
         .stored(of.dtype)
         .define("THREADS", THREADS)
+        .define("AT_ONCE", 1usize)
         .define("BITS", if size == 2 { "u16" } else { "u32" })
         .define("QUAD", word(4 * size))
         .define("CELL", row.name())
         .define("GATES", of.cell.gates())
         .define("SIZE", hidden)
         .define("UNITS", plan.units)
+        .define("TEAM_THREADS", plan.team)
         .define("SHARE", plan.share)
         .define("GIVEN", plan.given / 16)
         .flags([
@@ -141,6 +148,7 @@ fn launch<const N: usize>(
         ])
         .flags(flags)
         .optional("CHUNK", on_matrix_units.is_none().then_some(plan.chunk))
+        .optional("OWN_COLUMNS", on_matrix_units.is_none().then_some(plan.own))
         .loading(LOADERS[usize::from(on_matrix_units.is_some())])
         .calling(row);
     gpu.driver().fill(address, 0xff, shared.layout.shape().numel() * size)?;
