@@ -151,7 +151,7 @@ FUNCTION void leave(GLOBAL u32 *words) {
 
 // All slices of all rows, which the groups that take part have divided among them. `lines` groups share the rows of a slice.
 #define EACH_BLOCK(tile, block) \
-    for (int tile = place[0]; tile < (int)(slices * lines); tile += place[1]) \
+    for (int tile = number; tile < (int)(slices * lines); tile += members) \
         for (i64 block = tile / slices; block * ROWS < batch; block += lines)
 
 #ifndef BACKWARD
@@ -163,9 +163,9 @@ KERNEL(recurrent_forward)
  GLOBAL S *products, GLOBAL u32 *words, i64 steps, i64 batch, i64 slices, i64 lines) {
     LOCAL_MEMORY;
     take_part(words, place);
-    int loaded = -1;
+    int number = place[0], members = place[1], loaded = -1;
     // The first turn writes the initial states.
-    for (i64 s = -1; place[0] >= 0 && s < steps; s++) {
+    for (i64 s = -1; number >= 0 && s < steps; s++) {
         EACH_BLOCK(tile, block) {
             int slice = tile % (int)slices, unit = slice * UNITS + UNIT;
             i64 row = block * ROWS + ROW, of_cell = row * SIZE + unit, t = TIME(s);
@@ -244,7 +244,7 @@ KERNEL(recurrent_backward)
  i64 lines) {
     LOCAL_MEMORY;
     take_part(words, place);
-    int loaded = -1;
+    int number = place[0], members = place[1], loaded = -1;
 #ifdef GRU
     GLOBAL S *multiplied = du;
 #else
@@ -255,7 +255,7 @@ KERNEL(recurrent_backward)
 #else
     i64 last = 0;
 #endif
-    for (i64 s = steps - 1; place[0] >= 0 && s >= last; s--) {
+    for (i64 s = steps - 1; number >= 0 && s >= last; s--) {
         EACH_BLOCK(tile, block) {
             int slice = tile % (int)slices, unit = slice * UNITS + UNIT;
             i64 row = block * ROWS + ROW, of_cell = row * SIZE + unit, t = TIME(s);

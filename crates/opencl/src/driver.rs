@@ -105,7 +105,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         has_wgmma: false,
         has_adds: false,
         is_coherent,
-        has_shared_words: is_coherent || is_pocl(device).map_err(&ask)?,
+        has_shared_words: is_coherent,
         keeps_arrays: true,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,

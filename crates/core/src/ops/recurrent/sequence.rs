@@ -505,8 +505,9 @@ impl Sequence {
         trace: &Trace,
     ) -> Result<Passed> {
         let kernel = self.kernel(operands).expect("the kernel that made the trace is still there");
-        let [dy, dh, dc] = [0, 1, 2].map(|k| t.dy_of(k).map(Tensor::contiguous).transpose());
-        let (dy, dh, dc) = (dy?, dh?, if self.cell == Cell::Lstm { dc? } else { None });
+        let given = |k: usize| t.dy_of(k).map(Tensor::contiguous).transpose();
+        let (dy, dh) = (given(0)?, given(1)?);
+        let dc = if self.cell == Cell::Lstm { given(2)? } else { None };
         let backward = RecurrentBackward {
             of: kernel.of,
             has_dy: dy.is_some(),
