@@ -12,6 +12,8 @@
 // For the emulator of tools/simt.
 #define mma_f16(d, a, b) simt_mma_f16(d, a, b)
 #define mma_bf16(d, a, b) simt_mma_bf16(d, a, b)
+#define mma_tf32(d, a, b) simt_mma_tf32(d, a, b)
+#define f32_to_tf32(v) simt_f32_to_tf32(v)
 #define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
 #define end_group_of_copies() simt_cp_async_commit()
 #define wait_for_copies(groups) simt_cp_async_wait(groups)
@@ -30,6 +32,19 @@
     }
 MMA(f16)
 MMA(bf16)
+
+// d [16, 8] += a [16, 8] b [8, 8], of TF32, by a wave.
+FUNCTION void mma_tf32(f32 *d, const u32 *a, const u32 *b) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+FUNCTION u32 f32_to_tf32(f32 v) {
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+    return bits;
+}
 
 // Starts an asynchronous copy of 16 bytes to local memory. The first `bytes` are read; the others become 0.
 FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {

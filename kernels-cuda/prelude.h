@@ -64,6 +64,10 @@ typedef uint4 u32x4;
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 #define compare_and_swap_local compare_and_swap
 
+// Changes a number in global memory, and returns its previous value.
+#define add_to(p, value) atomicAdd((u32 *)(p), (u32)(value))
+#define or_to(p, bits) atomicOr((u32 *)(p), (u32)(bits))
+
 // Increments a counter, which returns to 0 after `most`. Returns the previous value.
 #define count_to(p, most) atomicInc((u32 *)(p), (u32)(most))
 
@@ -125,6 +129,18 @@ typedef uint4 u32x4;
 #define write_alike(p, value) simt_store_relaxed(p, value)
 #define leave_word(p, word) simt_store_relaxed(p, word)
 #define left_word(p) simt_load_relaxed(p)
+#define show_u16(p, v) simt_store_relaxed(p, v)
+#define show_u32(p, v) simt_store_relaxed(p, v)
+#define seen_u16(p) simt_load_relaxed(p)
+#define seen_u32(p) simt_load_relaxed(p)
+FUNCTION u32x2 seen_u32x2(const u32x2 *p) {
+    u64 v = simt_load_relaxed((const u64 *)p);
+    return {(u32)v, (u32)(v >> 32)};
+}
+FUNCTION u32x4 seen_u32x4(const u32x4 *p) {
+    u32x2 a = seen_u32x2((const u32x2 *)p), b = seen_u32x2((const u32x2 *)p + 1);
+    return {a.x, a.y, b.x, b.y};
+}
 typedef u64 LocalPlace;
 #define local_place(p) ((u64)(p))
 

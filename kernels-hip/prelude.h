@@ -49,6 +49,9 @@ typedef double f64;
 #define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
 // Adds to a number in local memory, and returns its previous value.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
+// Changes a number in global memory, and returns its previous value.
+#define add_to(p, value) atomicAdd((u32 *)(p), (u32)(value))
+#define or_to(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 #define compare_and_swap_local compare_and_swap
 
@@ -97,6 +100,8 @@ typedef double f64;
 // write_alike: writes a value to memory where other threads may write the same value
 // exp2_near_: 2^x of f32; the error grows with the argument, and subnormal results may be 0
 // log2_near_: the base 2 logarithm, to 2^-22 from 0.5 to 2
+// show_u16, show_u32, seen_u16 .. seen_u32x4: elements and words that groups of a running launch write and read; a word may be read
+// while some of its elements are written
 // ARGUMENT: an argument whose address is taken
 // POINTER: a pointer from an address that was read from memory
 #if defined(SIMT)
@@ -110,6 +115,18 @@ typedef uint4 u32x4;
 #define load_once(p) (*(p))
 #define store_once(p, v) (*(p) = (v))
 #define write_alike(p, value) simt_store_relaxed(p, value)
+#define show_u16(p, v) simt_store_relaxed(p, v)
+#define show_u32(p, v) simt_store_relaxed(p, v)
+#define seen_u16(p) simt_load_relaxed(p)
+#define seen_u32(p) simt_load_relaxed(p)
+FUNCTION u32x2 seen_u32x2(const u32x2 *p) {
+    u64 v = simt_load_relaxed((const u64 *)p);
+    return {(u32)v, (u32)(v >> 32)};
+}
+FUNCTION u32x4 seen_u32x4(const u32x4 *p) {
+    u32x2 a = seen_u32x2((const u32x2 *)p), b = seen_u32x2((const u32x2 *)p + 1);
+    return {a.x, a.y, b.x, b.y};
+}
 #define f16_to_f32(h) simt_f16_to_f32(h)
 #define f32_to_f16(v) simt_f32_to_f16(v)
 #define exp2_near_(x) simt_exp2_near(x)
@@ -162,6 +179,15 @@ template <class Any> FUNCTION void store_once(Any *p, Any v) {
     __builtin_nontemporal_store(__builtin_bit_cast(Bits, v), (Bits *)p);
 }
 #define write_alike(p, value) (*(p) = (value))
+#define show_u16(p, v) __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
+#define show_u32 show_u16
+#define seen_u16(p) __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
+#define seen_u32 seen_u16
+FUNCTION u32x2 seen_u32x2(const u32x2 *p) { return __builtin_bit_cast(u32x2, seen_u16((const u64 *)p)); }
+FUNCTION u32x4 seen_u32x4(const u32x4 *p) {
+    u32x2 a = seen_u32x2((const u32x2 *)p), b = seen_u32x2((const u32x2 *)p + 1);
+    return {a.x, a.y, b.x, b.y};
+}
 // Without this, arithmetic moves behind the next barrier, and its operands take twice the registers until then.
 #define COMPUTED(v) asm volatile("" : "+v"(v))
 

@@ -162,6 +162,9 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
 #define raise_to(p, value) atomic_max((volatile GLOBAL u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
+// Changes a number in global memory, and returns its previous value.
+#define add_to(p, value) atomic_add((volatile GLOBAL u32 *)(p), (u32)(value))
+#define or_to(p, bits) atomic_or((volatile GLOBAL u32 *)(p), (u32)(bits))
 // Writes a value to memory where other threads may write the same value.
 #define write_alike(p, value) (*(p) = (value))
 // Adds to a number in local memory, and returns its previous value.
@@ -273,6 +276,14 @@ FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
 }
 #endif
 #else
+// Elements and words that groups of a running launch write and read, on processors. A word may be read while some of its elements are
+// written.
+#define show_u16(p, v) (*(volatile GLOBAL u16 *)(p) = (v))
+#define show_u32(p, v) (*(volatile GLOBAL u32 *)(p) = (v))
+#define seen_u16(p) (*(volatile GLOBAL const u16 *)(p))
+#define seen_u32(p) (*(volatile GLOBAL const u32 *)(p))
+#define seen_u32x2(p) (*(volatile GLOBAL const u32x2 *)(p))
+#define seen_u32x4(p) (*(volatile GLOBAL const u32x4 *)(p))
 #define exp2_near_ exp2
 #define log2_near_ log2
 FUNCTION f32 f16_to_f32(u16 h) { return vload_half(0, (const half *)&h); }

@@ -38,6 +38,50 @@ FUNCTION u64 left_word(GLOBAL const u64 *p) {
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"((u64)p) : "memory");
     return word;
 }
+
+// Elements and words that groups of a running launch write and read. A word may be read while some of its elements are written.
+FUNCTION void show_u16(GLOBAL u16 *p, u16 v) {
+    asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" : : "l"((u64)p), "h"(v) : "memory");
+}
+
+FUNCTION void show_u32(GLOBAL u32 *p, u32 v) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"((u64)p), "r"(v) : "memory");
+}
+
+FUNCTION u16 seen_u16(GLOBAL const u16 *p) {
+    u16 v;
+    asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(v) : "l"((u64)p) : "memory");
+    return v;
+}
+
+FUNCTION u32 seen_u32(GLOBAL const u32 *p) {
+    u32 v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"((u64)p) : "memory");
+    return v;
+}
+
+FUNCTION u32x2 seen_u32x2(GLOBAL const u32x2 *p) {
+    u32x2 v;
+    u32 x, y;
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"((u64)p) : "memory");
+    v.x = x;
+    v.y = y;
+    return v;
+}
+
+FUNCTION u32x4 seen_u32x4(GLOBAL const u32x4 *p) {
+    u32x4 v;
+    u32 x, y, z, w;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
+                 : "l"((u64)p)
+                 : "memory");
+    v.x = x;
+    v.y = y;
+    v.z = z;
+    v.w = w;
+    return v;
+}
 #endif
 
 #if NV_COMPUTE >= 80

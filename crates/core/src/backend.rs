@@ -74,6 +74,11 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// True if the device has room on chip for a fused op whose kernel it has. Ops ask where the need depends on their extents.
+    fn has_room(&self, _fused: &dyn Fused, _dtype: DType) -> bool {
+        true
+    }
+
     /// Sets the precision of products. A backend that has one precision ignores it.
     fn set_matmul_precision(&self, _precision: Precision) {}
 

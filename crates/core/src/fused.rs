@@ -85,6 +85,11 @@ pub(crate) fn has_kernel_for<F: Fused>(x: &Tensor, dtype: DType) -> bool {
     x.device().backend().supports(TypeId::of::<F>(), dtype)
 }
 
+/// True if the device of `x`, which has the kernel, has room on chip for what this descriptor keeps there.
+pub(crate) fn has_room(x: &Tensor, fused: &dyn Fused) -> bool {
+    x.device().backend().has_room(fused, x.dtype())
+}
+
 /// Runs a fused kernel, which the device must have.
 pub(crate) fn run_fused(op: &'static str, fused: &dyn Fused, inputs: &[&Tensor], outputs: &[&Tensor]) -> Result<()> {
     run(op, Kernel::Fused(fused), inputs, outputs, Attributes::default())

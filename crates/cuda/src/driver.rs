@@ -122,6 +122,7 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         has_wgmma: (major, minor) == HOPPER && ask(Attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED)? > 0,
         has_adds: major >= 9,
         is_coherent: true,
+        has_shared_words: true,
         keeps_arrays: true,
     })
 }

@@ -7,6 +7,7 @@ use crate::memory::{pool, status};
 use crate::{ops, vendor};
 use isograd_core::backend::Mark;
 use isograd_core::collective::{Collective, Collectives, Opaque};
+use isograd_core::fused::Fused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -72,6 +73,10 @@ impl Backend for Gpu {
         ops::supports(self, fused, dtype)
     }
 
+    fn has_room(&self, fused: &dyn Fused, dtype: DType) -> bool {
+        ops::has_room(self, fused, dtype)
+    }
+
     fn set_matmul_precision(&self, precision: Precision) {
         self.set_precision(precision);
     }
@@ -115,7 +120,7 @@ impl Backend for Gpu {
         self.driver().synchronize()?;
         self.status.prepare()?;
         // Only replays fill the memory that a recording allocates.
-        if self.driver().limits().is_coherent {
+        if self.driver().limits().is_coherent || self.driver().limits().has_shared_words {
             self.partials.places(&self.pool)?;
         }
         if !self.driver().begin_capture()? {

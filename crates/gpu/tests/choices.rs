@@ -20,6 +20,7 @@ fn h100() -> Limits {
         has_wgmma: false,
         has_adds: false,
         is_coherent: false,
+        has_shared_words: false,
         keeps_arrays: true,
     }
 }

@@ -136,6 +136,7 @@ impl Runtime {
             has_wgmma: false,
             has_adds: false,
             is_coherent: false,
+            has_shared_words: true,
             // A thread of 1024 has 64 registers from ROCm 5 on RDNA, and what is kept beyond these lies in memory.
             keeps_arrays: false,
         };

@@ -90,6 +90,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         _ if extensions.contains("cl_amd_device_attribute_query") => number(device, WAVEFRONT_WIDTH_AMD),
         _ => None,
     };
+    let is_coherent = compute_capability(device).is_some_and(|compute| compute >= 70);
     let local_memory = device.local_mem_size().map_err(&ask)? as usize;
     Ok(Limits {
         driver: format!("{}, driver {}", device.version().map_err(&ask)?, device.driver_version().map_err(&ask)?),
@@ -103,7 +104,8 @@ pub fn limits(device: &Device) -> Result<Limits> {
         has_mma: false,
         has_wgmma: false,
         has_adds: false,
-        is_coherent: compute_capability(device).is_some_and(|compute| compute >= 70),
+        is_coherent,
+        has_shared_words: is_coherent,
         keeps_arrays: true,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,

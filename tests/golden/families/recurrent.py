@@ -254,3 +254,7 @@ def cases(out):
     for name, t in {"x": normal(1, 2, 3, 3), "w_x": normal(4, 3, 3, 3), "w_h": normal(4, 2, 3, 3), "b": normal(3), "h": normal(1, 1, 3, 2)}.items():
         out.error(f"conv_lstm/wrong_{name}", "Shape", good | {name: t})
     modules(out)
+    # Several slices of hidden units, several blocks of rows.
+    for cell in GATES:
+        out.case(f"{cell}/wide", operands(cell, (2, 19, 1), 21))
+        out.case(f"{cell}/words", operands(cell, (3, 17, 1), 24, without=["c"]), reverse=True)

@@ -48,6 +48,48 @@ SIMT_CONVERGENT SIMT_HELPER void simt_mma(float *d, const unsigned *a, const uns
 #define simt_mma_bf16(d, a, b) simt_mma<simt_bf16_to_f32>(d, a, b)
 #define simt_mma_f16(d, a, b) simt_mma<simt_f16_to_f32>(d, a, b)
 
+// cvt.rna.tf32.f32: to 11 significant bits, halves away from 0.
+SIMT_HELPER unsigned simt_f32_to_tf32(float v) {
+    unsigned bits;
+    __builtin_memcpy(&bits, &v, 4);
+    if ((bits & 0x7fffffff) < 0x7f800000) bits += 0x1000;
+    return bits & 0xffffe000;
+}
+
+// D[16, 8] = A[16, 8] B[8, 8] + C of TF32, whose lower bits are ignored. Lane 4 g + t holds rows g and g + 8 of A and C and columns t and
+// t + 4 of A, column g of B (PTX ISA, "Matrix Fragments for mma.m16n8k8").
+SIMT_HELPER void simt_run_mma_tf32(simt_request *const *lanes, unsigned) {
+    float A[16][8], B[8][8], C[16][8];
+    auto number = [](unsigned bits) {
+        float v;
+        bits &= 0xffffe000;
+        __builtin_memcpy(&v, &bits, 4);
+        return v;
+    };
+    for (int l = 0; l < 32; l++) {
+        if (!lanes[l]) simt_fail("mma.sync: lane %d takes no part, the whole wave must", l);
+        auto *q = (const simt_mma_operands *)lanes[l]->in;
+        int g = l / 4, t = l % 4;
+        for (int r = 0; r < 4; r++) A[g + 8 * (r & 1)][t + 4 * (r >> 1)] = number(q->a[r]);
+        for (int r = 0; r < 2; r++) B[t + 4 * r][g] = number(q->b[r]);
+        for (int h = 0; h < 2; h++) C[g][2 * t + h] = q->c[h], C[g + 8][2 * t + h] = q->c[2 + h];
+    }
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++)
+            for (int k = 0; k < 8; k++) C[i][j] += A[i][k] * B[k][j];
+    for (int l = 0; l < 32; l++) {
+        auto *d = (float *)lanes[l]->out;
+        int g = l / 4, t = l % 4;
+        for (int h = 0; h < 2; h++) d[h] = C[g][2 * t + h], d[2 + h] = C[g + 8][2 * t + h];
+    }
+}
+
+SIMT_CONVERGENT SIMT_HELPER void simt_mma_tf32(float *d, const unsigned *a, const unsigned *b) {
+    simt_mma_operands in = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+    simt_request r = {"mma.sync", 0, ~0ull, &in, d, sizeof in, 0, 0, 32, simt_run_mma_tf32, SIMT_SITE};
+    SIMT_CALL simt_together(&r);
+}
+
 // Matrix i of 8x8 halves has the addresses of its rows in lanes 8 i to 8 i + 7; lane l gets a pair of row l / 4, or
 // transposed of column l / 4.
 SIMT_HELPER void simt_run_ldmatrix(simt_request *const *lanes, unsigned) {

@@ -74,6 +74,8 @@ pub struct Limits {
     pub has_adds: bool,
     /// Whether groups see each other's writes while their launch runs, through the dialect's coherent loads and stores.
     pub is_coherent: bool,
+    /// Whether a group sees what other groups that run at the same time show (`show_u16`, `seen_u16`), sooner or later.
+    pub has_shared_words: bool,
     /// Whether compilers keep arrays of some 32 numbers in registers, in kernels of the largest group.
     pub keeps_arrays: bool,
 }

@@ -70,6 +70,7 @@ impl NullDriver {
             has_wgmma: dialect.files.iter().any(|(file, _)| *file == "wgmma.c"),
             has_adds: true,
             is_coherent: dialect.name == "cuda",
+            has_shared_words: true,
             keeps_arrays: dialect.name != "hip",
         };
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }

@@ -30,6 +30,11 @@ pub trait FusedLaunch: Fused {
     fn takes(dtype: DType, limits: &Limits) -> bool {
         is_float(dtype, limits)
     }
+
+    /// True if such a device has room on chip for this descriptor.
+    fn has_room(&self, _dtype: DType, _limits: &Limits) -> bool {
+        true
+    }
 }
 
 /// True for the floats of a device.
@@ -43,18 +48,28 @@ pub struct Launcher {
     path: fn() -> &'static str,
     run: fn(&Gpu, &Call<'_>, &dyn Fused) -> Result<()>,
     takes: fn(DType, &Limits) -> bool,
+    has_room: fn(&dyn Fused, DType, &Limits) -> bool,
 }
 
 impl Launcher {
     /// The launcher of a type.
     pub const fn of<F: FusedLaunch>() -> Launcher {
-        Launcher { id: TypeId::of::<F>, path: type_name::<F>, run: run::<F>, takes: F::takes }
+        Launcher {
+            id: TypeId::of::<F>,
+            path: type_name::<F>,
+            run: run::<F>,
+            takes: F::takes,
+            has_room: |fused, dtype, limits| of::<F>(fused).has_room(dtype, limits),
+        }
     }
 }
 
 fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
-    let fused = fused.downcast_ref::<F>().expect("a launcher is found by the type of the descriptor");
-    fused.launch(gpu, call)
+    of::<F>(fused).launch(gpu, call)
+}
+
+fn of<F: FusedLaunch>(fused: &dyn Fused) -> &F {
+    fused.downcast_ref::<F>().expect("a launcher is found by the type of the descriptor")
 }
 
 /// The hash of a type's identity, which is a hash already: launchers are looked up for every call.
@@ -100,6 +115,11 @@ pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
 /// True if the device has the kernels of a fused op for a dtype.
 pub fn supports(gpu: &Gpu, fused: TypeId, dtype: DType) -> bool {
     LAUNCHERS.get(&fused).is_some_and(|launcher| (launcher.takes)(dtype, gpu.driver().limits()))
+}
+
+/// True if the device has room on chip for a fused op whose kernels it has.
+pub fn has_room(gpu: &Gpu, fused: &dyn Fused, dtype: DType) -> bool {
+    LAUNCHERS.get(&fused.id()).is_some_and(|launcher| (launcher.has_room)(fused, dtype, gpu.driver().limits()))
 }
 
 /// The examples of all families: first those of one, by its name.

@@ -22,6 +22,7 @@ mod pooling;
 mod prod;
 mod radix_sort;
 mod random;
+mod recurrent;
 mod reduce;
 mod reduce_prologue;
 mod resample;
@@ -40,7 +41,7 @@ use crate::launch::device::Gpu;
 use family::Family;
 use isograd_core::{Call, Kernel, Result};
 
-pub use family::{examples, supports, types};
+pub use family::{examples, has_room, supports, types};
 
 /// The families of kernels, under the names of their modules.
 const FAMILIES: &[(&str, Family)] = include!(concat!(env!("OUT_DIR"), "/families.rs"));

@@ -142,18 +142,15 @@ fn of(name: &'static str, make: impl Fn(&mut Gen) -> Case + Send + Sync + 'stati
     Op::new(name, run, make).class(Class::Stages)
 }
 
+/// A plain RNN's step back is a row like others.
 fn step(name: &'static str, kind: Kind, run: Run) -> Op {
-    with_kernel(of(name, move |g| case(g, kind, false), run), kind)
+    let op = of(name, move |g| case(g, kind, false), run);
+    if kind.gates > 1 { op.fused() } else { op }
 }
 
 /// The elements of a step are reduced together.
 fn sequence(name: &'static str, kind: Kind, run: Run) -> Op {
-    with_kernel(of(name, move |g| case(g, kind, true), run).slice(Slice::From(1)), kind)
-}
-
-/// A plain RNN's step back is a row like others.
-fn with_kernel(op: Op, kind: Kind) -> Op {
-    if kind.gates > 1 { op.fused() } else { op }
+    of(name, move |g| case(g, kind, true), run).slice(Slice::From(1)).fused()
 }
 
 fn three(found: Result<(Tensor, Tensor, Tensor)>) -> Result<Vec<Tensor>> {

@@ -8,10 +8,14 @@ use crate::{Layout, Result, Tensor};
 
 /// The kind of a recurrent cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cell {
+pub enum Cell {
+    /// An LSTM.
     Lstm,
+    /// A GRU.
     Gru,
+    /// A plain RNN with tanh.
     Tanh,
+    /// A plain RNN with relu.
     Relu,
 }
 
@@ -45,7 +49,8 @@ impl Cell {
         }
     }
 
-    fn row(self) -> Pointwise {
+    /// The row of a step.
+    pub fn row(self) -> Pointwise {
         match self {
             Cell::Lstm => Pointwise::LstmStep,
             Cell::Gru => Pointwise::GruStep,
@@ -54,15 +59,30 @@ impl Cell {
         }
     }
 
+    /// The row of the gradients of a step.
+    pub fn backward_row(self) -> Pointwise {
+        match self {
+            Cell::Lstm => Pointwise::LstmStepBackward,
+            Cell::Gru => Pointwise::GruStepBackward,
+            Cell::Tanh => Pointwise::TanhBackward,
+            Cell::Relu => Pointwise::ReluBackward,
+        }
+    }
+
     /// Writes the hidden state and, where there is one, the carried state.
-    pub fn forward(self, op: &'static str, step: &Step, outputs: &[&Tensor]) -> Result<()> {
+    pub(super) fn forward(self, op: &'static str, step: &Step, outputs: &[&Tensor]) -> Result<()> {
         let inputs = self.inputs(step);
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         run(op, Kernel::Pointwise(self.row()), &inputs, outputs, Attributes::default())
     }
 
     /// [`forward`](Cell::forward) in tensor ops, in the accumulation dtype.
-    pub fn composite(self, step: &Step) -> Result<Vec<Tensor>> {
+    pub(super) fn composite(self, step: &Step) -> Result<Vec<Tensor>> {
+        lift(self.row(), &self.wide_inputs(step)?, &[])
+    }
+
+    /// The inputs of the row in the accumulation dtype, on the tape.
+    fn wide_inputs(self, step: &Step) -> Result<Vec<Tensor>> {
         let acc = step.arguments.dtype().acc();
         let mut inputs = Vec::new();
         for products in [Some(&step.arguments), step.hidden_products.as_ref()].into_iter().flatten() {
@@ -72,7 +92,30 @@ impl Cell {
             }
         }
         inputs.extend(step.before.as_ref().map(|t| t.cast(acc)).transpose()?);
-        lift(self.row(), &inputs, &[])
+        Ok(inputs)
+    }
+
+    /// [`backward`](Cell::backward) in tensor ops, in the accumulation dtype. For LSTM `carried` is the gradient of the cell state
+    /// after the step; nothing is added to the gradient of GRU's hidden state before the step.
+    pub(super) fn composite_backward(
+        self,
+        step: &Step,
+        hidden: &Tensor,
+        carried: &Tensor,
+        after: Option<&Tensor>,
+    ) -> Result<Vec<Tensor>> {
+        let acc = step.arguments.dtype().acc();
+        let hidden = hidden.cast(acc)?;
+        let after = after.map(|t| t.cast(acc)).transpose()?;
+        let inputs = match self {
+            Cell::Lstm => [hidden, carried.clone()].into_iter().chain(self.wide_inputs(step)?).chain(after).collect(),
+            Cell::Gru => {
+                let none = hidden.zeros_like()?;
+                [hidden].into_iter().chain(self.wide_inputs(step)?).chain([none]).collect()
+            }
+            Cell::Tanh | Cell::Relu => [hidden].into_iter().chain(after).collect::<Vec<_>>(),
+        };
+        lift(self.backward_row(), &inputs, &[])
     }
 
     /// The inputs of the row.
@@ -82,18 +125,15 @@ impl Cell {
     }
 
     /// Writes the gradients of the arguments, of the products of the hidden state for GRU, and of the state before the step.
-    pub fn backward(self, op: &'static str, step: &Step, arriving: Arriving, outputs: &[&Tensor]) -> Result<()> {
+    pub(super) fn backward(self, op: &'static str, step: &Step, arriving: Arriving, outputs: &[&Tensor]) -> Result<()> {
         let Arriving { hidden, other, after } = arriving;
         let (hidden, inputs) = (Some(hidden).into_iter(), self.inputs(step));
-        let (all, row, counts): (Vec<Tensor>, Pointwise, &'static [usize]) = match self {
-            Cell::Lstm => {
-                (hidden.chain(other).chain(inputs).chain(after).collect(), Pointwise::LstmStepBackward, &[4, 1])
-            }
-            Cell::Gru => (hidden.chain(inputs).chain(other).collect(), Pointwise::GruStepBackward, &[3, 3, 1]),
-            Cell::Tanh => (hidden.chain(after).collect(), Pointwise::TanhBackward, &[]),
-            Cell::Relu => (hidden.chain(after).collect(), Pointwise::ReluBackward, &[]),
+        let (all, counts): (Vec<Tensor>, &'static [usize]) = match self {
+            Cell::Lstm => (hidden.chain(other).chain(inputs).chain(after).collect(), &[4, 1]),
+            Cell::Gru => (hidden.chain(inputs).chain(other).collect(), &[3, 3, 1]),
+            Cell::Tanh | Cell::Relu => (hidden.chain(after).collect(), &[]),
         };
-        let all: Vec<&Tensor> = all.iter().collect();
+        let (all, row): (Vec<&Tensor>, _) = (all.iter().collect(), self.backward_row());
         match counts {
             [] => run(op, Kernel::Pointwise(row), &all, outputs, Attributes::default()),
             counts => Blocks { row, counts, attributes: &[] }.write(op, &all, outputs),

@@ -1,11 +1,13 @@
 //! Recurrent ops: LSTM, GRU, plain RNN and ConvLSTM, over one step or over a sequence, in one direction.
 //!
-//! The gates of all steps begin as one product of the inputs. A step is then a product of the hidden state and one pointwise row.
-//! Going back, a step is one row and one product; the gradients of the weights are one product each, over the rows of all steps
-//! (`sequence.rs`). Nothing waits for the device. What distinguishes the cells is in `cell.rs`, and dense and convolutional products
-//! are in `map.rs`.
+//! The gates of all steps begin as one product of the inputs. All other products and rows of a sequence are one launch on devices that
+//! have this kernel and room for its weights on chip (`kernel.rs`). Elsewhere, a step is a product of the hidden state and one pointwise
+//! row. Going back, a step is one row and one product; the gradients of the weights are one product each, over the rows of all
+//! steps (`sequence.rs`). Nothing waits for the device. What distinguishes the cells is in `cell.rs`, and dense and convolutional
+//! products are in `map.rs`.
 
 mod cell;
+pub mod kernel;
 mod lengths;
 mod map;
 mod sequence;

@@ -2,9 +2,10 @@
 
 use super::TimeOrder;
 use super::cell::{Arriving, Cell, Step};
+use super::kernel::{Recurrence, RecurrentBackward, RecurrentForward};
 use super::map::Map;
 use crate::backend::Kernel;
-use crate::fused::record_fused_outputs;
+use crate::fused::{has_kernel, has_room, record_fused_outputs, run_fused};
 use crate::ops::factory::fill;
 use crate::tape::{Backward, Gradients, Saved, no_grad, report};
 use crate::tensor::{Attributes, run};
@@ -149,8 +150,11 @@ struct Trace {
     /// The hidden states in the order of time, `[T + 1, B, ..]`; the initial one is at the end where the op begins. The result is
     /// a part of them.
     states: Tensor,
-    /// For LSTM: the cell states in the order of steps, T + 1 times `[B, H]`, in the accumulation dtype.
+    /// For LSTM: the cell states in the order of steps, T + 1 times `[B, H]`, in the accumulation dtype. From the kernel of all steps
+    /// they are one tensor `[T + 1, B, H]`.
     cells: Vec<Tensor>,
+    /// Whether the kernel of all steps made this.
+    is_at_once: bool,
     /// With a projection: the cells' outputs, `[T, B, H]`.
     unprojected: Option<Tensor>,
 }
@@ -240,6 +244,10 @@ impl Sequence {
     /// The results, and what the backward pass reads. Outside of the tape.
     fn forward(&self, operands: &Operands<'_>) -> Result<(Vec<Tensor>, Trace)> {
         let of_inputs = self.of_inputs(operands, self.input_bias(operands)?.as_ref())?;
+        if let Some(kernel) = self.kernel(operands) {
+            let trace = self.forward_at_once(&kernel, operands, &of_inputs)?;
+            return Ok((self.results(operands.x(), &trace)?, trace));
+        }
         let mut trace = self.begin(operands, &of_inputs)?;
         let mut carried = self.initial(operands)?;
         for s in 0..self.steps(operands.x()) {
@@ -275,7 +283,48 @@ impl Sequence {
             Cell::Gru => (of_inputs.clone(), Some(products)),
             _ => (products, None),
         };
-        Ok(Trace { arguments, hidden_products, states, cells: Vec::new(), unprojected })
+        Ok(Trace { arguments, hidden_products, states, cells: Vec::new(), is_at_once: false, unprojected })
+    }
+
+    /// The kernel of all steps, if the device has it and room for it.
+    fn kernel(&self, operands: &Operands<'_>) -> Option<RecurrentForward> {
+        let (x, order) = (operands.x(), self.order?);
+        let of = Recurrence {
+            cell: self.cell,
+            order,
+            dtype: x.dtype(),
+            extents: [self.steps(x), self.state[0], self.cell_state[1]],
+        };
+        let kernel = RecurrentForward {
+            of,
+            has_bias: self.cell == Cell::Gru && operands.hidden_bias.is_some(),
+            has_state: operands.h.is_some(),
+            has_cell: operands.c.is_some(),
+        };
+        let is_dense = self.map == Map::Dense && operands.projection.is_none() && self.state.numel() > 0;
+        (is_dense && has_kernel::<RecurrentForward>(x) && has_room(x, &kernel)).then_some(kernel)
+    }
+
+    /// All steps in one launch.
+    fn forward_at_once(&self, kernel: &RecurrentForward, operands: &Operands<'_>, of_inputs: &Tensor) -> Result<Trace> {
+        let (x, steps) = (operands.x(), self.steps(operands.x()));
+        let states = self.several(steps + 1, &self.state, x)?;
+        let products = self.several(steps, &self.gates(self.state[0]), x)?;
+        let acc = x.dtype().acc();
+        let of_cells = prepend(steps + 1, &self.cell_state).into();
+        let cells = (self.cell == Cell::Lstm).then(|| Tensor::allocate(self.op, &of_cells, acc, x.device()));
+        let cells = cells.transpose()?;
+        let bias = operands.hidden_bias.filter(|_| kernel.has_bias);
+        let inputs: Vec<&Tensor> =
+            [of_inputs, operands.hidden()].into_iter().chain(bias).chain(operands.h).chain(operands.c).collect();
+        let outputs: Vec<&Tensor> = [&states, &products].into_iter().chain(&cells).collect();
+        run_fused(self.op, kernel, &inputs, &outputs)?;
+        let (arguments, hidden_products) = match self.cell {
+            Cell::Gru => (of_inputs.clone(), Some(products)),
+            _ => (products, None),
+        };
+        let cells = cells.into_iter().collect();
+        Ok(Trace { arguments, hidden_products, states, cells, is_at_once: true, unprojected: None })
     }
 
     /// Writes the hidden state of step s. The carried state after it, from the one before.
@@ -318,6 +367,7 @@ impl Sequence {
             None => vec![last],
         };
         if let Some(c) = trace.cells.last() {
+            let c = &if trace.is_at_once { select(c, steps)? } else { c.clone() };
             let c = if c.dtype() == x.dtype() { c.copy()? } else { c.cast(x.dtype())? };
             all.push(c.reshape(self.cell_state.clone())?);
         }
@@ -374,7 +424,11 @@ impl Sequence {
     ) -> Result<Gradients> {
         let place = |k: usize| mask[..k].iter().filter(|&&is_present| is_present).count();
         let needs: [bool; COUNT] = std::array::from_fn(|k| mask[k] && t.needs(place(k)));
-        let mut passed = self.through_time(t, operands, needs[H], trace)?;
+        let mut passed = if trace.is_at_once {
+            self.through_time_at_once(t, operands, needs[H], trace)?
+        } else {
+            self.through_time(t, operands, needs[H], trace)?
+        };
         let want = |k: usize, f: &dyn Fn() -> Result<Tensor>| if needs[k] { f().map(Some) } else { Ok(None) };
         let (x, map) = (self.rows(operands.x())?, self.map);
         let all = |t: &Tensor| t.reshape(self.gates(t.dims()[0] * t.dims()[1]));
@@ -440,6 +494,48 @@ impl Sequence {
             passed.other = next;
         }
         Ok(passed)
+    }
+
+    /// Goes back over the steps in one launch.
+    fn through_time_at_once(
+        &self,
+        t: &Backward<'_>,
+        operands: &Operands<'_>,
+        needs_h: bool,
+        trace: &Trace,
+    ) -> Result<Passed> {
+        let kernel = self.kernel(operands).expect("the kernel that made the trace is still there");
+        let given = |k: usize| t.dy_of(k).map(Tensor::contiguous).transpose();
+        let (dy, dh) = (given(0)?, given(1)?);
+        let dc = if self.cell == Cell::Lstm { given(2)? } else { None };
+        let backward = RecurrentBackward {
+            of: kernel.of,
+            has_dy: dy.is_some(),
+            has_dh: dh.is_some(),
+            has_dc: dc.is_some(),
+            is_state_wanted: needs_h,
+        };
+        let (x, steps) = (operands.x(), self.steps(operands.x()));
+        let like_gates = || self.several(steps, &self.gates(self.state[0]), x);
+        let (arguments, hidden) = (like_gates()?, Tensor::allocate(self.op, &self.state, x.dtype(), x.device())?);
+        let hidden_products = (self.cell == Cell::Gru).then(like_gates).transpose()?;
+        let acc = x.dtype().acc();
+        let other = (self.cell == Cell::Lstm).then(|| Tensor::allocate(self.op, &self.state, acc, x.device()));
+        let other = other.transpose()?;
+        let inputs: Vec<&Tensor> = [&trace.arguments]
+            .into_iter()
+            .chain(&trace.hidden_products)
+            .chain([&trace.states])
+            .chain(&trace.cells)
+            .chain([operands.hidden()])
+            .chain(&dy)
+            .chain(&dh)
+            .chain(&dc)
+            .collect();
+        let outputs: Vec<&Tensor> =
+            [&arguments].into_iter().chain(&hidden_products).chain(&other).chain(needs_h.then_some(&hidden)).collect();
+        run_fused(self.op, &backward, &inputs, &outputs)?;
+        Ok(Passed { arguments, hidden_products, states: None, hidden, other })
     }
 
     /// Memory for the gradients, and those that arrive at the last states. `dy` is that of the last step's result.

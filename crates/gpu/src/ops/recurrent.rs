@@ -1,0 +1,236 @@
+//! Recurrent ops over sequences: one launch computes all steps. Each group keeps the weights of a slice of hidden units in local memory.
+
+use crate::driver::{Geometry, Limits};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{optional, place};
+use crate::launch::words::fits;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::program::source::{Variant, word};
+use isograd_core::ops::recurrent::kernel::{Cell, Recurrence, RecurrentBackward, RecurrentForward};
+use isograd_core::ops::{Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
+use isograd_core::{Call, DType, Operand, Precision, Result};
+
+pub const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<RecurrentForward>(), Launcher::of::<RecurrentBackward>()],
+    examples: EXAMPLES,
+};
+
+const THREADS: usize = 256;
+/// Threads that share a part of a product's terms; those of matrix units, and others from the fastest to the one that needs the least
+/// memory, with the elements of a row's part that are in local memory at once.
+const WAVE: [usize; 2] = [32, 0];
+const TEAMS: [[usize; 2]; 4] = [[16, 32], [16, 16], [32, 32], [32, 16]];
+/// Rows of the batch that a group multiplies at once.
+const ROWS: usize = 16;
+/// Columns of an instruction of matrix units.
+const TILE: usize = 8;
+/// Hidden units of a slice.
+const UNITS: [usize; 3] = [16, 8, 4];
+/// Slices that a device may have in any case: a device with fewer units takes several for a group.
+const FEW: usize = 8;
+/// The files of products: in f32, and by matrix units.
+const LOADERS: [&str; 2] = ["recurrent_fma.h", "recurrent_mma.h"];
+/// Local memory besides the array that is given.
+const OTHERS: usize = 64;
+
+/// The direction of a pass.
+#[derive(Clone, Copy, PartialEq)]
+enum Pass {
+    Forward,
+    Backward,
+}
+
+/// How the work is divided.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Hidden units of a slice, and the number of slices.
+    units: usize,
+    slices: usize,
+    /// Groups that share the rows of a slice.
+    lines: usize,
+    /// Threads of a team, terms of its products, and those that are in local memory at once.
+    team: usize,
+    share: usize,
+    chunk: usize,
+    /// Columns of a thread.
+    own: usize,
+    /// Bytes of local memory.
+    given: usize,
+}
+
+impl Plan {
+    /// The fastest one for which there is room.
+    fn new(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool) -> Option<Plan> {
+        let blocks = of.extents[1].div_ceil(ROWS);
+        let plans = || UNITS.into_iter().filter_map(|units| Plan::with_units(of, pass, limits, on_matrix_units, units));
+        // A slice of fewer units is faster, as long as there is a group for each.
+        let is_spread = |plan: &Plan| plan.units >= TILE && plan.slices * blocks <= limits.units;
+        plans().filter(is_spread).last().or_else(|| plans().next())
+    }
+
+    fn with_units(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool, units: usize) -> Option<Plan> {
+        let ([_, batch, hidden], gates, size) = (of.extents, of.cell.gates(), of.dtype.size());
+        let (terms, columns) = match pass {
+            Pass::Forward => (hidden, gates * units),
+            Pass::Backward => (gates * hidden, units),
+        };
+        let slices = hidden.div_ceil(units);
+        if slices > limits.units.max(FEW) || (on_matrix_units && columns % TILE != 0) {
+            return None;
+        }
+        let lines = (limits.units / slices).clamp(1, batch.div_ceil(ROWS));
+        let plan = |&[team, chunk]: &[usize; 2]| {
+            let splits = THREADS / team;
+            let share = terms.div_ceil(splits).next_multiple_of(if on_matrix_units { 64 / size } else { 4 });
+            let region = if on_matrix_units { ROWS * columns } else { ROWS * columns.max(chunk + 4) };
+            let given = splits * (share * columns * size + region * size_of::<f32>());
+            // Of the columns of the gates of a unit, or of neighbouring units; all rows have a thread.
+            let own = if pass == Pass::Forward { gates } else { columns.min(4).min(ROWS * columns / team) };
+            Plan { units, slices, lines, team, share, chunk, own, given }
+        };
+        let teams: &[[usize; 2]] = if on_matrix_units { &[WAVE] } else { &TEAMS };
+        teams.iter().map(plan).find(|plan| plan.given + OTHERS <= limits.given_memory)
+    }
+}
+
+fn takes(dtype: DType, limits: &Limits) -> bool {
+    dtype.is_float() && dtype.acc() == DType::F32 && limits.has_shared_words && limits.max_group >= THREADS
+}
+
+/// Both passes need room: the backward pass reads what the kernel of the forward pass wrote.
+fn has_room(of: &Recurrence, limits: &Limits) -> bool {
+    [Pass::Forward, Pass::Backward].into_iter().all(|pass| Plan::new(of, pass, limits, false).is_some())
+}
+
+/// Launches a pass. `shared` is the memory through which groups exchange numbers, and `flags` are of the present operands.
+fn launch<const N: usize>(
+    gpu: &Gpu,
+    of: &Recurrence,
+    pass: Pass,
+    flags: [(&'static str, bool); N],
+    shared: &Operand<'_>,
+    arguments: Arguments,
+) -> Result<()> {
+    let (limits, dialect, size) = (gpu.driver().limits(), gpu.driver().dialect(), of.dtype.size());
+    let [steps, batch, hidden] = of.extents;
+    let is_tf32 = of.dtype == DType::F32 && gpu.precision() != Precision::Exact;
+    let may_be_rounded = size == 2 || is_tf32;
+    let address = place(shared)?;
+    let has_matrix = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == LOADERS[1]);
+    let is_aligned = fits(16 / size, [hidden], [(address, size)]);
+    let on_matrix_units = Plan::new(of, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
+    let plan = on_matrix_units.or_else(|| Plan::new(of, pass, limits, false)).expect("the op asked whether there is room");
+    let (row, entry) = match pass {
+        Pass::Forward => (of.cell.row(), "recurrent_forward"),
+        Pass::Backward => (of.cell.backward_row(), "recurrent_backward"),
+    };
+    let variant = Variant::new("recurrent.c")
+        .stored(of.dtype)
+        .define("THREADS", THREADS)
+        .define("AT_ONCE", 1usize)
+        .define("BITS", if size == 2 { "u16" } else { "u32" })
+        .define("QUAD", word(4 * size))
+        .define("CELL", row.name())
+        .define("GATES", of.cell.gates())
+        .define("SIZE", hidden)
+        .define("UNITS", plan.units)
+        .define("TEAM_THREADS", plan.team)
+        .define("SHARE", plan.share)
+        .define("GIVEN", plan.given / 16)
+        .flags([
+            ("LSTM", of.cell == Cell::Lstm),
+            ("GRU", of.cell == Cell::Gru),
+            ("QUADS", hidden.is_multiple_of(4)),
+            ("TF32", on_matrix_units.is_some() && is_tf32),
+            ("REVERSED", of.order == TimeOrder::Reverse),
+            ("BACKWARD", pass == Pass::Backward),
+        ])
+        .flags(flags)
+        .optional("CHUNK", on_matrix_units.is_none().then_some(plan.chunk))
+        .optional("OWN_COLUMNS", on_matrix_units.is_none().then_some(plan.own))
+        .loading(LOADERS[usize::from(on_matrix_units.is_some())])
+        .calling(row);
+    gpu.driver().fill(address, 0xff, shared.layout.shape().numel() * size)?;
+    let [words, _] = gpu.partials.places(&gpu.pool)?;
+    let arguments = arguments.pointer(words).numbers([steps, batch, plan.slices, plan.lines]);
+    let groups = (plan.slices * plan.lines).min(limits.units.max(1));
+    let geometry = Geometry { given: plan.given, ..Geometry::new([groups, 1, 1], THREADS) };
+    gpu.launch(variant, entry, geometry, &arguments)
+}
+
+impl FusedLaunch for RecurrentForward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let inputs = call.inputs.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let outputs = call.outputs.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let [bias, h, c] = optional(&inputs[2..], [self.has_bias, self.has_state, self.has_cell], inputs[0]);
+        let cells = outputs.get(2).copied().unwrap_or(outputs[0]);
+        let pointers = [inputs[0], inputs[1], bias, h, c, outputs[0], cells, outputs[1]];
+        let flags = [("HAS_BIAS", self.has_bias), ("HAS_STATE", self.has_state), ("HAS_CELL", self.has_cell)];
+        let arguments = Arguments::new().pointers(pointers);
+        launch(gpu, &self.of, Pass::Forward, flags, &call.outputs[0], arguments)
+    }
+
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        takes(dtype, limits)
+    }
+
+    fn has_room(&self, _dtype: DType, limits: &Limits) -> bool {
+        has_room(&self.of, limits)
+    }
+}
+
+impl FusedLaunch for RecurrentBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (is_lstm, is_gru) = (self.of.cell == Cell::Lstm, self.of.cell == Cell::Gru);
+        let inputs = call.inputs.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let outputs = call.outputs.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let present = [true, is_gru, true, is_lstm, true, self.has_dy, self.has_dh, self.has_dc];
+        let [a, u, states, cells, w, dy, dh, dc] = optional(&inputs, present, inputs[0]);
+        let [da, du, dc0, dh0] = optional(&outputs, [true, is_gru, is_lstm, self.is_state_wanted], outputs[0]);
+        let [_, batch, hidden] = self.of.extents;
+        // GRU carries the part of the state's gradient that is no product.
+        let carried = is_gru.then(|| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
+        let carried = carried.as_ref().map_or(dc0, |carried| carried.address);
+        let pointers = [a, u, states, cells, w, dy, dh, dc, da, du, dh0, carried];
+        let flags = [
+            ("HAS_DY", self.has_dy),
+            ("HAS_DH", self.has_dh),
+            ("HAS_DC", self.has_dc),
+            ("STATE_WANTED", self.is_state_wanted),
+        ];
+        let shared = &call.outputs[usize::from(is_gru)];
+        launch(gpu, &self.of, Pass::Backward, flags, shared, Arguments::new().pointers(pointers))
+    }
+
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        takes(dtype, limits)
+    }
+
+    fn has_room(&self, _dtype: DType, limits: &Limits) -> bool {
+        has_room(&self.of, limits)
+    }
+}
+
+/// Calls that together launch every kernel of the family: steps, rows, and hidden units that have whole words, or not.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[4, 64, 8], &[256, 8], &[256, 64], &[64, 64], &[64, 64]], |x| {
+            let weights = RecurrentWeights::new(&x[1], &x[2]);
+            Ok(x[0].lstm(Some(&x[3]), Some(&x[4]), weights, RecurrentSteps::default())?.0)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[4, 64, 8], &[192, 8], &[192, 64], &[192], &[64, 64]], |x| {
+            let weights = RecurrentWeights { hidden_bias: Some(&x[3]), ..RecurrentWeights::new(&x[1], &x[2]) };
+            let steps = RecurrentSteps { order: TimeOrder::Reverse, lengths: None };
+            Ok(x[0].gru(Some(&x[4]), weights, steps)?.0)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[4, 3, 8], &[27, 8], &[27, 27]], |x| {
+            let (weights, steps) = (RecurrentWeights::new(&x[1], &x[2]), RecurrentSteps::default());
+            Ok(x[0].rnn(None, weights, Nonlinearity::Tanh, steps)?.1)
+        })
+    },
+];
