@@ -4,12 +4,14 @@
 // A head of keys has Hq / Hk * Tq rows: of the first of the heads of queries that share it, of the second, and so on. A team takes a key.
 // It has UNROLL keys at once, and keeps sums and the largest score of its keys. A part has the next keys, as many as other parts.
 //
-// THREADS: 128, or a smaller power of 2
+// THREADS: 128 for attention_parts and 256 for attention_joined, or a smaller power of 2
 // TEAM: power of 2 up to 32, threads of a key
 // ACC: f32
 // VECTOR, WORD: as in attention.c
 // CHUNKS: 1.., words of a row that a thread has
 // ROWS: 1, 2 or 4
+// MOST_PARTS: for attention_joined: parts, at most
+// COLUMNS, SLICES: for attention_joined, powers of 2 whose product is THREADS: D, rounded up, and the slices of parts
 // UNROLL: 1.., keys of a team at once
 // PARTS, JOINED: flag, the kernel
 // ALONE: flag, there is one part, whose results are those of the rows
@@ -37,7 +39,8 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
                         A scale MASK_ARGUMENTS SPAN_ARGUMENTS STATUS_ARGUMENTS, GLOBAL A *results, i64 parts, i64 rows) {
     SHARED(A, best, ROWS * TEAMS);
     SHARED(A, totals, ROWS * TEAMS);
-    SHARED(A, columns, TEAMS * PITCH);
+    SHARED(A, factors, ROWS * TEAMS);
+    SHARED(A, columns, ROWS * TEAMS * PITCH);
     JOINS(ROWS * UNROLL);
     CHECK_ENDS();
     int width = (int)p.v[2];
@@ -67,10 +70,13 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
         largest[r] = LOWEST;
         total[r] = 0;
     }
+    Word of_keys[UNROLL * CHUNKS], values[UNROLL * CHUNKS];
+    if (from < to) {
+        read_rows(of_keys, of_k, k_step, (int)from, (int)to, width);
+        read_rows(values, of_v, v_step, (int)from, (int)to, width);
+    }
+    // The next keys and values are read as soon as these are used.
     for (i64 key = from; key < to; key += STEP) {
-        Word of_keys[UNROLL * CHUNKS], values[UNROLL * CHUNKS];
-        read_rows(of_keys, of_k, k_step, (int)key, (int)to, width);
-        read_rows(values, of_v, v_step, (int)key, (int)to, width);
         A scores[ROWS * UNROLL];
         EACH(i, ROWS * UNROLL) scores[i] = 0;
         EACH(u, UNROLL) EACH(c, CHUNKS) {
@@ -80,6 +86,7 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
                 EACH(r, ROWS) scores[r * UNROLL + u] = fma_(own_q[r * COLUMNS + c * VECTOR + j], x, scores[r * UNROLL + u]);
             }
         }
+        read_rows(of_keys, of_k, k_step, (int)key + STEP, (int)to, width);
         team_join(scores, ROWS * UNROLL, SIDE(ROWS * UNROLL), JOIN_TO_SUM);
         EACH(r, ROWS) {
             i64 row = block * ROWS + r, head = key_head * shared_by + row / span.queries;
@@ -107,64 +114,77 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
                 EACH(r, ROWS) sums[r * COLUMNS + c * VECTOR + j] = fma_(scores[r * UNROLL + u], x, sums[r * COLUMNS + c * VECTOR + j]);
             }
         }
+        read_rows(values, of_v, v_step, (int)key + STEP, (int)to, width);
     }
-    if (MEMBER == 0) {
-        EACH(r, ROWS) {
+    EACH(r, ROWS) {
+        if (MEMBER == 0) {
             best[r * TEAMS + LANE / TEAM] = largest[r];
             totals[r * TEAMS + LANE / TEAM] = total[r];
         }
+        EACH(c, CHUNKS) EACH(j, VECTOR) columns[(r * TEAMS + LANE / TEAM) * PITCH + COLUMN(c) + j] = sums[r * COLUMNS + c * VECTOR + j];
     }
     BARRIER();
-    EACH(r, ROWS) {
-        A all = best[r * TEAMS], sum = 0;
-        for (int i = 1; i < TEAMS; i++) all = LARGER(all, best[r * TEAMS + i]);
-        A shift = all == LOWEST ? (A)0 : all, factor = POWER(largest[r] - shift);
-        for (int i = 0; i < TEAMS; i++) sum += totals[r * TEAMS + i] * POWER(best[r * TEAMS + i] - shift);
-        EACH(c, CHUNKS) EACH(j, VECTOR) columns[LANE / TEAM * PITCH + COLUMN(c) + j] = sums[r * COLUMNS + c * VECTOR + j] * factor;
-        BARRIER();
+    for (int i = LANE; i < ROWS * TEAMS; i += THREADS) {
+        A all = best[i / TEAMS * TEAMS];
+        for (int team = 1; team < TEAMS; team++) all = LARGER(all, best[i / TEAMS * TEAMS + team]);
+        factors[i] = POWER(best[i] - (all == LOWEST ? (A)0 : all));
+    }
+    BARRIER();
+    for (int i = LANE; i < ROWS * width; i += THREADS) {
+        int r = i / width, column = i - r * width;
         i64 row = block * ROWS + r, head = key_head * shared_by + row / span.queries, query = row % span.queries;
+        if (row >= shared_by * span.queries) continue;
         i64 place = (batch * p.v[3] + head) * span.queries + query;
-        int has_row = row < shared_by * span.queries;
-        for (int column = LANE; column < width && has_row; column += THREADS) {
-            A value = 0;
-            for (int i = 0; i < TEAMS; i++) value += columns[i * PITCH + column];
-#ifdef ALONE
-            STORE(T, o, RESULT_AT(batch, head, query) + column, sum == 0 ? (A)0 : value / sum);
-#else
-            results[(rows * 2 + place * width) * parts + part * width + column] = value;
-#endif
+        A value = 0, sum = 0, all = best[r * TEAMS];
+        for (int team = 0; team < TEAMS; team++) {
+            value = fma_(factors[r * TEAMS + team], columns[(r * TEAMS + team) * PITCH + column], value);
+            sum = fma_(factors[r * TEAMS + team], totals[r * TEAMS + team], sum);
+            all = LARGER(all, best[r * TEAMS + team]);
         }
-        if (LANE == 0 && has_row) {
 #ifdef ALONE
-            lse[place] = sum == 0 ? LOWEST : all + log_(sum);
+        STORE(T, o, RESULT_AT(batch, head, query) + column, sum == 0 ? (A)0 : value / sum);
+        if (column == 0) lse[place] = sum == 0 ? LOWEST : all + log_(sum);
 #else
+        results[(rows * 2 + place * width) * parts + part * width + column] = value;
+        if (column == 0) {
             results[(place * parts + part) * 2] = all;
             results[(place * parts + part) * 2 + 1] = sum;
-#endif
         }
-        BARRIER();
+#endif
     }
 }
 #endif
 
 #ifdef JOINED
-// A group joins the parts of a row.
+// A group joins the parts of a row. A thread has a column, and every SLICES-th part.
 KERNEL(attention_joined)(GLOBAL const A *results, GLOBAL S *o, GLOBAL A *lse, Ints p, i64 parts, i64 rows) {
+    SHARED(A, factors, MOST_PARTS);
+    SHARED(A, sums, THREADS);
+    JOINS(1);
     i64 row = GROUP, query = row % p.v[0], head = row / p.v[0] % p.v[3], batch = row / p.v[0] / p.v[3];
-    int width = (int)p.v[2];
+    int width = (int)p.v[2], column = LANE % COLUMNS, slice = LANE / COLUMNS;
     GLOBAL const A *marks = results + row * parts * 2, *values = results + (rows * 2 + row * width) * parts;
-    A largest = LOWEST;
-    for (i64 i = 0; i < parts; i++) largest = LARGER(largest, marks[i * 2]);
+    A largest = LOWEST, sum = 0, value = 0;
+    for (int i = LANE; i < parts; i += THREADS) largest = LARGER(largest, marks[i * 2]);
+    largest = TEAM_MAX(largest);
     A shift = largest == LOWEST ? (A)0 : largest;
-    for (int column = LANE; column < width; column += THREADS) {
-        A sum = 0, value = 0;
-        for (i64 i = 0; i < parts; i++) {
-            A factor = POWER(marks[i * 2] - shift);
-            sum = fma_(factor, marks[i * 2 + 1], sum);
-            value = fma_(factor, values[i * width + column], value);
-        }
-        STORE(T, o, RESULT_AT(batch, head, query) + column, sum == 0 ? (A)0 : value / sum);
-        if (column == 0) lse[row] = sum == 0 ? LOWEST : largest + log_(sum);
+    for (int i = LANE; i < parts; i += THREADS) {
+        factors[i] = POWER(marks[i * 2] - shift);
+        sum = fma_(factors[i], marks[i * 2 + 1], sum);
     }
+    sum = TEAM_SUM(sum);
+    BARRIER();
+    if (column < width) {
+#pragma unroll 4
+        for (int i = slice; i < parts; i += SLICES) value = fma_(factors[i], values[(i64)i * width + column], value);
+    }
+    sums[LANE] = value;
+    BARRIER();
+    if (slice == 0 && column < width) {
+        value = 0;
+        for (int i = 0; i < SLICES; i++) value += sums[i * COLUMNS + column];
+        STORE(T, o, RESULT_AT(batch, head, query) + column, sum == 0 ? (A)0 : value / sum);
+    }
+    if (LANE == 0) lse[row] = sum == 0 ? LOWEST : largest + log_(sum);
 }
 #endif

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{cpu, values};
-use isograd_core::ops::{Activation, Approximate};
+use isograd_core::ops::{Activation, Approximate, Rotary};
 use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{
     AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KvCache, Module, MultiheadAttention,
@@ -290,12 +290,16 @@ fn rotations_have_rates_of_their_own() -> Result<()> {
     let x = init().normal((1, 1, 3, 4), 0.0, 1.0)?;
     let plain = Rotations::new(5, 4, 1e4, &cpu())?;
     let rates = Rotations::with_rates(5, &[1.0, 0.01], &cpu())?;
-    assert_near("rates", &rates.apply_from(2, &x, &x)?.0, &plain.apply_from(2, &x, &x)?.0);
+    let from = |start: i64| -> Result<Rotary> {
+        Ok(Rotary { positions: Some(Tensor::arange(3, &cpu())?.add_scalar(start)?), ..Rotary::default() })
+    };
+    let (from_2, from_3) = (from(2)?, from(3)?);
+    assert_near("rates", &rates.apply(&x, &x, &from_2)?.0, &plain.apply(&x, &x, &from_2)?.0);
     // Position 2 of pair 0 turns by 2 radians.
-    let (row, turned) = (values(&x), values(&plain.apply_from(2, &x, &x)?.0));
+    let (row, turned) = (values(&x), values(&plain.apply(&x, &x, &from_2)?.0));
     let [c, s] = [2f64.cos(), 2f64.sin()];
     assert!((turned[0] - (row[0] * c - row[2] * s)).abs() < 1e-6, "{row:?} {turned:?}");
-    assert_eq!(plain.apply_from(3, &x, &x).unwrap_err().kind(), Kind::Index);
+    assert_eq!(plain.apply(&x, &x, &from_3).unwrap_err().kind(), Kind::Index);
     Ok(())
 }
 

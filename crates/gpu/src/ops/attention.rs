@@ -333,9 +333,11 @@ impl<'a> Problem<'a> {
         if results.is_none() {
             return Ok(());
         }
-        let threads = width.next_power_of_two().min(of.threads);
+        let columns = width.next_power_of_two();
+        let threads = (1usize << gpu.driver().limits().max_group.clamp(1, 256).ilog2()).max(columns);
         let program = Variant::new("attention_parts.c").stored(self.rows[0].dtype).define("INTS", INTS);
-        let program = program.define("JOINED", true).define("THREADS", threads);
+        let program = program.define("JOINED", true).define("THREADS", threads).define("MOST_PARTS", MOST_PARTS);
+        let program = program.define("COLUMNS", columns).define("SLICES", threads / columns);
         let arguments = Arguments::new().pointers([at, pointers[3], pointers[4]]).bytes(bytes(&ints));
         let geometry = Geometry::new([rows, 1, 1], threads);
         gpu.launch(program, "attention_joined", geometry, &arguments.numbers([of.parts, rows]))

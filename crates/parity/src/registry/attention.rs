@@ -85,7 +85,7 @@ fn varlen(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 fn varlen_case(g: &mut Gen) -> Case {
     let (heads, group, n) = (1 + g.below(2), 1 + g.below(2), 1 + g.below(4));
     let width = if g.is_large() { g.pick(&[8, 33, 64]) } else { 1 + g.below(3) };
-    let mut starts = |g: &mut Gen| {
+    let starts = |g: &mut Gen| {
         let mut all = vec![g.pick(&[0, 0, 2])];
         for i in 0..n {
             let length = if g.below(5) == 0 { 0 } else { g.side() };
