@@ -2,7 +2,7 @@
 
 use crate::language::LanguageModel;
 use isograd_core::ops::Sampling;
-use isograd_core::{Error, Result, Rng, Step, Tensor, no_grad};
+use isograd_core::{DType, Device, Error, Result, Rng, Step, Tensor, no_grad};
 use isograd_nn::KvCache;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,20 +33,15 @@ pub struct Decoder<'a> {
     /// The last tokens, `[B, 1]`.
     last: Option<Tensor>,
     step: Option<Step<'a, Tensor, Tensor>>,
-    /// Runs of the step.
-    runs: usize,
-    /// False once the device is known not to record.
-    captures: bool,
+    /// Whether the device records, once it is known.
+    records: Option<bool>,
 }
-
-/// Runs after which a step is recorded on a device that records.
-const RUNS: usize = 2;
 
 impl<'a> Decoder<'a> {
     /// No sequences yet. Each may have `capacity` tokens. One token is drawn at a time.
     pub fn new(model: &'a dyn LanguageModel, capacity: usize, sampling: Sampling, rng: Rng) -> Decoder<'a> {
         let cache = Rc::new(RefCell::new(model.cache(capacity)));
-        Decoder { model, sampling: Sampling { num_samples: 1, ..sampling }, rng, cache, last: None, step: None, runs: 0, captures: true }
+        Decoder { model, sampling: Sampling { num_samples: 1, ..sampling }, rng, cache, last: None, step: None, records: None }
     }
 
     /// Reads tokens `[B, T]` that continue the sequences, and draws the token `[B]` that follows each. With `lengths`, only the first tokens of each
@@ -66,13 +61,18 @@ impl<'a> Decoder<'a> {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Tensor> {
         let Some(last) = self.last.clone() else { return Err(Error::value("decoder", "there is no prompt to continue")) };
-        if !self.captures {
+        let records = match self.records {
+            Some(records) => records,
+            None => *self.records.insert(records(last.device())?),
+        };
+        if !records {
+            // A step would read all of the memory.
             let logits = self.model.next_logits(&last, &mut self.cache.borrow_mut())?;
             return self.drawn(&logits);
         }
         // Steps that were captured before have the addresses of the memory before.
         if self.cache.borrow_mut().reserve(1)? {
-            (self.step, self.runs) = (None, 0);
+            self.step = None;
         }
         let (model, sampling, rng) = (self.model, self.sampling, self.rng.clone());
         let step = self.step.get_or_insert_with(|| {
@@ -82,11 +82,6 @@ impl<'a> Decoder<'a> {
             })
         });
         let tokens = step.run(last)?;
-        self.runs += 1;
-        if self.runs >= RUNS && !step.is_recorded() {
-            // Without a recording, a step would read all of the memory.
-            (self.step, self.captures) = (None, false);
-        }
         self.cache.borrow_mut().advance(1);
         self.last = Some(tokens.unsqueeze(1)?);
         Ok(tokens)
@@ -108,6 +103,15 @@ impl<'a> Decoder<'a> {
         self.last = Some(tokens.unsqueeze(1)?);
         Ok(tokens)
     }
+}
+
+/// True if a device records captured steps.
+fn records(device: &Device) -> Result<bool> {
+    let x = Tensor::zeros(1, DType::I64, device)?;
+    let mut step = device.capture(|x: Tensor| x.add_scalar(1));
+    step.run(x.clone())?;
+    step.run(x)?;
+    Ok(step.is_recorded())
 }
 
 /// The logits `[B, V]` for the last of the first `lengths` tokens of each sequence. The others are forgotten.

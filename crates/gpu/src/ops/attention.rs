@@ -35,7 +35,7 @@ const MOST_ROWS: usize = 16;
 /// Keys from which on they are divided for several queries.
 const LEAST_KEYS: usize = 512;
 /// Keys of a part, at least, and parts of a head, at most.
-const LEAST_PART: usize = 64;
+const LEAST_PART: usize = 128;
 const MOST_PARTS: usize = 256;
 
 impl FusedLaunch for FlashAttention {
@@ -298,14 +298,10 @@ impl<'a> Problem<'a> {
         let team = words.next_power_of_two().min(32).min(threads);
         let chunks = words.div_ceil(team);
         let at_once = rows.next_power_of_two().min(4);
-        let unroll: usize = match chunks * vector * at_once {
-            0..=16 => 4,
-            17..=32 => 2,
-            _ => 1,
-        };
+        let unroll = if chunks * vector * at_once <= 16 { 2usize } else { 1 };
         let blocks = rows.div_ceil(at_once);
         let groups = q[0] * k[1] * blocks;
-        let parts = (4 * limits.units).div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
+        let parts = (8 * limits.units).div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
         let program = self.program("attention_parts.c", width).words(vector, size).define("THREADS", threads);
         let program = program.define("TEAM", team).define("CHUNKS", chunks).define("ROWS", at_once);
         let program = self.with_flags(program.define("UNROLL", unroll));

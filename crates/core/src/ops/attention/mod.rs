@@ -230,6 +230,7 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
             ("low", problem.band.low.into()),
             ("high", problem.band.high.into()),
             ("drops", problem.kept.is_some().into()),
+            ("has_lengths", (problem.sequences != Sequences::Whole).into()),
         ]
     });
     let rest = problem.without_tensors();
