@@ -12,7 +12,7 @@
 // STEPS: D / 16, rounded up
 // BLOCKS: 1 or 2, blocks of 16 rows of a wave; 1 for all kernels but the first
 // OUTPUT, QUERIES, KEYS: flag, the kernel: attention_mma, attention_queries_mma, attention_keys_mma
-// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, p: as in attention.h
+// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
 
 #define TILE_K 32
 #include "matrix.h"
@@ -101,26 +101,26 @@ FUNCTION void add_product(f32 sums[BLOCKS][2 * STEPS][SUMS], f32 s[BLOCKS][8][SU
     }
 }
 
-FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows, int width, f32 factor) {
+FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows, i64 step, int width, f32 factor) {
     EACH(i, BLOCKS) EACH(half, 2) {
         int row = OWN_ROW + i * 16 + RESULT_ROW(half);
         if (row >= rows) continue;
         EACH(n, 2 * STEPS) {
             int column = n * 8 + RESULT_COLUMN;
             f32 *v = sums[i][n] + half * 2;
-            if (column < width) *(GLOBAL u32 *)(to + ((i64)row * width + column)) = pack(v[0] * factor, v[1] * factor);
+            if (column < width) *(GLOBAL u32 *)(to + (row * step + column)) = pack(v[0] * factor, v[1] * factor);
         }
     }
 }
 
 // 1 if all keys of a tile are there, and all queries of the other tile attend to them. Results of queries that are not there are not
 // written, and their weights in sums are 0.
-FUNCTION int is_whole(Ints p, int query, int n_queries, int key, int n_keys) {
+FUNCTION int is_whole(Span span, int query, int n_queries, int key, int n_keys) {
 #ifdef MASK
     return 0;
 #else
     int first = key - (query + n_queries - 1), last = key + n_keys - 1 - query;
-    return key + n_keys <= (int)p.v[1] && first >= (int)p.v[6] && last <= (int)p.v[7];
+    return key + n_keys <= span.keys && first >= span.low && last <= span.high;
 #endif
 }
 
@@ -138,16 +138,21 @@ FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {
 
 #ifdef OUTPUT
 KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,
-                      A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+                      A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS STATUS_ARGUMENTS) {
+    CHECK_ENDS();
     SHARED_GIVEN(u32x4, tiles, BYTES(TILE + 2 * OTHERS_TILE) / 16);
     LocalPlace at_q = local_place(tiles), at_k = at_q + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
-    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    int width = (int)p.v[2];
     i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
     i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    int query = (int)tile * TILE;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
-    int key = query + (int)p.v[6] > 0 ? query + (int)p.v[6] : 0, end = query + of_q.count + (int)p.v[7];
-    if (end > keys) end = keys;
+    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
+    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
+    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
+    if (end > span.keys) end = span.keys;
+#ifdef PACKED
+    if (of_q.count <= 0) end = 0;
+#endif
 #ifdef MASK
     f32 slope = LOG2E;
 #else
@@ -164,14 +169,14 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     }
     if (key < end) {
         copy_rows(at_q, of_q, TILE, width);
-        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
     }
     for (; key < end; key += OTHERS_TILE) {
         // The keys are there, and all threads have finished with the values before.
         wait_for_copies(0);
         BARRIER();
-        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
         f32 s[BLOCKS][8][SUMS];
         multiply_rows(s, at_q, at_k);
@@ -179,16 +184,16 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         wait_for_copies(0);
         BARRIER();
         if (key + OTHERS_TILE < end) {
-            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key + OTHERS_TILE, keys), OTHERS_TILE, width);
+            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
             end_group_of_copies();
         }
-        if (!is_whole(p, query, TILE, key, OTHERS_TILE)) {
+        if (!is_whole(span, query, TILE, key, OTHERS_TILE)) {
             EACH(i, BLOCKS) EACH(j, 8) EACH(r, SUMS) {
                 int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
 #ifdef MASK
                 s[i][j][r] *= scale;
 #endif
-                s[i][j][r] = masked(s[i][j][r], p, batch, head, own_query, own_key MASK_VALUES);
+                s[i][j][r] = masked(s[i][j][r], p, span, batch, head, own_query, own_key MASK_VALUES);
             }
         }
         EACH(i, BLOCKS) EACH(half, 2) {
@@ -216,7 +221,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         }
         add_product(sums, s, at_v);
     }
-    i64 row = (batch * heads + head) * queries + query;
+    i64 row = (batch * heads + head) * p.v[0] + first;
     EACH(i, BLOCKS) EACH(half, 2) {
         for (int by = 1; by < 4; by *= 2) {
             f32 other = from_lane(total[i][half], by);
@@ -228,7 +233,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         if (LANE % 4 == 0 && own < of_q.count)
             lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[i][half], slope, log2_(total[i][half]));
     }
-    put_sums(o + row * width, sums, of_q.count, width, 1);
+    put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
 }
 #endif
 
@@ -239,18 +244,22 @@ FUNCTION f32 weight(f32 score, f32 slope, f32 lse) { return lse == LOWEST ? 0.0f
 
 #ifdef QUERIES
 KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
-                              GLOBAL const A *delta, GLOBAL S *dq, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+                              GLOBAL const A *delta, GLOBAL S *dq, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS) {
     SHARED_GIVEN(u32x4, tiles, BYTES(2 * TILE + 2 * OTHERS_TILE) / 16);
     LocalPlace at_q = local_place(tiles), at_dy = at_q + BYTES(TILE);
     LocalPlace at_k = at_dy + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
-    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    int width = (int)p.v[2];
     i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
     i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    int query = (int)tile * TILE;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
-    int key = query + (int)p.v[6] > 0 ? query + (int)p.v[6] : 0, end = query + of_q.count + (int)p.v[7];
-    if (end > keys) end = keys;
-    i64 row = (batch * heads + head) * queries + query;
+    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
+    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
+    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
+    if (end > span.keys) end = span.keys;
+#ifdef PACKED
+    if (of_q.count <= 0) end = 0;
+#endif
+    i64 row = (batch * heads + head) * p.v[0] + first;
 #ifdef MASK
     f32 slope = LOG2E;
 #else
@@ -266,9 +275,9 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     }
     if (key < end) {
         copy_rows(at_q, of_q, TILE, width);
-        copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, query, queries), TILE, width);
-        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
-        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries), TILE, width);
+        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
+        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
     }
     for (; key < end; key += OTHERS_TILE) {
@@ -280,15 +289,15 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         // All threads have finished with the values.
         BARRIER();
         int has_next = key + OTHERS_TILE < end;
-        if (has_next) copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key + OTHERS_TILE, keys), OTHERS_TILE, width);
-        int is_masked = !is_whole(p, query, TILE, key, OTHERS_TILE);
+        if (has_next) copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
+        int is_masked = !is_whole(span, query, TILE, key, OTHERS_TILE);
         EACH(j, 8) EACH(r, SUMS) {
             int own_query = query + OWN_ROW + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
             f32 score = s[0][j][r], dw = dp[0][j][r];
 #ifdef MASK
             score *= scale;
 #endif
-            if (is_masked) score = masked(score, p, batch, head, own_query, own_key MASK_VALUES);
+            if (is_masked) score = masked(score, p, span, batch, head, own_query, own_key MASK_VALUES);
 #ifdef DROPOUT
             dw *= kept * is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
 #endif
@@ -298,27 +307,36 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         // All threads have finished with the keys.
         BARRIER();
         if (has_next) {
-            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key + OTHERS_TILE, keys), OTHERS_TILE, width);
+            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
             end_group_of_copies();
         }
     }
-    put_sums(dq + row * width, sums, of_q.count, width, scale);
+    put_sums(dq + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, scale);
 }
 #endif
 
 #ifdef KEYS
 KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
-                           GLOBAL const A *delta, GLOBAL S *dk, GLOBAL S *dv, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+                           GLOBAL const A *delta, GLOBAL S *dk, GLOBAL S *dv, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS) {
     SHARED_GIVEN(u32x4, tiles, BYTES(2 * TILE + 2 * OTHERS_TILE) / 16);
     LocalPlace at_k = local_place(tiles), at_v = at_k + BYTES(TILE);
     LocalPlace at_q = at_v + BYTES(TILE), at_dy = at_q + BYTES(OTHERS_TILE);
-    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    int width = (int)p.v[2];
     i64 heads = p.v[3] / p.v[4], n_tiles = p.v[5], tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads;
     i64 batch = GROUP / n_tiles / heads;
-    int key = (int)tile * TILE;
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys);
-    int start = key - (int)p.v[7] > 0 ? key - (int)p.v[7] : 0, end = key + of_k.count - (int)p.v[6];
-    if (end > queries) end = queries;
+    Span span = span_of(p, batch, &tile, 1 SPAN_VALUES);
+    int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys;
+    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
+    int start = key - span.high > 0 ? key - span.high : 0, end = key + of_k.count - span.low;
+    if (end > span.queries) end = span.queries;
+#if defined(PACKED) || defined(LENGTHS)
+    if (of_k.count <= 0) end = 0;
+#endif
+    // Keys behind the last have gradients of 0.
+    int written = of_k.count;
+#ifdef LENGTHS
+    written = (int)p.v[1] - first < TILE ? (int)p.v[1] - first : TILE;
+#endif
 #ifdef MASK
     f32 slope = LOG2E;
 #else
@@ -327,16 +345,18 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
 
     f32 sums_k[1][2 * STEPS][SUMS], sums_v[1][2 * STEPS][SUMS];
     EACH(n, 2 * STEPS) EACH(r, SUMS) sums_k[0][n][r] = sums_v[0][n][r] = 0;
-    copy_rows(at_k, of_k, TILE, width);
-    copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys), TILE, width);
-    end_group_of_copies();
+    if (start < end) {
+        copy_rows(at_k, of_k, TILE, width);
+        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key), TILE, width);
+        end_group_of_copies();
+    }
     for (i64 head = key_head * p.v[4]; head < (key_head + 1) * p.v[4]; head++) {
-        i64 row = (batch * p.v[3] + head) * queries;
+        i64 row = (batch * p.v[3] + head) * p.v[0] + span.query;
         for (int query = start; query < end; query += OTHERS_TILE) {
             // All threads have finished with the queries before.
             BARRIER();
-            copy_rows(at_q, rows_of(q, p, QUERY_STRIDES, batch, head, query, queries), OTHERS_TILE, width);
-            copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, query, queries), OTHERS_TILE, width);
+            copy_rows(at_q, rows_of(q, p, QUERY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
+            copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
             end_group_of_copies();
             wait_for_copies(0);
             BARRIER();
@@ -344,16 +364,16 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
             f32 s[1][8][SUMS], dp[1][8][SUMS];
             multiply_rows(s, at_k, at_q);
             multiply_rows(dp, at_v, at_dy);
-            int is_masked = !is_whole(p, query, OTHERS_TILE, key, TILE);
+            int is_masked = !is_whole(span, query, OTHERS_TILE, key, TILE);
             EACH(j, 8) EACH(r, SUMS) {
                 int own_query = query + j * 8 + RESULT_COLUMN + r % 2, own_key = key + OWN_ROW + RESULT_ROW(r / 2);
-                int is_inside = own_query < queries;
+                int is_inside = own_query < span.queries;
                 f32 own_lse = is_inside ? lse[row + own_query] * LOG2E : LOWEST;
                 f32 own_delta = is_inside ? delta[row + own_query] : 0.0f, score = s[0][j][r], dw = dp[0][j][r];
 #ifdef MASK
                 score *= scale;
 #endif
-                if (is_masked) score = masked(score, p, batch, head, own_query, own_key MASK_VALUES);
+                if (is_masked) score = masked(score, p, span, batch, head, own_query, own_key MASK_VALUES);
                 f32 share = weight(score, slope, own_lse);
 #ifdef DROPOUT
                 f32 is_one = is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
@@ -369,8 +389,8 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
         }
     }
     wait_for_copies(0);
-    i64 row = (batch * heads + key_head) * keys + key;
-    put_sums(dk + row * width, sums_k, of_k.count, width, scale);
-    put_sums(dv + row * width, sums_v, of_k.count, width, FACTOR);
+    i64 row = RESULT_AT(batch, key_head, first);
+    put_sums(dk + row, sums_k, written, p.v[RESULT_STRIDES + 2], width, scale);
+    put_sums(dv + row, sums_v, written, p.v[RESULT_STRIDES + 2], width, FACTOR);
 }
 #endif

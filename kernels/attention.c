@@ -13,7 +13,7 @@
 // WORD: u16 .. u32x4, type of a word
 // OUTPUT, DELTA, QUERIES, KEYS: flag, the kernel: attention, attention_delta, attention_queries, attention_keys
 // HAS_DLSE: flag, for attention_delta: the logarithms have a gradient
-// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, p: as in attention.h
+// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
 
 #define TILE (4 * GRID)
 #include "attention.h"
@@ -28,12 +28,6 @@
 // The first row and the first column of a thread's scores.
 #define OWN_ROW (LANE / GRID * 4)
 #define OWN_COLUMN (LANE % GRID * 4)
-
-typedef union {
-    WORD all;
-    WORD_PARTS
-    S each[VECTOR];
-} Word;
 
 // Four numbers in local memory.
 typedef union {
@@ -107,29 +101,34 @@ LOCAL_FUNCTION void put_weights(LOCAL A *to, const A *v) {
     }
 }
 
-FUNCTION void put_results(GLOBAL S *to, const A *sums, int rows, int width, A factor) {
+FUNCTION void put_results(GLOBAL S *to, const A *sums, int rows, i64 step, int width, A factor) {
     EACH(i, 4) {
         if (OWN_ROW + i >= rows) continue;
         EACH(c, COLUMNS) {
-            if (COLUMN(c) < width) STORE(T, to, (i64)(OWN_ROW + i) * width + COLUMN(c), sums[i * COLUMNS + c] * factor);
+            if (COLUMN(c) < width) STORE(T, to, (OWN_ROW + i) * step + COLUMN(c), sums[i * COLUMNS + c] * factor);
         }
     }
 }
 
 #ifdef OUTPUT
 KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,
-                  A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+                  A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS STATUS_ARGUMENTS) {
+    CHECK_ENDS();
     SHARED(u32x4, staged_words, (2 * CHUNK * PITCH > CHUNK * DIM ? 2 * CHUNK * PITCH : CHUNK * DIM) / 4);
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
     JOINS(4);
-    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    int width = (int)p.v[2];
     i64 heads = p.v[3], tiles = p.v[5], tile = tiles - 1 - GROUP % tiles, head = GROUP / tiles % heads;
     i64 batch = GROUP / tiles / heads, key_head = head / p.v[4];
-    int query = (int)tile * TILE;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
-    int key = query + (int)p.v[6] > 0 ? query + (int)p.v[6] : 0, end = query + of_q.count + (int)p.v[7];
-    if (end > keys) end = keys;
+    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
+    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
+    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
+    if (end > span.keys) end = span.keys;
+#ifdef PACKED
+    if (of_q.count <= 0) end = 0;
+#endif
 
     A sums[4 * COLUMNS], largest[4], total[4];
     EACH(i, 4 * COLUMNS) sums[i] = 0;
@@ -138,8 +137,8 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
         total[i] = 0;
     }
     for (; key < end; key += TILE) {
-        Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys);
-        Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys);
+        Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key);
+        Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key);
         A s[16], next[4];
         EACH(i, 16) s[i] = 0;
         for (int d = 0; d < width; d += CHUNK) {
@@ -153,7 +152,7 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
             next[i] = largest[i];
             EACH(j, 4) {
                 A *score = s + (i * 4 + j);
-                *score = masked(*score * scale, p, batch, head, query + OWN_ROW + i, key + OWN_COLUMN + j MASK_VALUES);
+                *score = masked(*score * scale, p, span, batch, head, query + OWN_ROW + i, key + OWN_COLUMN + j MASK_VALUES);
                 next[i] = LARGER(next[i], *score);
             }
         }
@@ -183,14 +182,14 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
         }
     }
     team_join(total, 4, SIDE(4), JOIN_TO_SUM);
-    i64 row = (batch * heads + head) * queries + query;
+    i64 row = (batch * heads + head) * p.v[0] + first;
     EACH(i, 4) {
         int is_empty = total[i] == 0;
         EACH(c, COLUMNS) sums[i * COLUMNS + c] /= is_empty ? (A)1 : total[i];
         if (LANE % GRID == 0 && OWN_ROW + i < of_q.count)
             lse[row + OWN_ROW + i] = is_empty ? LOWEST : largest[i] + log_(total[i]);
     }
-    put_results(o + row * width, sums, of_q.count, width, 1);
+    put_results(o + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
 }
 #endif
 
@@ -203,7 +202,8 @@ KERNEL(attention_delta)(GLOBAL const S *dy, GLOBAL const A *dlse, GLOBAL const S
     A sum = 0;
     if (row < rows) {
         GLOBAL const S *g = dy + (batch * p.v[DY_STRIDES] + head * p.v[DY_STRIDES + 1] + query * p.v[DY_STRIDES + 2]);
-        for (int d = MEMBER; d < width; d += TEAM) sum = fma_((A)LOAD(T, g, d), (A)LOAD(T, o, row * width + d), sum);
+        GLOBAL const S *own = o + RESULT_AT(batch, head, query);
+        for (int d = MEMBER; d < width; d += TEAM) sum = fma_((A)LOAD(T, g, d), (A)LOAD(T, own, d), sum);
     }
     sum = TEAM_SUM(sum);
     if (row >= rows || MEMBER > 0) return;
@@ -239,19 +239,23 @@ LOCAL_FUNCTION void add_both(A *s, A *dp, LOCAL A *staged, Rows a, Rows b, Rows 
 #ifdef QUERIES
 // The gradient of q, for a tile of queries: the sum over keys.
 KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
-                          GLOBAL const A *delta, GLOBAL S *dq, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+                          GLOBAL const A *delta, GLOBAL S *dq, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS) {
     SHARED(u32x4, staged_words, STAGED_WORDS);
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
-    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    int width = (int)p.v[2];
     i64 heads = p.v[3], tiles = p.v[5], tile = tiles - 1 - GROUP % tiles, head = GROUP / tiles % heads;
     i64 batch = GROUP / tiles / heads, key_head = head / p.v[4];
-    int query = (int)tile * TILE;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
-    Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, query, queries);
-    int key = query + (int)p.v[6] > 0 ? query + (int)p.v[6] : 0, end = query + of_q.count + (int)p.v[7];
-    if (end > keys) end = keys;
-    i64 row = (batch * heads + head) * queries + query;
+    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
+    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
+    Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries);
+    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
+    if (end > span.keys) end = span.keys;
+#ifdef PACKED
+    if (of_q.count <= 0) end = 0;
+#endif
+    i64 row = (batch * heads + head) * p.v[0] + first;
 
     A sums[4 * COLUMNS], own_lse[4], own_delta[4];
     EACH(i, 4 * COLUMNS) sums[i] = 0;
@@ -261,8 +265,8 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
         own_delta[i] = is_inside ? delta[row + OWN_ROW + i] : 0;
     }
     for (; key < end; key += TILE) {
-        Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys);
-        Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys);
+        Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key);
+        Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key);
         A s[16], dp[16];
         add_both(s, dp, staged, of_q, of_k, of_dy, of_v, width);
         EACH(i, 4) {
@@ -273,7 +277,7 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
 #endif
             EACH(j, 4) {
                 A *score = s + (i * 4 + j);
-                *score = masked(*score * scale, p, batch, head, query + OWN_ROW + i, key + OWN_COLUMN + j MASK_VALUES);
+                *score = masked(*score * scale, p, span, batch, head, query + OWN_ROW + i, key + OWN_COLUMN + j MASK_VALUES);
                 *score = weight(*score, own_lse[i]) * (dp[i * 4 + j] - own_delta[i]);
             }
         }
@@ -285,7 +289,7 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
             add_rows(sums, weights + n * PITCH, staged);
         }
     }
-    put_results(dq + row * width, sums, of_q.count, width, scale);
+    put_results(dq + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, scale);
 }
 #endif
 
@@ -293,30 +297,39 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
 // The gradients of k and v, for a tile of keys: sums over the heads of queries that share them, and over queries. Here the rows of
 // scores are keys.
 KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
-                       GLOBAL const A *delta, GLOBAL S *dk, GLOBAL S *dv, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+                       GLOBAL const A *delta, GLOBAL S *dk, GLOBAL S *dv, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS) {
     SHARED(u32x4, staged_words, STAGED_WORDS);
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
-    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    int width = (int)p.v[2];
     i64 heads = p.v[3] / p.v[4], tiles = p.v[5], tile = GROUP % tiles, key_head = GROUP / tiles % heads;
     i64 batch = GROUP / tiles / heads;
-    int key = (int)tile * TILE;
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys);
-    Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys);
-    int start = key - (int)p.v[7] > 0 ? key - (int)p.v[7] : 0, end = key + of_k.count - (int)p.v[6];
-    if (end > queries) end = queries;
+    Span span = span_of(p, batch, &tile, 1 SPAN_VALUES);
+    int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys;
+    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
+    Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key);
+    int start = key - span.high > 0 ? key - span.high : 0, end = key + of_k.count - span.low;
+    if (end > span.queries) end = span.queries;
+#if defined(PACKED) || defined(LENGTHS)
+    if (of_k.count <= 0) end = 0;
+#endif
+    // Keys behind the last have gradients of 0.
+    int written = of_k.count;
+#ifdef LENGTHS
+    written = (int)p.v[1] - first < TILE ? (int)p.v[1] - first : TILE;
+#endif
 
     A sums_k[4 * COLUMNS], sums_v[4 * COLUMNS];
     EACH(i, 4 * COLUMNS) sums_k[i] = sums_v[i] = 0;
     for (i64 head = key_head * p.v[4]; head < (key_head + 1) * p.v[4]; head++) {
-        i64 row = (batch * p.v[3] + head) * queries;
+        i64 row = (batch * p.v[3] + head) * p.v[0] + span.query;
         for (int query = start; query < end; query += TILE) {
-            Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
-            Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, query, queries);
+            Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, span.query + query, span.query + span.queries);
+            Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, span.query + query, span.query + span.queries);
             A s[16], dp[16], z[16];
             add_both(s, dp, staged, of_k, of_q, of_v, of_dy, width);
             EACH(j, 4) {
-                int own = query + OWN_COLUMN + j, is_inside = own < queries;
+                int own = query + OWN_COLUMN + j, is_inside = own < span.queries;
                 A own_lse = is_inside ? lse[row + own] : LOWEST, own_delta = is_inside ? delta[row + own] : 0;
 #ifdef DROPOUT
                 factors(z + j, 4, ELEMENT(own, key + OWN_ROW) DROPOUT_VALUES);
@@ -325,7 +338,7 @@ KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, 
 #endif
                 EACH(i, 4) {
                     int at = i * 4 + j;
-                    A score = masked(s[at] * scale, p, batch, head, own, key + OWN_ROW + i MASK_VALUES);
+                    A score = masked(s[at] * scale, p, span, batch, head, own, key + OWN_ROW + i MASK_VALUES);
                     A share = weight(score, own_lse);
                     s[at] = share * z[at];
                     dp[at] = share * (dp[at] * z[at] - own_delta);
@@ -348,8 +361,8 @@ KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, 
             }
         }
     }
-    i64 row = (batch * heads + key_head) * keys + key;
-    put_results(dk + row * width, sums_k, of_k.count, width, scale);
-    put_results(dv + row * width, sums_v, of_k.count, width, 1);
+    i64 row = RESULT_AT(batch, key_head, first);
+    put_results(dk + row, sums_k, written, p.v[RESULT_STRIDES + 2], width, scale);
+    put_results(dv + row, sums_v, written, p.v[RESULT_STRIDES + 2], width, 1);
 }
 #endif

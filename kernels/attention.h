@@ -1,15 +1,18 @@
 // Shared by the kernels of attention: the operands, the mask, and the draws of dropout.
 //
 // T: f16, bf16 or f32, dtype of q, k, v, o and their gradients
-// INTS: 24, length of `p`
+// INTS: 29, length of `p`
 // MASK: bool (false excludes a key), or the dtype of floats that are added to scores; not defined without a mask
 // ADDS_MASK: flag, the mask has floats
 // DROPOUT: flag, weights are multiplied by 0 or `kept`
 // BASE: flag, numbers in memory are added to the generator's state
 // TILE: rows that are copied together, at most
+// PACKED: flag, a batch is N sequences one after the other: `q_starts` and `k_starts` have the first rows of each, and the end of the last
+// LENGTHS: flag, `lengths` has the number of keys of each of N batches
 //
 // p: Tq, Tk, D, Hq, Hq / Hk, tiles, low, high (query i attends to keys from i + low to i + high); strides of batches, heads and rows of
-// q, k, v and dy; strides of batches, heads, queries and keys of the mask
+// q, k, v and dy; strides of batches, heads, queries and keys of the mask; strides of batches, heads and rows of the results, or of o; N; 1 if
+// i counts from the end of a sequence. With PACKED and LENGTHS, low and high are relative to the own position of a query
 
 #include "philox.h"
 
@@ -20,6 +23,7 @@ typedef STORAGE(T) S;
 #define VALUE_STRIDES 14
 #define DY_STRIDES 17
 #define MASK_STRIDES 20
+#define RESULT_STRIDES 24
 
 #define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
 
@@ -38,6 +42,99 @@ FUNCTION Rows rows_of(GLOBAL const S *x, Ints p, int strides, i64 batch, i64 hea
     return rows;
 }
 
+// Where a row of a result begins.
+#define RESULT_AT(batch, head, row) \
+    ((batch) * p.v[RESULT_STRIDES] + (head) * p.v[RESULT_STRIDES + 1] + (row) * p.v[RESULT_STRIDES + 2])
+
+// The sequence of a group: its first query and key, the numbers of its queries and keys, and the keys from i + low to i + high that its query
+// i attends to.
+typedef struct {
+    int query, queries, key, keys, low, high;
+} Span;
+
+#ifdef PACKED
+#define SPAN_ARGUMENTS , GLOBAL const i64 *q_starts, GLOBAL const i64 *k_starts
+#define SPAN_VALUES , q_starts, k_starts
+#define STATUS_ARGUMENTS , GLOBAL i64 *q_status, GLOBAL i64 *k_status
+
+// The first row of span i: rows before all sequences, the sequences, and rows after them.
+FUNCTION int span_start(GLOBAL const i64 *starts, int n, int rows, int i) {
+    i64 start = i == 0 ? 0 : i == n + 2 ? rows : starts[i - 1];
+    return (int)(start < 0 ? 0 : start > rows ? rows : start);
+}
+#elif defined(LENGTHS)
+#define SPAN_ARGUMENTS , GLOBAL const i64 *lengths
+#define SPAN_VALUES , lengths
+#define STATUS_ARGUMENTS , GLOBAL i64 *status
+#else
+#define SPAN_ARGUMENTS
+#define SPAN_VALUES
+#define STATUS_ARGUMENTS
+#endif
+
+// The span of a tile of queries, or of keys. The tile is then counted in it. Span i of packed rows begins with tile start / TILE + i, so that
+// no two spans share a tile; the last tiles of a span may have no rows.
+FUNCTION Span span_of(Ints p, i64 batch, i64 *tile, int by_keys SPAN_ARGUMENTS) {
+    Span s;
+    s.query = s.key = 0;
+    s.queries = (int)p.v[0];
+    s.keys = (int)p.v[1];
+    s.low = (int)p.v[6];
+    s.high = (int)p.v[7];
+#ifdef PACKED
+    GLOBAL const i64 *own = by_keys ? k_starts : q_starts, *other = by_keys ? q_starts : k_starts;
+    int n = (int)p.v[27], rows = by_keys ? s.keys : s.queries, others = by_keys ? s.queries : s.keys, span = 0, end = n + 2;
+    while (end - span > 1) {
+        int middle = (span + end) / 2;
+        if (span_start(own, n, rows, middle) / TILE + middle <= *tile) span = middle;
+        else end = middle;
+    }
+    int first = span_start(own, n, rows, span), count = span_start(own, n, rows, span + 1) - first;
+    int is_sequence = span > 0 && span <= n, other_first = is_sequence ? span_start(other, n, others, span) : 0;
+    int other_count = is_sequence ? span_start(other, n, others, span + 1) - other_first : 0;
+    *tile -= first / TILE + span;
+    s.query = by_keys ? other_first : first;
+    s.queries = by_keys ? other_count : count;
+    s.key = by_keys ? first : other_first;
+    s.keys = by_keys ? count : other_count;
+#elif defined(LENGTHS)
+    if (lengths[batch] < s.keys) s.keys = lengths[batch] < 0 ? 0 : (int)lengths[batch];
+#endif
+#if defined(PACKED) || defined(LENGTHS)
+    int last = p.v[28] ? s.keys - s.queries : 0;
+    s.low += last;
+    s.high += last;
+#endif
+    return s;
+}
+
+#if defined(PACKED) || defined(LENGTHS)
+// Reports numbers outside of 0 to `most` and, of sequences, those below the one before.
+FUNCTION void check_ends(GLOBAL const i64 *ends, i64 n, i64 most, GLOBAL i64 *to) {
+    for (i64 i = LANE; i < n; i += THREADS) {
+        i64 least = 0;
+#ifdef PACKED
+        if (i > 0 && ends[i - 1] > 0) least = ends[i - 1];
+#endif
+        if (ends[i] < least || ends[i] > most) note(to, i, ends[i]);
+    }
+}
+#endif
+
+// The first group checks the numbers.
+#ifdef PACKED
+#define CHECK_ENDS() \
+    if (GROUP == 0) { \
+        check_ends(q_starts, p.v[27] + 1, p.v[0], q_status); \
+        check_ends(k_starts, p.v[27] + 1, p.v[1], k_status); \
+    }
+#elif defined(LENGTHS)
+#define CHECK_ENDS() \
+    if (GROUP == 0) check_ends(lengths, p.v[27], p.v[1], status)
+#else
+#define CHECK_ENDS() ((void)0)
+#endif
+
 #ifdef MASK
 typedef STORAGE(MASK) M;
 #define MASK_ARGUMENTS , GLOBAL const M *mask
@@ -47,12 +144,13 @@ typedef STORAGE(MASK) M;
 #define MASK_VALUES
 #endif
 
-// A score: -infinity for a query or key that is not there, and for a masked key.
-FUNCTION A masked(A score, Ints p, i64 batch, i64 head, int query, int key MASK_ARGUMENTS) {
+// A score: -infinity for a query or key of the span that is not there, and for a masked key.
+FUNCTION A masked(A score, Ints p, Span span, i64 batch, i64 head, int query, int key MASK_ARGUMENTS) {
     int distance = key - query;
-    if (query >= (int)p.v[0] || key >= (int)p.v[1] || distance < (int)p.v[6] || distance > (int)p.v[7]) return LOWEST;
+    if (query >= span.queries || key >= span.keys || distance < span.low || distance > span.high) return LOWEST;
 #ifdef MASK
-    i64 at = batch * p.v[MASK_STRIDES] + head * p.v[MASK_STRIDES + 1] + query * p.v[MASK_STRIDES + 2] + key * p.v[MASK_STRIDES + 3];
+    i64 at = batch * p.v[MASK_STRIDES] + head * p.v[MASK_STRIDES + 1];
+    at += (i64)(span.query + query) * p.v[MASK_STRIDES + 2] + (i64)(span.key + key) * p.v[MASK_STRIDES + 3];
 #ifdef ADDS_MASK
     score += (A)LOAD(MASK, mask, at);
 #else
@@ -84,5 +182,14 @@ FUNCTION void factors(A *v, int step, i64 element DROPOUT_ARGUMENTS) {
 #define DROPOUT_VALUES
 #endif
 
-// The number in the score matrix of a query and a key.
-#define ELEMENT(query, key) (((batch * p.v[3] + head) * p.v[0] + (query)) * p.v[1] + (key))
+// The number in the score matrix of a query and a key of the span.
+#define ELEMENT(own_query, own_key) \
+    (((batch * p.v[3] + head) * p.v[0] + (span.query + (own_query))) * p.v[1] + (span.key + (own_key)))
+
+#ifdef VECTOR
+typedef union {
+    WORD all;
+    WORD_PARTS
+    S each[VECTOR];
+} Word;
+#endif

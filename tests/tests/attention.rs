@@ -35,6 +35,16 @@ enum Mask {
     Float,
 }
 
+/// The sequences of a problem.
+#[derive(Clone, Copy)]
+enum Sequences {
+    Whole,
+    /// The first queries and keys of packed sequences, and their ends.
+    Packed([&'static [i64]; 2]),
+    /// The numbers of keys of batches.
+    Lengths(&'static [i64]),
+}
+
 #[derive(Clone)]
 struct Problem {
     /// B, Hq, Tq, D.
@@ -47,6 +57,7 @@ struct Problem {
     dropout: f64,
     /// True if the logarithms have a gradient.
     has_dlse: bool,
+    sequences: Sequences,
 }
 
 /// 64 or 128 queries and 64 keys are a tile of matrix units; 64 or 32 of each are a tile elsewhere.
@@ -59,8 +70,54 @@ fn problems() -> Vec<(&'static str, Problem)> {
         mask: Mask::None,
         dropout: 0.0,
         has_dlse: false,
+        sequences: Sequences::Whole,
     };
+    let packed = |q: &'static [i64], k: &'static [i64], heads: [usize; 2], width: usize, causal: Causal| Problem {
+        // Some rows are behind all sequences.
+        queries: [1, heads[0], q[q.len() - 1] as usize + 2, width],
+        keys: [heads[1], k[k.len() - 1] as usize + 3],
+        causal,
+        sequences: Sequences::Packed([q, k]),
+        ..full.clone()
+    };
+    // Lengths of no tile, of parts of one, of whole ones and of several.
+    const SAME: &[i64] = &[0, 70, 70, 71, 199, 263];
+    const OTHER: &[i64] = &[3, 67, 100, 101, 105, 305];
+    let few = |queries: [usize; 4], keys: [usize; 2]| Problem { queries, keys, ..full.clone() };
+    let first = Sequences::Lengths(&[513, 0, 700]);
     vec![
+        ("packed_sequences", packed(SAME, SAME, [2, 2], 64, Causal::None)),
+        ("packed_sequences_before_a_query", packed(SAME, SAME, [2, 1], 64, Causal::TopLeft)),
+        (
+            "packed_sequences_of_other_keys",
+            Problem { has_dlse: true, ..packed(SAME, OTHER, [4, 2], 40, Causal::BottomRight) },
+        ),
+        ("packed_sequences_of_wide_rows", packed(OTHER, SAME, [1, 1], 128, Causal::TopLeft)),
+        (
+            "packed_sequences_with_a_window",
+            Problem { window: Some([20, 5]), ..packed(SAME, OTHER, [2, 1], 36, Causal::None) },
+        ),
+        (
+            "packed_sequences_with_dropout",
+            Problem { dropout: 0.3, ..packed(SAME, OTHER, [2, 1], 64, Causal::BottomRight) },
+        ),
+        ("first_keys", Problem { sequences: Sequences::Lengths(&[67, 130]), ..few([2, 2, 70, 64], [1, 131]) }),
+        (
+            "first_keys_before_the_last_query",
+            Problem { causal: Causal::BottomRight, sequences: first, ..few([3, 2, 40, 64], [2, 700]) },
+        ),
+        ("one_query", few([2, 4, 1, 64], [4, 1000])),
+        ("one_query_of_first_keys", Problem { sequences: first, ..few([3, 8, 1, 64], [2, 700]) }),
+        ("one_query_of_wide_rows", few([1, 3, 1, 256], [1, 600])),
+        ("one_query_of_odd_rows", few([1, 3, 1, 33], [3, 600])),
+        ("one_query_of_few_keys", few([3, 5, 1, 72], [5, 10])),
+        (
+            "few_queries_of_many_keys",
+            Problem { causal: Causal::BottomRight, sequences: first, ..few([3, 4, 3, 128], [2, 700]) },
+        ),
+        ("few_queries_with_a_window", Problem { window: Some([200, 100]), ..few([1, 2, 5, 64], [1, 600]) }),
+        ("few_queries_with_a_mask", Problem { mask: Mask::Float, ..few([1, 3, 4, 64], [1, 600]) }),
+
         ("tiles", full.clone()),
         ("tiles_of_wide_rows", Problem { queries: [1, 1, 70, 128], keys: [1, 131], ..full.clone() }),
         ("tiles_of_the_widest_rows", Problem { queries: [1, 1, 70, 256], keys: [1, 67], ..full.clone() }),
@@ -130,9 +187,22 @@ impl Problem {
             causal: self.causal,
             dropout: (self.dropout > 0.0).then(|| (self.dropout, Rng::new(7))),
             window: self.window,
+            key_lengths: match self.sequences {
+                Sequences::Lengths(lengths) => Some(Tensor::from_slice(lengths, lengths.len(), device)?),
+                _ => None,
+            },
             ..Attention::default()
         };
-        let (o, lse) = q.scaled_dot_product_attention_with_lse(&k, &v, &attention)?;
+        let (o, lse) = match self.sequences {
+            Sequences::Packed(starts) => {
+                let [q_starts, k_starts] = starts.map(|s| Tensor::from_slice(s, s.len(), device));
+                let row = |x: &Tensor| x.squeeze(0)?.transpose(0, 1);
+                let (o, lse) =
+                    row(&q)?.varlen_attention_with_lse(&row(&k)?, &row(&v)?, &q_starts?, &k_starts?, &attention)?;
+                (o.transpose(0, 1)?.unsqueeze(0)?, lse.unsqueeze(0)?)
+            }
+            _ => q.scaled_dot_product_attention_with_lse(&k, &v, &attention)?,
+        };
         let mut roots = vec![(&o, to(&operands[3], dtype)?)];
         if self.has_dlse {
             roots.push((&lse, to(&operands[4], lse.dtype())?));

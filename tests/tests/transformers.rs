@@ -1,8 +1,9 @@
 //! Transformers of `isograd::models` against Hugging Face's, on every device. `golden/hugging_face.py` wrote the weights and results.
 
-use isograd::models::{Bert, BertInput, Gpt2, LanguageModel, Llama, Vit};
+use isograd::models::{Bert, BertInput, Decoder, Gpt2, Gpt2Options, LanguageModel, Llama, Vit};
 use isograd::nn::{AdamW, Forward, Init, Module, Optimizer, StateDict, load};
-use isograd::{DType, Device, Result, Tensor, autocast, no_grad};
+use isograd::ops::Sampling;
+use isograd::{DType, Device, Result, Rng, Tensor, autocast, no_grad};
 use isograd_tests::harness::{self, text, trial};
 use std::path::{Path, PathBuf};
 
@@ -18,9 +19,12 @@ fn main() {
             check("gpt2", "logits", |d| logits(&gpt2(d)?, "gpt2")),
             check("gpt2", "losses_of_20_steps", losses),
             check("gpt2", "decoding_in_parts", |d| decoding(&gpt2(d)?, "gpt2")),
+            check("gpt2", "decoding_of_several_lengths", |d| several_lengths(&gpt2(d)?, "gpt2")),
+            check("gpt2", "decoder", decoder),
             check("gpt2", "mixed_precision", mixed_precision),
             check("llama", "logits", |d| logits(&llama(d)?, "llama")),
             check("llama", "decoding_in_parts", |d| decoding(&llama(d)?, "llama")),
+            check("llama", "decoding_of_several_lengths", |d| several_lengths(&llama(d)?, "llama")),
             check("llama", "gradients_in_mixed_precision", trains_in_16_bits),
             check("bert", "features", bert),
             check("vit", "logits", vit),
@@ -106,13 +110,75 @@ fn decoding(model: &impl LanguageModel, name: &str) -> Result<Outcome> {
         if let Err(why) = near("the next token", &next, &whole.select(1, -1)?, 1e-5)? {
             return Ok(Err(why));
         }
-        cache.truncate(0);
+        cache.truncate(0)?;
     }
     // The first 4 positions are kept.
     model.forward_cached(&tokens.narrow(1, 0, 9)?, &mut cache)?;
-    cache.truncate(4);
+    cache.truncate(4)?;
     let part = model.forward_cached(&tokens.narrow(1, 4, 3)?, &mut cache)?;
     near("after truncation", &part, &whole.narrow(1, 4, 3)?, 1e-5)
+}
+
+/// Sequences of several lengths in a batch have the logits of each alone.
+fn several_lengths(model: &impl LanguageModel, name: &str) -> Result<Outcome> {
+    let device = device_of(model);
+    let tokens = expected(name, &device)?["tokens"].clone();
+    let whole = no_grad(|| model.forward(&tokens))?;
+    let (b, t) = (tokens.dims()[0], tokens.dims()[1]);
+    let lengths: Vec<usize> = (0..b).map(|i| t - 3 - i % 2 * 3).collect();
+    let mut cache = model.cache(t);
+    model.forward_cached(&tokens.narrow(1, 0, t - 3)?, &mut cache)?;
+    cache.truncate_each(&lengths)?;
+    for step in 0..3 {
+        let at = |x: &Tensor| {
+            let one = |i: usize| x.narrow(0, i, 1)?.narrow(1, lengths[i] + step, 1);
+            let all = (0..b).map(one).collect::<Result<Vec<_>>>()?;
+            Tensor::concat(&all.iter().collect::<Vec<_>>(), 0)
+        };
+        let part = model.forward_cached(&at(&tokens)?, &mut cache)?;
+        if let Err(why) = near(&format!("step {step}"), &part, &at(&whole)?, 1e-5)? {
+            return Ok(Err(why));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// A decoder, which captures its step on devices that record, draws the tokens of plain calls. Its memory grows on the way.
+fn decoder(device: &Device) -> Result<Outcome> {
+    let options = Gpt2Options { vocab: 97, context: 300, layers: 2, heads: 2, width: 16, dropout: 0.0 };
+    let model = Gpt2::new(options, &Init::new(device).seed(5))?;
+    model.eval();
+    let rows: Vec<i64> = (0..500).map(|i| i * i % 97).collect();
+    let tokens = Tensor::from_slice(&rows, (2, 250), device)?;
+    let sampling = Sampling { temperature: 3.0, top_k: 20, ..Sampling::default() };
+    let (rng, lengths) = (Rng::new(3), [250, 190]);
+    let mut plain = Vec::new();
+    for (i, &length) in lengths.iter().enumerate() {
+        // Draws are those of the row of a batch.
+        let mut cache = model.cache(300);
+        let mut new = tokens.narrow(0, i, 1)?.narrow(1, 0, length)?;
+        let own = Rng::new(3);
+        let mut drawn = Vec::new();
+        for _ in 0..12 {
+            let logits = model.next_logits(&new, &mut cache)?.broadcast_to((2, 97))?.contiguous()?;
+            new = logits.sample_logits(&sampling, &own)?.narrow(0, i, 1)?.reshape((1, 1))?;
+            drawn.extend(new.to_vec::<i64>()?);
+        }
+        plain.push(drawn);
+    }
+    let mut decoder = Decoder::new(&model, 300, sampling, rng);
+    let mut found = vec![decoder.prompt(&tokens, Some(&lengths))?.to_vec::<i64>()?];
+    for _ in 0..11 {
+        found.push(decoder.next()?.to_vec::<i64>()?);
+    }
+    let found: Vec<Vec<i64>> = (0..2).map(|i| found.iter().map(|row| row[i]).collect()).collect();
+    if found != plain {
+        return Ok(Err(format!("the decoder drew {found:?}, plain calls {plain:?}")));
+    }
+    if decoder.lengths() != [261, 201] {
+        return Ok(Err(format!("the lengths are {:?}", decoder.lengths())));
+    }
+    Ok(Ok(()))
 }
 
 /// Weights in bf16 have 8 bits: logits are near those of f32, and decoding near the forward pass, in both kinds of 16 bits.

@@ -278,6 +278,11 @@ pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -
     Error::index(op, format!("element {position} of the index is {value}, expected 0..{extent}"))
 }
 
+/// The error of the first rows of sequences that do not rise, or are out of range.
+pub fn starts_error(op: &'static str, position: i64, value: i64, rows: usize) -> Error {
+    Error::index(op, format!("element {position} of the starts is {value}, expected numbers that rise from 0 up to {rows}"))
+}
+
 /// The error of an element that a checked row rejects. `position` counts in row-major order of the output's shape.
 pub fn value_error(op: &'static str, position: usize, values: &str) -> Error {
     Error::value(op, format!("element {position} is not allowed: {values}"))

@@ -5,7 +5,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::{LanguageModel, Stream, check_tokens};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
 use isograd_core::{Error, Result, Rng, Tensor};
-use isograd_nn::{Dropout, Embedding, Forward, Init, KeyValues, KvCache, LayerNorm, Mode, Module, Recompute};
+use isograd_nn::{CacheLayer, Dropout, Embedding, Forward, Init, KvCache, LayerNorm, Mode, Module, Recompute};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -115,19 +115,21 @@ struct SelfAttention {
 }
 
 impl SelfAttention {
-    fn forward(&self, x: &Tensor, cache: Option<&mut KeyValues>) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
         let (b, t, e) = (x.dims()[0], x.dims()[1], x.dims()[2]);
         let projected = self.c_attn.forward(x, Activation::Identity)?;
         let all = projected.reshape((b, t, 3, self.heads, e / self.heads))?;
         let parts = all.unbind(2)?;
         let part = |i: usize| parts[i].transpose(1, 2);
         let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
+        let mut key_lengths = None;
         if let Some(cache) = cache {
             [k, v] = cache.append(&k, &v)?;
+            key_lengths = cache.new_positions().lengths.clone();
         }
         let dropout = (self.dropout > 0.0 && self.mode.is_training()).then(|| (self.dropout, self.rng.clone()));
         // Without a cache there are as many keys as queries.
-        let attention = Attention { causal: Causal::BottomRight, dropout, ..Attention::default() };
+        let attention = Attention { causal: Causal::BottomRight, dropout, key_lengths, ..Attention::default() };
         let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
         self.c_proj.forward(&o.transpose(1, 2)?.reshape((b, t, e))?, Activation::Identity)
     }
@@ -180,7 +182,7 @@ impl Block {
     }
 
     /// Adds both parts of the block to the sum.
-    fn add_to(&self, stream: &mut Stream, cache: Option<&mut KeyValues>) -> Result<()> {
+    fn add_to(&self, stream: &mut Stream, cache: Option<&mut CacheLayer<'_>>) -> Result<()> {
         let part = self.attn.forward(&stream.norm(&self.ln_1)?, cache)?;
         stream.add(self.drop.forward(&part)?);
         let part = self.mlp.forward(&stream.norm(&self.ln_2)?)?;
@@ -295,16 +297,25 @@ impl LanguageModel for Gpt2 {
 
     fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let start = cache.as_ref().map_or(0, |cache| cache.len());
-        let [_, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
+        let [b, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
+        let new = cache.as_mut().map(|cache| cache.begin([b, t], tokens.device())).transpose()?;
         let Transformer { wte, wpe, drop, h, ln_f, recompute } = &self.transformer;
-        let x = drop.forward(&wte.forward(tokens)?.add(&wpe.weight.narrow(0, start, t)?)?)?;
+        let positions = match &new {
+            Some(new) => wpe.forward(&new.positions)?,
+            None => wpe.weight.narrow(0, 0, t)?,
+        };
+        let x = drop.forward(&wte.forward(tokens)?.add(&positions)?)?;
         if recompute.is_on() && cache.is_none() {
             let block = |x: Tensor, block| recompute.run(block, &[&x], |block: &Block, x| block.forward(&x[0]));
             return ln_f.forward(&h.iter().try_fold(x, block)?);
         }
         let mut stream = Stream::new(x);
         for (i, block) in h.iter().enumerate() {
-            block.add_to(&mut stream, cache.as_mut().map(|cache| &mut cache.layers_mut()[i]))?;
+            let mut layer = cache.as_mut().zip(new.as_ref()).map(|(cache, new)| cache.layer(i, new));
+            block.add_to(&mut stream, layer.as_mut())?;
+        }
+        if let Some((cache, new)) = cache.zip(new) {
+            cache.finish(new)?;
         }
         stream.norm(ln_f)
     }

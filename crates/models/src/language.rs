@@ -4,25 +4,7 @@ use isograd_core::{Error, Result, Tensor, no_grad};
 use isograd_nn::{Forward, KvCache, LayerNorm, Module};
 
 /// A model that reads tokens `[B, T]` and gives the logits `[B, T, V]` of the tokens that follow each. With a cache, each call reads only
-/// tokens that are new:
-///
-/// ```
-/// # use isograd_core::ops::Sampling;
-/// # use isograd_core::{Result, Rng, Tensor};
-/// # use isograd_models::LanguageModel;
-/// /// Continues a prompt `[1, T]` by 20 tokens.
-/// fn generate(model: &impl LanguageModel, prompt: &Tensor, rng: &Rng) -> Result<Vec<i64>> {
-///     let sampling = Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
-///     let mut cache = model.cache(prompt.dims()[1] + 20);
-///     let mut new = prompt.clone();
-///     let mut found = Vec::new();
-///     for _ in 0..20 {
-///         new = model.next_logits(&new, &mut cache)?.sample_logits(&sampling, rng)?.reshape((1, 1))?;
-///         found.extend(new.to_vec::<i64>()?);
-///     }
-///     Ok(found)
-/// }
-/// ```
+/// tokens that are new. A [`Decoder`](crate::Decoder) draws token after token.
 pub trait LanguageModel: Module + Forward {
     /// V, the number of tokens.
     fn vocab(&self) -> usize;
@@ -33,7 +15,8 @@ pub trait LanguageModel: Module + Forward {
     /// An empty cache for sequences of up to `capacity` tokens.
     fn cache(&self, capacity: usize) -> KvCache;
 
-    /// The normalised result `[B, T, E]` of the last block, for tokens `[B, T]` that follow those in the cache, which are appended to it.
+    /// The normalised result `[B, T, E]` of the last block, for tokens `[B, T]` that follow those in the cache, which are appended to it. The
+    /// sequences of a cache may have several lengths.
     fn features(&self, tokens: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor>;
 
     /// The logits `[.., V]` of features `[.., E]`.
@@ -41,8 +24,7 @@ pub trait LanguageModel: Module + Forward {
 
     /// The logits `[B, T, V]` for tokens `[B, T]` that follow those in the cache, which are appended to it. Outside of the tape.
     ///
-    /// Errors: as for `forward`; `Index` if the tokens exceed the capacity of the cache. A cache is undefined after an error, until it is
-    /// truncated to 0.
+    /// Errors: as for `forward`; as [`KvCache::begin`]. After an error the cache has the positions that it had.
     fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
         no_grad(|| self.logits(&self.features(tokens, Some(cache))?))
     }

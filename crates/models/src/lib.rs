@@ -3,6 +3,7 @@
 
 mod bert;
 mod dcgan;
+mod decoder;
 mod encoder;
 mod gpt2;
 mod hub;
@@ -18,6 +19,7 @@ mod vit;
 
 pub use bert::{Bert, BertInput, BertOptions};
 pub use dcgan::{Dcgan, Discriminator, Generator};
+pub use decoder::Decoder;
 pub use gpt2::{Gpt2, Gpt2Options};
 pub use language::LanguageModel;
 pub use lenet::LeNet;

@@ -5,7 +5,7 @@ use crate::hub::{Config, load_weights, save_folder};
 use crate::language::{LanguageModel, check_tokens};
 use isograd_core::{Error, Result, Tensor};
 use isograd_nn::{
-    CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, Recompute, RmsNorm, Rotations,
+    CacheLayer, CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, Recompute, RmsNorm, Rotations,
     SelfAttentionOptions, SwiGlu,
 };
 use serde_json::{Value, json};
@@ -255,10 +255,10 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &Tensor, layer: usize, cache: Option<&mut KvCache>) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
         let y = self.input_layernorm.forward(x)?;
         let part = match cache {
-            Some(cache) => self.self_attn.forward_cached(&y, &mut cache.layers_mut()[layer])?,
+            Some(cache) => self.self_attn.forward_cached(&y, cache)?,
             None => self.self_attn.forward(&y)?,
         };
         let x = sum(x, &part)?;
@@ -356,14 +356,19 @@ impl LanguageModel for Llama {
     }
 
     fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        check_tokens("llama", tokens, cache.as_ref().map_or(0, |cache| cache.len()), self.options.context)?;
+        let start = cache.as_ref().map_or(0, |cache| cache.len());
+        let extents = check_tokens("llama", tokens, start, self.options.context)?;
+        let new = cache.as_mut().map(|cache| cache.begin(extents, tokens.device())).transpose()?;
         let mut x = self.model.embed_tokens.forward(tokens)?;
         let recompute = &self.model.recompute;
         for (i, block) in self.model.layers.iter().enumerate() {
-            x = match cache.as_deref_mut() {
-                None => recompute.run(block, &[&x], move |block, x| block.forward(&x[0], i, None))?,
-                cache => block.forward(&x, i, cache)?,
+            x = match cache.as_mut().zip(new.as_ref()) {
+                None => recompute.run(block, &[&x], |block, x| block.forward(&x[0], None))?,
+                Some((cache, new)) => block.forward(&x, Some(&mut cache.layer(i, new)))?,
             };
+        }
+        if let Some((cache, new)) = cache.zip(new) {
+            cache.finish(new)?;
         }
         self.model.norm.forward(&x)
     }

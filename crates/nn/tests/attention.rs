@@ -3,10 +3,10 @@
 mod common;
 
 use common::{cpu, values};
-use isograd_core::ops::{Activation, Approximate};
+use isograd_core::ops::{Activation, Approximate, Rotary};
 use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{
-    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KeyValues, KvCache, Module, MultiheadAttention,
+    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KvCache, Module, MultiheadAttention,
     Rotations, SelfAttentionOptions, StateDict, SwiGlu, TransformerDecoder, TransformerEncoder,
     TransformerEncoderLayer, TransformerOptions, load, sinusoidal_positions,
 };
@@ -178,57 +178,110 @@ fn cached_attention_is_that_of_the_whole_sequence() -> Result<()> {
     assert_eq!([&layer.q_proj, &layer.k_proj].map(|l| l.weight.dims().to_vec()), [[24, 8], [12, 8]]);
     let x = init().normal((3, 7, 8), 0.0, 1.0)?;
     let whole = layer.forward(&x)?;
-    let mut cache = KeyValues::new(7);
+    let mut cache = KvCache::new(1, 9);
+    let read = |cache: &mut KvCache, x: &Tensor| -> Result<Tensor> {
+        let new = cache.begin([x.dims()[0], x.dims()[1]], x.device())?;
+        let part = layer.forward_cached(x, &mut cache.layer(0, &new))?;
+        cache.finish(new)?;
+        Ok(part)
+    };
     for (start, length) in [(0, 1), (1, 3), (4, 1), (5, 2)] {
-        let part = layer.forward_cached(&x.narrow(1, start, length)?, &mut cache)?;
+        let part = read(&mut cache, &x.narrow(1, start, length)?)?;
         assert!(!part.requires_grad());
         assert_near(&format!("{length} from {start}"), &part, &whole.narrow(1, start, length)?);
     }
-    let error = layer.forward_cached(&x.narrow(1, 0, 1)?, &mut cache).unwrap_err();
-    assert_eq!(error.to_string(), "rotary: Index: 1 positions follow 7, and the tables have 7");
+    // Sequences that go on from several positions.
+    cache.truncate_each(&[6, 2, 4])?;
+    let at = |sequence: usize, start: usize| x.narrow(0, sequence, 1)?.narrow(1, start, 1);
+    let next = Tensor::concat(&[&at(0, 6)?, &at(1, 2)?, &at(2, 4)?], 0)?;
+    let part = read(&mut cache, &next)?;
+    for (sequence, start) in [(0, 6), (1, 2), (2, 4)] {
+        let alone = whole.narrow(0, sequence, 1)?.narrow(1, start, 1)?;
+        assert_near(&format!("sequence {sequence}"), &part.narrow(0, sequence, 1)?, &alone);
+    }
+    assert_eq!(cache.lengths(), [7, 3, 5]);
+    // The rotary tables have 7 positions.
+    assert_eq!(read(&mut cache, &x.narrow(1, 0, 1)?).unwrap_err().kind(), Kind::Index);
+    assert_eq!(cache.lengths(), [7, 3, 5]);
     Ok(())
+}
+
+/// Appends to one layer.
+fn append(cache: &mut KvCache, k: &Tensor, v: &Tensor) -> Result<[Tensor; 2]> {
+    let new = cache.begin([k.dims()[0], k.dims()[2]], k.device())?;
+    let all = cache.layer(0, &new).append(k, v)?;
+    cache.finish(new)?;
+    Ok(all)
 }
 
 #[test]
 fn a_cache_keeps_its_state_after_an_error() -> Result<()> {
     let part = |shape: [usize; 4], dtype: DType| Tensor::ones(shape, dtype, &cpu());
     let (k, v) = (part([2, 1, 2, 3], DType::F32)?, part([2, 1, 2, 5], DType::F32)?);
-    let mut cache = KeyValues::new(5);
-    let [all, _] = cache.append(&k, &v)?;
-    assert_eq!((all.dims(), cache.len(), cache.capacity()), (&[2, 1, 2, 3][..], 2, 5));
+    let mut cache = KvCache::new(1, 5);
+    let [all, _] = append(&mut cache, &k, &v)?;
+    assert_eq!((all.dims(), cache.len(), cache.capacity(), cache.room()), (&[2, 1, 2, 3][..], 2, 5, 5));
     let refused = [
         (part([2, 1, 4, 3], DType::F32)?, part([2, 1, 4, 5], DType::F32)?, Kind::Index),
         (part([3, 1, 1, 3], DType::F32)?, part([3, 1, 1, 5], DType::F32)?, Kind::Shape),
         (part([2, 1, 1, 3], DType::F64)?, part([2, 1, 1, 5], DType::F64)?, Kind::Shape),
         (part([2, 1, 1, 3], DType::F32)?, part([2, 1, 2, 5], DType::F32)?, Kind::Shape),
-        (part([2, 1, 1, 3], DType::F32)?.squeeze(1)?, part([2, 1, 1, 5], DType::F32)?, Kind::Shape),
     ];
     for (k, v, kind) in refused {
-        assert_eq!(cache.append(&k, &v).unwrap_err().kind(), kind);
-        assert_eq!(cache.len(), 2);
+        assert_eq!(append(&mut cache, &k, &v).unwrap_err().kind(), kind);
+        assert_eq!(cache.lengths(), [2, 2]);
     }
-    let [k, v] = cache.append(&k.mul_scalar(2.0)?, &v)?;
+    let [k, v] = append(&mut cache, &k.mul_scalar(2.0)?, &v)?;
     assert_eq!(values(&k.select(0, 1)?.flatten(0, -1)?), [[1.0; 6], [2.0; 6]].concat());
     assert_eq!(v.dims(), [2, 1, 4, 5]);
+    assert_eq!(cache.truncate_each(&[1]).unwrap_err().kind(), Kind::Shape);
     // An empty cache takes another batch.
-    cache.truncate(9);
+    cache.truncate(9)?;
     assert_eq!(cache.len(), 4);
-    cache.truncate(0);
+    cache.truncate(0)?;
     let other = part([1, 2, 1, 4], DType::F64)?;
-    assert_eq!(cache.append(&other, &other)?[1].dims(), [1, 2, 1, 4]);
+    assert_eq!(append(&mut cache, &other, &other)?[1].dims(), [1, 2, 1, 4]);
     Ok(())
 }
 
 #[test]
-fn a_cache_of_layers_is_as_long_as_the_shortest() -> Result<()> {
-    let mut cache = KvCache::new(2, 3);
-    let x = Tensor::ones([1, 1, 2, 1], DType::F32, &cpu())?;
-    cache.layers_mut()[0].append(&x, &x)?;
-    assert_eq!((cache.len(), cache.is_empty(), cache.capacity()), (0, true, 3));
-    cache.layers_mut()[1].append(&x, &x)?;
-    assert_eq!(cache.len(), 2);
-    cache.truncate(1);
-    assert_eq!(cache.layers_mut().iter().map(KeyValues::len).collect::<Vec<_>>(), [1, 1]);
+fn a_cache_grows_and_keeps_what_it_has() -> Result<()> {
+    let part = |first: usize, t: usize| {
+        let x = Tensor::arange(t, &cpu())?.add_scalar(first as i64)?.cast(DType::F32)?;
+        x.reshape((1, 1, t, 1))
+    };
+    let mut cache = KvCache::new(1, 1000);
+    append(&mut cache, &part(0, 250)?, &part(0, 250)?)?;
+    assert_eq!(cache.room(), 256);
+    assert!(!cache.reserve(6)?);
+    append(&mut cache, &part(250, 6)?, &part(250, 6)?)?;
+    assert!(cache.reserve(1)?);
+    assert_eq!(cache.room(), 512);
+    let mut last = append(&mut cache, &part(256, 400)?, &part(256, 400)?)?;
+    assert_eq!(cache.room(), 1000);
+    // The last position, which is written by its number.
+    cache.truncate(655)?;
+    last = append(&mut cache, &last[0].narrow(2, 655, 1)?.copy()?, &part(655, 1)?)?;
+    let expected: Vec<f64> = (0..656).map(f64::from).collect();
+    assert_eq!((values(&last[0].flatten(0, -1)?), values(&last[1].flatten(0, -1)?)), (expected.clone(), expected));
+    assert_eq!(cache.reserve(345).unwrap_err().kind(), Kind::Index);
+    Ok(())
+}
+
+/// A captured step appends by the positions on the device.
+#[test]
+fn a_cache_counts_on_the_device_within_a_step() -> Result<()> {
+    let cache = std::cell::RefCell::new(KvCache::new(1, 8));
+    let x = Tensor::ones([1, 1, 1, 2], DType::F32, &cpu())?;
+    let mut step = cpu().capture(|x: Tensor| append(&mut cache.borrow_mut(), &x, &x).map(|[k, _]| k));
+    assert_eq!(step.run(x.clone()).unwrap_err().kind(), Kind::Value);
+    append(&mut cache.borrow_mut(), &x, &x)?;
+    for i in 2..=4 {
+        let k = step.run(x.mul_scalar(f64::from(i))?)?;
+        cache.borrow_mut().advance(1);
+        assert_eq!((k.dims(), cache.borrow().len()), (&[1, 1, 8, 2][..], i as usize));
+        assert_eq!(values(&k.select(3, 0)?.flatten(0, -1)?)[..i as usize], [1.0, 2.0, 3.0, 4.0][..i as usize]);
+    }
     Ok(())
 }
 
@@ -237,12 +290,16 @@ fn rotations_have_rates_of_their_own() -> Result<()> {
     let x = init().normal((1, 1, 3, 4), 0.0, 1.0)?;
     let plain = Rotations::new(5, 4, 1e4, &cpu())?;
     let rates = Rotations::with_rates(5, &[1.0, 0.01], &cpu())?;
-    assert_near("rates", &rates.apply_from(2, &x, &x)?.0, &plain.apply_from(2, &x, &x)?.0);
+    let from = |start: i64| -> Result<Rotary> {
+        Ok(Rotary { positions: Some(Tensor::arange(3, &cpu())?.add_scalar(start)?), ..Rotary::default() })
+    };
+    let (from_2, from_3) = (from(2)?, from(3)?);
+    assert_near("rates", &rates.apply(&x, &x, &from_2)?.0, &plain.apply(&x, &x, &from_2)?.0);
     // Position 2 of pair 0 turns by 2 radians.
-    let (row, turned) = (values(&x), values(&plain.apply_from(2, &x, &x)?.0));
+    let (row, turned) = (values(&x), values(&plain.apply(&x, &x, &from_2)?.0));
     let [c, s] = [2f64.cos(), 2f64.sin()];
     assert!((turned[0] - (row[0] * c - row[2] * s)).abs() < 1e-6, "{row:?} {turned:?}");
-    assert_eq!(plain.apply_from(3, &x, &x).unwrap_err().kind(), Kind::Index);
+    assert_eq!(plain.apply(&x, &x, &from_3).unwrap_err().kind(), Kind::Index);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{cpu, values};
+use isograd_core::ops::Rotary;
 use isograd_core::{DType, Device, Kind, Result, Tensor, no_grad};
 use isograd_nn::{
     Adam, BatchNorm1d, Conv2d, Dropout, Embedding, Forward, GatConv, GatOptions, Init, Linear, Lstm, Module, Optimizer,
@@ -189,7 +190,7 @@ fn constants_move_but_are_not_cast() {
     let rotations = Rotations::new(4, 2, 1e4, &cpu()).unwrap();
     let weight = Tensor::ones(2, DType::F32, &cpu()).unwrap().require_grad().unwrap();
     let q = Tensor::ones((1, 1, 4, 2), DType::F32, &cpu()).unwrap();
-    let turned = |rotations: &Rotations| values(&rotations.apply_from(0, &q, &q).unwrap().0);
+    let turned = |rotations: &Rotations| values(&rotations.apply(&q, &q, &Rotary::default()).unwrap().0);
     let before = turned(&rotations);
     let mut model = Positions { rotations, weight };
     model.to_dtype(DType::BF16).unwrap();

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from common import F32, F64, INF, NAN, OPS, f64, integers, mask, normal
+from common import F32, F64, INF, NAN, OPS, f64, i32, i64, integers, mask, normal
 
 
 def visible(queries, keys, causal, window):
@@ -33,12 +33,31 @@ def kept(shape, p, seed):
     return torch.tensor([draw < math.floor((1 - p) * 2**32) for draw in draws], dtype=F64).reshape(shape)
 
 
-def attention(q, k, v, mask=None, *, causal="none", scale=None, window=None, p=0.0, seed=0, lse=False):
+def attention(q, k, v, mask=None, key_lengths=None, *, causal="none", scale=None, window=None, p=0.0, seed=0, lse=False):
+    shape = (*q.shape[:3], k.shape[2])
+    seen = visible(*shape[2:], causal, window)
+    if key_lengths is not None:
+        # Own positions at the end count from the last key that is there.
+        seen = torch.zeros(q.shape[0], 1, *shape[2:], dtype=torch.bool)
+        for i, n in enumerate(key_lengths.tolist()):
+            seen[i, :, :, :n] = visible(q.shape[2], n, causal, window)
+    return attend(q, k, v, mask, seen, scale, p, seed, lse)
+
+
+def varlen(q, k, v, q_starts, k_starts, mask=None, *, causal="none", scale=None, window=None, p=0.0, seed=0, lse=False):
+    seen = torch.zeros(q.shape[0], k.shape[0], dtype=torch.bool)
+    for q0, q1, k0, k1 in zip(q_starts[:-1], q_starts[1:], k_starts[:-1], k_starts[1:]):
+        seen[q0:q1, k0:k1] = visible(int(q1 - q0), int(k1 - k0), causal, window)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    return attend(q, k, v, mask, seen, scale, p, seed, lse)[0].transpose(0, 1)
+
+
+def attend(q, k, v, mask, seen, scale, p, seed, lse):
     shape = (*q.shape[:3], k.shape[2])
     bias = torch.zeros(shape, dtype=q.dtype)
     if mask is not None:
         bias = bias + mask if mask.is_floating_point() else bias.masked_fill(~mask, -INF)
-    bias = bias.masked_fill(~visible(*shape[2:], causal, window), -INF)
+    bias = bias.masked_fill(~seen, -INF)
     if p == 0.0 and not lse:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, enable_gqa=True)
     repeated = [x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v)]
@@ -86,6 +105,7 @@ def cross_attention(
 PARAMETERS = "weight q_weight k_weight v_weight bias out_weight out_bias mask"
 OPS |= {
     "scaled_dot_product_attention": ("q k v mask", attention),
+    "varlen_attention": ("q k v mask", varlen),
     "multi_head_attention": (f"query key value {PARAMETERS}", multi_head_attention),
     "cross_attention": (f"query context {PARAMETERS}", cross_attention),
 }
@@ -145,6 +165,57 @@ def cases(out):
     out.error(f"{op}/integers", "Dtype", {name: integers(*x.shape) for name, x in plain.items()})
     out.error(f"{op}/dropout_above_1", "Attr", plain, p=1.5)
     of_heads(out)
+    of_lengths(out)
+    of_sequences(out)
+
+
+def of_lengths(out):
+    op = "scaled_dot_product_attention"
+    for causal in "none", "top_left", "bottom_right":
+        out.case(f"{op}/lengths_{causal}", operands(3, 4, 2) | {"key_lengths": i64([2, 5, 0])}, causal=causal)
+    out.case(f"{op}/lengths_window", operands(2, 2, 2, 4, 6) | {"key_lengths": i32([5, 3])}, causal="bottom_right", window=[1, 0], lse=True)
+    out.case(f"{op}/lengths_of_one_query", operands(2, 4, 2, 1, 700) | {"key_lengths": i64([517, 700])}, causal="bottom_right")
+    out.case(f"{op}/lengths_mask", operands(2, 4, 2) | {"key_lengths": i64([4, 2]), "mask": normal(3, 5)})
+    plain = operands()
+    out.error(f"{op}/lengths_shape", "Shape", plain | {"key_lengths": i64([1])})
+    out.error(f"{op}/lengths_dtype", "Dtype", plain | {"key_lengths": f64([1.0, 2.0])})
+    out.error(f"{op}/lengths_above", "Index", plain | {"key_lengths": i64([5, 6])})
+    out.error(f"{op}/lengths_below", "Index", plain | {"key_lengths": i64([-1, 5])})
+
+
+def packed(q, k, hq=2, hk=2, d=4, dv=None, rows=None):
+    """Operands for sequences that begin with these rows."""
+    tq, tk = rows or (q[-1], k[-1])
+    return {"q": normal(tq, hq, d), "k": normal(tk, hk, d), "v": normal(tk, hk, dv or d), "q_starts": i64(q), "k_starts": i64(k)}
+
+
+def of_sequences(out):
+    op = "varlen_attention"
+    same, other = [0, 3, 3, 8, 9], [0, 2, 4, 5, 11]
+    out.case(f"{op}/plain", packed(same, same))
+    out.case(f"{op}/other_keys", packed(same, other, 4, 2))
+    out.case(f"{op}/other_width", packed(same, other, dv=3), scale=0.4)
+    for causal in "top_left", "bottom_right":
+        out.case(f"{op}/{causal}", packed(same, same), causal=causal)
+        out.case(f"{op}/{causal}_other_keys", packed(same, other, 4, 1), causal=causal)
+        out.case(f"{op}/{causal}_window", packed(same, other), causal=causal, window=[1, 9])
+    out.case(f"{op}/window", packed([0, 7], [0, 6]), window=[2, 1])
+    out.case(f"{op}/lse", packed(same, other), lse=True, causal="top_left")
+    out.case(f"{op}/rows_of_no_sequence", packed([2, 3, 6], [1, 4, 6], rows=(9, 8)), causal="bottom_right")
+    out.case(f"{op}/dropout", packed([0, 2, 5], [0, 3, 4]), p=0.4, seed=11)
+    out.case(f"{op}/mask", packed([0, 2, 5], [0, 3, 4]) | {"mask": normal(2, 1, 4)})
+    out.case(f"{op}/no_sequences", packed([0], [0], rows=(3, 2)))
+    out.case(f"{op}/no_rows", packed([0, 0], [0, 0]))
+    out.case(f"{op}/i32", packed([0, 2], [0, 3]) | {"q_starts": i32([0, 2]), "k_starts": i32([0, 3])})
+    plain = packed(same, other)
+    out.error(f"{op}/falls", "Index", plain | {"q_starts": i64([0, 5, 3, 8, 9])})
+    out.error(f"{op}/beyond", "Index", plain | {"k_starts": i64([0, 2, 4, 5, 12])})
+    out.error(f"{op}/below", "Index", plain | {"q_starts": i64([-1, 3, 3, 8, 9])})
+    out.error(f"{op}/counts", "Shape", plain | {"k_starts": i64([0, 11])})
+    out.error(f"{op}/nothing", "Shape", plain | {"q_starts": i64([]), "k_starts": i64([])})
+    out.error(f"{op}/floats", "Dtype", plain | {"q_starts": f64([0, 3, 3, 8, 9])})
+    out.error(f"{op}/rank", "Shape", plain | {"q": normal(1, 9, 2, 4)})
+    out.error(f"{op}/heads", "Shape", plain | {"q": normal(9, 3, 4)})
 
 
 def of_heads(out):

@@ -136,12 +136,11 @@ impl Drawn<'_> {
             bail!("the prompt is empty, expected a token or more");
         }
         no_grad(|| {
-            let (mut text, mut stream) = (self.model.begin(), TextStream::new(self.tokenizer));
-            let mut new = prompt.to_vec();
-            for _ in 0..count {
-                let logits = text.push(&new)?;
-                new = logits.sample_logits(&self.sampling, &self.rng)?.to_vec::<i64>()?;
-                write(&stream.push(new[0])?)?;
+            let mut text = self.model.begin(self.sampling, self.rng.clone());
+            let mut stream = TextStream::new(self.tokenizer);
+            for i in 0..count {
+                let token = if i == 0 { text.prompt(prompt)? } else { text.next()? };
+                write(&stream.push(token)?)?;
             }
             write(&stream.finish()?)
         })

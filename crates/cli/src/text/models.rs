@@ -2,10 +2,11 @@
 
 use super::options::Config;
 use isograd::models::{
-    Gpt2, Gpt2Options, LanguageModel, Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState,
+    Decoder, Gpt2, Gpt2Options, LanguageModel, Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState,
 };
-use isograd::nn::{Init, KvCache, Layer, Module};
-use isograd::{Device, Result, Tensor};
+use isograd::nn::{Init, Layer, Module};
+use isograd::ops::Sampling;
+use isograd::{Device, Result, Rng, Tensor};
 
 /// A model by its name on the command line, and what the command line need not say.
 pub struct ModelEntry {
@@ -73,48 +74,75 @@ pub fn model(config: &Config, vocab: usize, init: &Init) -> Result<Box<dyn TextM
 
 /// A language model: tokens `[B, T]` to logits `[B, T, V]`.
 pub trait TextModel: Layer {
-    /// An empty text, to which tokens are added.
-    fn begin(&self) -> Box<dyn Continuation + '_>;
+    /// An empty text, and how the tokens that continue it are drawn.
+    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_>;
 }
 
 /// A text as a model reads it, token after token.
 pub trait Continuation {
-    /// The logits `[1, V]` of the token that follows the text and these tokens, of which there is at least one.
-    fn push(&mut self, tokens: &[i64]) -> Result<Tensor>;
+    /// The token that follows these tokens, of which there is at least one.
+    fn prompt(&mut self, tokens: &[i64]) -> Result<i64>;
+
+    /// The token that follows the last one.
+    fn next(&mut self) -> Result<i64>;
 }
 
 impl TextModel for Gpt2 {
-    fn begin(&self) -> Box<dyn Continuation + '_> {
-        Box::new(Window { model: self, cache: self.cache(self.context()), tokens: Vec::new() })
+    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
+        Box::new(Window { model: self, decoder: Decoder::new(self, self.context(), sampling, rng), tokens: Vec::new() })
     }
 }
 
 /// The last tokens of a text, whose keys and values are kept. When the context is full, it begins anew with the last half of it.
 struct Window<'a> {
     model: &'a dyn LanguageModel,
-    cache: KvCache,
-    /// At least as many as the cache has.
+    decoder: Decoder<'a>,
+    /// Those of the context, and the last one that was drawn.
     tokens: Vec<i64>,
 }
 
-impl Continuation for Window<'_> {
-    fn push(&mut self, tokens: &[i64]) -> Result<Tensor> {
-        let context = self.model.context();
-        self.tokens.extend(tokens);
-        let mut new = tokens.len();
-        if self.cache.len() + new > context {
-            new = context.div_ceil(2);
-            self.tokens.drain(..self.tokens.len() - new);
-            self.cache.truncate(0);
-        }
-        let new = &self.tokens[self.tokens.len() - new..];
-        self.model.next_logits(&row(new, self.model)?, &mut self.cache)
+impl Window<'_> {
+    /// Reads the last of the tokens.
+    fn read(&mut self, count: usize) -> Result<i64> {
+        let first = self.tokens.len() - count;
+        let token = one(&self.decoder.prompt(&row(&self.tokens[first..], self.model)?, None)?)?;
+        self.tokens.push(token);
+        Ok(token)
+    }
+
+    /// Begins anew with the last half of the context.
+    fn begin_anew(&mut self) -> Result<i64> {
+        let count = self.model.context().div_ceil(2);
+        self.tokens.drain(..self.tokens.len() - count);
+        self.decoder.truncate(0)?;
+        self.read(count)
     }
 }
 
+impl Continuation for Window<'_> {
+    fn prompt(&mut self, tokens: &[i64]) -> Result<i64> {
+        self.tokens.extend(tokens);
+        if self.tokens.len() > self.model.context() { self.begin_anew() } else { self.read(tokens.len()) }
+    }
+
+    fn next(&mut self) -> Result<i64> {
+        if self.tokens.len() > self.model.context() {
+            return self.begin_anew();
+        }
+        let token = one(&self.decoder.next()?)?;
+        self.tokens.push(token);
+        Ok(token)
+    }
+}
+
+/// The only token of a batch.
+fn one(tokens: &Tensor) -> Result<i64> {
+    tokens.item()
+}
+
 impl TextModel for RecurrentModel {
-    fn begin(&self) -> Box<dyn Continuation + '_> {
-        Box::new(Stepped { model: self, state: None })
+    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
+        Box::new(Stepped { model: self, state: None, last: 0, sampling, rng })
     }
 }
 
@@ -122,13 +150,22 @@ impl TextModel for RecurrentModel {
 struct Stepped<'a> {
     model: &'a RecurrentModel,
     state: Option<RecurrentState>,
+    /// The last token that was drawn.
+    last: i64,
+    sampling: Sampling,
+    rng: Rng,
 }
 
 impl Continuation for Stepped<'_> {
-    fn push(&mut self, tokens: &[i64]) -> Result<Tensor> {
+    fn prompt(&mut self, tokens: &[i64]) -> Result<i64> {
         let (logits, state) = self.model.next_logits(&row(tokens, self.model)?, self.state.as_ref())?;
         self.state = Some(state);
-        Ok(logits)
+        self.last = one(&logits.sample_logits(&self.sampling, &self.rng)?)?;
+        Ok(self.last)
+    }
+
+    fn next(&mut self) -> Result<i64> {
+        self.prompt(&[self.last])
     }
 }
 

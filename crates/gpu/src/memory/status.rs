@@ -6,7 +6,7 @@
 
 use crate::driver::Address;
 use crate::memory::pool::{Buffer, Pool};
-use isograd_core::backend::{class_error, index_error, logits_error};
+use isograd_core::backend::{class_error, index_error, logits_error, starts_error};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,6 +23,8 @@ const SLOT: usize = 32;
 pub enum Check {
     /// An index, which must be below this.
     Index(usize),
+    /// The first row of a sequence, which must be at most this and not below the one before.
+    Starts(usize),
     /// A class, which must be below this.
     Class(usize),
     /// A condition of a row of the pointwise table.
@@ -182,6 +184,7 @@ impl Slot {
     fn error(&self, words: &[i64]) -> Option<Error> {
         (words[0] != 0).then(|| match self.check {
             Check::Index(extent) => index_error(self.op, words[1], words[2], extent),
+            Check::Starts(rows) => starts_error(self.op, words[1], words[2], rows),
             Check::Class(extent) => class_error(self.op, &index_error(self.op, words[1], words[2], extent)),
             Check::Logits => logits_error(self.op, words[1]),
             Check::Value => Error::value(self.op, format!("element {} is not allowed", words[1])),

@@ -6,11 +6,14 @@ use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, place};
 use crate::launch::words::fits;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
+use crate::memory::status::{Check, Slot};
 use crate::ops::random::{state_ints, with_base};
 use crate::program::source::Variant;
+use isograd_core::backend::{index_error, starts_error};
 use isograd_core::ops::attention::flash::{Draws, FlashAttention, FlashAttentionBackward};
+use isograd_core::ops::attention::sequences::Sequences;
 use isograd_core::ops::{Attention, Causal};
-use isograd_core::{Call, DType, Device, Operand, Result, Rng};
+use isograd_core::{Call, DType, Device, Operand, Result, Rng, Tensor};
 use std::ops::Range;
 
 pub const FAMILY: Family = Family {
@@ -26,13 +29,25 @@ const WORD: usize = 4;
 const MMA: &str = "attention_mma.c";
 /// The widest rows of which a wave has two results.
 const MOST_MMA: usize = 128;
+/// Rows of scores of a head of keys for which the keys are divided, at most: if there is one query, and if there are several.
+const MOST_HEADS: usize = 64;
+const MOST_ROWS: usize = 16;
+/// Keys from which on they are divided for several queries.
+const LEAST_KEYS: usize = 512;
+/// Keys of a part, at least, and parts of a head, at most.
+const LEAST_PART: usize = 128;
+const MOST_PARTS: usize = 256;
 
 impl FusedLaunch for FlashAttention {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let problem = Problem::new(self, call.inputs, None);
         let [o, lse] = [place(&call.outputs[0])?, place(&call.outputs[1])?];
-        let pointers = problem.places()?.into_iter().chain([o, lse]);
-        problem.launch(gpu, Kernel::Output, pointers.collect())
+        let pointers: Vec<Address> = problem.places()?.into_iter().chain([o, lse]).collect();
+        let result = &call.outputs[0];
+        match problem.parts(gpu)? {
+            Some(parts) => problem.launch_parts(gpu, call.op, &parts, (pointers, result)),
+            None => problem.launch(gpu, call.op, Kernel::Output, (pointers, result)),
+        }
     }
 
     fn takes(dtype: DType, _limits: &Limits) -> bool {
@@ -48,11 +63,10 @@ impl FusedLaunch for FlashAttentionBackward {
         let delta = gpu.scratch(lse.layout.shape().numel() * lse.dtype.size())?;
         problem.launch_delta(gpu, dy, self.has_dlse.then(|| &results[1]), o, delta.address)?;
         let read = [problem.places()?.as_slice(), &[place(dy)?, place(lse)?, delta.address]].concat();
-        let outputs = addresses(call.outputs)?;
-        let (dq, dkv) = outputs.split_at(usize::from(self.queries));
+        let (dq, dkv) = call.outputs.split_at(usize::from(self.queries));
         for (kernel, written) in [(Kernel::Queries, dq), (Kernel::Keys, dkv)] {
-            if !written.is_empty() {
-                problem.launch(gpu, kernel, [&read, written].concat())?;
+            if let Some(first) = written.first() {
+                problem.launch(gpu, call.op, kernel, ([&read[..], &addresses(written)?].concat(), first))?;
             }
         }
         Ok(())
@@ -88,14 +102,17 @@ struct Problem<'a> {
     /// q, k, v and, in the backward pass, dy.
     rows: Vec<&'a Operand<'a>>,
     mask: Option<&'a Operand<'a>>,
+    /// The operands of the sequences.
+    ends: &'a [Operand<'a>],
     base: Option<&'a Operand<'a>>,
 }
 
 impl<'a> Problem<'a> {
     fn new(of: &'a FlashAttention, operands: &'a [Operand<'a>], dy: Option<&'a Operand<'a>>) -> Problem<'a> {
         let (rows, rest) = operands.split_at(3);
-        let (mask, base) = rest.split_at(usize::from(of.has_mask));
-        Problem { of, rows: rows.iter().chain(dy).collect(), mask: mask.first(), base: base.first() }
+        let (mask, rest) = rest.split_at(usize::from(of.has_mask));
+        let (ends, base) = rest.split_at(of.sequences.operands());
+        Problem { of, rows: rows.iter().chain(dy).collect(), mask: mask.first(), ends, base: base.first() }
     }
 
     fn dims(&self, operand: usize) -> &[usize] {
@@ -108,7 +125,7 @@ impl<'a> Problem<'a> {
     }
 
     /// `p` of the kernels.
-    fn ints(&self, tiles: usize) -> Vec<i64> {
+    fn ints(&self, tiles: usize, result: &Operand<'_>) -> Vec<i64> {
         let (q, k) = (self.dims(0), self.dims(1));
         let band = self.of.band;
         let extents = [q[2], k[2], q[3], q[1], q[1] / k[1], tiles].map(|n| n as i64);
@@ -116,8 +133,20 @@ impl<'a> Problem<'a> {
         // Without dy, the strides of q stand for its own.
         let strides = self.rows.iter().chain(&self.rows[..1]).take(4).flat_map(rows);
         let mask = self.mask.map_or(vec![0; 4], |mask| mask.layout.strides().to_vec());
-        let strides = strides.chain(mask).map(|n| n as i64);
-        extents.into_iter().chain([band.low, band.high]).chain(strides).collect()
+        let strides = strides.chain(mask).chain(result.layout.strides()[..3].to_vec()).map(|n| n as i64);
+        let last = [self.sequences() as i64, i64::from(self.of.from_end)];
+        extents.into_iter().chain([band.low, band.high]).chain(strides).chain(last).collect()
+    }
+
+    /// The number of packed sequences, or of numbers of keys.
+    fn sequences(&self) -> usize {
+        let numbers = self.ends.first().map_or(0, |ends| ends.layout.shape().numel());
+        if self.of.sequences == Sequences::Packed { numbers - 1 } else { numbers }
+    }
+
+    /// Tiles along `rows` rows of a batch. Each packed sequence, and the rows before and after all of them, may have a tile more.
+    fn tiles(&self, rows: usize, tile: usize) -> usize {
+        if self.of.sequences == Sequences::Packed { rows / tile + self.sequences() + 2 } else { rows.div_ceil(tile) }
     }
 
     /// The program of a file, which it moves in words.
@@ -178,26 +207,136 @@ impl<'a> Problem<'a> {
         Ok(Some(Method { program: program.define("THREADS", threads), entry, tile, threads, given }))
     }
 
-    fn launch(&self, gpu: &Gpu, kernel: Kernel, pointers: Vec<Address>) -> Result<()> {
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        op: &'static str,
+        kernel: Kernel,
+        (pointers, result): (Vec<Address>, &Operand<'_>),
+    ) -> Result<()> {
         let of_rows = self.dims(usize::from(kernel == Kernel::Keys));
         let (batches, heads, rows) = (of_rows[0], of_rows[1], of_rows[2]);
         let Method { program, entry, tile, threads, given } = self.method(gpu, kernel, rows)?;
-        let tiles = rows.div_ceil(tile);
-        let mask = self.mask.map(|mask| mask.dtype);
-        let flags = [("ADDS_MASK", mask.is_some_and(DType::is_float)), ("DROPOUT", self.of.dropout.is_some())];
-        let program = program.define(kernel.names()[0], true).optional("MASK", mask).flags(flags);
+        let tiles = self.tiles(rows, tile);
+        let program = self.with_flags(program.define(kernel.names()[0], true));
         let (program, base) = with_base(program, self.base)?;
-        let arguments = Arguments::new().pointers(pointers.iter().copied()).bytes(bytes(&self.ints(tiles)));
-        let mut arguments = arguments.float(self.of.scale, DType::F32);
-        if let Some(mask) = self.mask {
-            arguments = arguments.pointer(place(mask)?);
-        }
+        let mut arguments = self.arguments(&pointers, &self.ints(tiles, result))?;
         if let Some(Draws { state, threshold, scale }) = self.of.dropout {
             arguments = arguments.pointer(base.unwrap_or(pointers[0])).numbers(state_ints(state));
             arguments = arguments.int(threshold).float(scale, DType::F32);
         }
+        let checks = self.checks(gpu, op, kernel == Kernel::Output)?;
+        let arguments = self.with_ends(arguments, &checks)?;
         let geometry = Geometry { given, ..Geometry::new([tiles * heads * batches, 1, 1], threads) };
-        gpu.launch(program, entry, geometry, &arguments)
+        gpu.launch(program, entry, geometry, &arguments)?;
+        self.finish(gpu, op, checks)
+    }
+
+    /// The flags of masks, dropout and sequences.
+    fn with_flags(&self, program: Variant) -> Variant {
+        let mask = self.mask.map(|mask| mask.dtype);
+        let flags = [
+            ("ADDS_MASK", mask.is_some_and(DType::is_float)),
+            ("DROPOUT", self.of.dropout.is_some()),
+            ("PACKED", self.of.sequences == Sequences::Packed),
+            ("LENGTHS", self.of.sequences == Sequences::Lengths),
+        ];
+        program.optional("MASK", mask).flags(flags)
+    }
+
+    /// Pointers, integers, the scale and the mask.
+    fn arguments(&self, pointers: &[Address], ints: &[i64]) -> Result<Arguments> {
+        let arguments = Arguments::new().pointers(pointers.iter().copied()).bytes(bytes(ints));
+        let arguments = arguments.float(self.of.scale, DType::F32);
+        Ok(match self.mask {
+            Some(mask) => arguments.pointer(place(mask)?),
+            None => arguments,
+        })
+    }
+
+    /// A slot for each operand of the sequences that a kernel checks, and the numbers that it may have.
+    fn checks(&self, gpu: &Gpu, op: &'static str, is_checked: bool) -> Result<Vec<(Slot, usize)>> {
+        let slot = |i: usize| {
+            let check = match self.of.sequences {
+                Sequences::Packed => Check::Starts(self.dims(i)[2]),
+                _ => Check::Index(self.dims(1)[2] + 1),
+            };
+            Ok((gpu.status(op, check)?, self.dims(if self.of.sequences == Sequences::Packed { i } else { 1 })[2]))
+        };
+        if is_checked { (0..self.ends.len()).map(slot).collect() } else { Ok(Vec::new()) }
+    }
+
+    fn with_ends(&self, arguments: Arguments, checks: &[(Slot, usize)]) -> Result<Arguments> {
+        Ok(arguments.pointers(addresses(self.ends)?).pointers(checks.iter().map(|(slot, _)| slot.address)))
+    }
+
+    fn finish(&self, gpu: &Gpu, op: &'static str, checks: Vec<(Slot, usize)>) -> Result<()> {
+        for ((slot, most), ends) in checks.into_iter().zip(self.ends) {
+            gpu.checked(slot, |position| {
+                let value = gpu.element(ends, 1, position)?.as_i64()?;
+                Ok(match self.of.sequences {
+                    Sequences::Packed => starts_error(op, position as i64, value, most),
+                    _ => index_error(op, position as i64, value, most + 1),
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How the keys of each head are divided, where there are few queries; none where tiles of queries fill the device.
+    fn parts(&self, gpu: &Gpu) -> Result<Option<Parts>> {
+        let (q, k, limits) = (self.dims(0), self.dims(1), gpu.driver().limits());
+        let rows = q[1] / k[1] * q[2];
+        let is_taken = if q[2] == 1 { rows <= MOST_HEADS } else { rows <= MOST_ROWS && k[2] >= LEAST_KEYS };
+        if !is_taken || self.of.dropout.is_some() || self.of.sequences == Sequences::Packed {
+            return Ok(None);
+        }
+        let (size, width) = (self.rows[0].dtype.size(), q[3]);
+        let vector = if self.has_words(16 / size)? { 16 / size } else { 1 };
+        let threads = 1usize << limits.max_group.clamp(1, 128).ilog2();
+        let words = width.div_ceil(vector);
+        let team = words.next_power_of_two().min(32).min(threads);
+        let chunks = words.div_ceil(team);
+        let at_once = rows.next_power_of_two().min(4);
+        let unroll = if chunks * vector * at_once <= 16 { 2usize } else { 1 };
+        let blocks = rows.div_ceil(at_once);
+        let groups = q[0] * k[1] * blocks;
+        let parts = (8 * limits.units).div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
+        let program = self.program("attention_parts.c", width).words(vector, size).define("THREADS", threads);
+        let program = program.define("TEAM", team).define("CHUNKS", chunks).define("ROWS", at_once);
+        let program = self.with_flags(program.define("UNROLL", unroll));
+        Ok(Some(Parts { program, threads, blocks, groups, parts }))
+    }
+
+    fn launch_parts(
+        &self,
+        gpu: &Gpu,
+        op: &'static str,
+        of: &Parts,
+        (pointers, result): (Vec<Address>, &Operand<'_>),
+    ) -> Result<()> {
+        let (rows, width) = (self.dims(0)[..3].iter().product::<usize>(), self.dims(0)[3]);
+        let ints = self.ints(of.blocks, result);
+        let results = if of.parts > 1 { Some(gpu.scratch(rows * of.parts * (width + 2) * 4)?) } else { None };
+        let at = results.as_ref().map_or(pointers[4], |results| results.address);
+        let checks = self.checks(gpu, op, true)?;
+        let arguments = self.with_ends(self.arguments(&pointers, &ints)?, &checks)?;
+        let program = of.program.clone().define("PARTS", true).flag("ALONE", of.parts == 1);
+        let geometry = Geometry::new([of.groups * of.parts, 1, 1], of.threads);
+        let arguments = arguments.pointer(at).numbers([of.parts, rows]);
+        gpu.launch(program, "attention_parts", geometry, &arguments)?;
+        self.finish(gpu, op, checks)?;
+        if results.is_none() {
+            return Ok(());
+        }
+        let columns = width.next_power_of_two();
+        let threads = (1usize << gpu.driver().limits().max_group.clamp(1, 256).ilog2()).max(columns);
+        let program = Variant::new("attention_parts.c").stored(self.rows[0].dtype).define("INTS", INTS);
+        let program = program.define("JOINED", true).define("THREADS", threads).define("MOST_PARTS", MOST_PARTS);
+        let program = program.define("COLUMNS", columns).define("SLICES", threads / columns);
+        let arguments = Arguments::new().pointers([at, pointers[3], pointers[4]]).bytes(bytes(&ints));
+        let geometry = Geometry::new([rows, 1, 1], threads);
+        gpu.launch(program, "attention_joined", geometry, &arguments.numbers([of.parts, rows]))
     }
 
     /// The sums by which the gradients of scores are shifted.
@@ -213,7 +352,7 @@ impl<'a> Problem<'a> {
         let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
         let program = self.variant(grid)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
         let dlse = dlse.map_or(Ok(delta), place)?;
-        let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1)));
+        let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1, o)));
         let geometry = Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid);
         gpu.launch(program, "attention_delta", geometry, &arguments.int(rows))
     }
@@ -230,8 +369,20 @@ struct Method {
     given: usize,
 }
 
+/// How the keys of heads are divided among groups.
+struct Parts {
+    program: Variant,
+    threads: usize,
+    /// Groups of rows of a head of keys.
+    blocks: usize,
+    /// Groups of rows of all heads and batches.
+    groups: usize,
+    /// Parts of the keys.
+    parts: usize,
+}
+
 /// The length of `p`.
-const INTS: usize = 24;
+const INTS: usize = 29;
 
 fn bytes(ints: &[i64]) -> &[u8] {
     bytemuck::cast_slice(ints)
@@ -241,6 +392,16 @@ fn bytes(ints: &[i64]) -> &[u8] {
 fn grid_of(limits: &Limits, rows: usize) -> usize {
     const ROOM: usize = 44 << 10;
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
+}
+
+/// Attention of few queries to the first keys of each batch.
+fn decode(device: &Device, dtype: DType, q: [usize; 4], k: [usize; 4]) -> Result<()> {
+    let [q, k] = [q, k].map(|dims| zeros(device, dtype, &dims));
+    let (q, k) = (q?, k?);
+    let key_lengths = Some(Tensor::full(k.dims()[0], k.dims()[2] as i64, DType::I64, device)?);
+    q.scaled_dot_product_attention(&k, &k, &Attention { key_lengths, ..Attention::default() })?;
+    q.scaled_dot_product_attention(&k, &k, &Attention { causal: Causal::BottomRight, ..Attention::default() })?;
+    Ok(())
 }
 
 /// Attention with a mask and dropout.
@@ -265,6 +426,17 @@ const EXAMPLES: &[Example] = &[
             x[0].scaled_dot_product_attention(&x[1], &x[2], &Attention::default())
         })
     },
+    |d, t| {
+        differentiate(d, t, &[&[300, 4, 64], &[400, 2, 64], &[400, 2, 64]], |x| {
+            let starts = |end: i64| Tensor::from_slice(&[0, 100, end], 3, x[0].device());
+            let causal = Attention { causal: Causal::BottomRight, ..Attention::default() };
+            x[0].varlen_attention(&x[1], &x[2], &starts(300)?, &starts(400)?, &causal)
+        })
+    },
+    // One query and few queries, of which several heads share keys.
+    |d, t| decode(d, t, [1, 12, 1, 64], [1, 12, 1024, 64]),
+    |d, t| decode(d, t, [2, 8, 2, 40], [2, 2, 600, 40]),
+    |d, t| decode(d, t, [64, 32, 1, 36], [64, 32, 100, 36]),
     // Rows of whole words of 16 bytes, and of 8.
     |d, t| with_all(d, t, &[2, 4, 100, 40]),
     |d, t| with_all(d, t, &[2, 4, 8, 36]),

@@ -8,6 +8,7 @@ use crate::launch::operands::addresses;
 use crate::ops;
 use crate::vendor::note;
 use isograd_core::ops::attention::flash::{FlashAttention, FlashAttentionBackward};
+use isograd_core::ops::attention::sequences::Sequences;
 use isograd_core::ops::conv::{self, ConvForward, ConvInput, ConvWeight};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Dims, Error, Kernel, Layout, Operand, Result, Shape};
@@ -109,7 +110,7 @@ fn attention(
 ) -> Result<Option<(Form, Addresses)>> {
     let (results, operands) = call.inputs.split_at(if backward.is_some() { 3 } else { 0 });
     let is_whole = backward.is_none_or(|b| b.queries && b.keys && !b.has_dlse);
-    if !is_whole || of.has_mask || of.dropout.is_some() {
+    if !is_whole || of.has_mask || of.dropout.is_some() || of.sequences != Sequences::Whole {
         return Ok(None);
     }
     let operands: Vec<Operand<'_>> = match results {

@@ -1,115 +1,235 @@
 //! Keys and values of earlier positions, for decoding.
 
-use isograd_core::{Error, Result, Shape, Tensor, no_grad};
+use isograd_core::ops::attention::write_positions;
+use isograd_core::{DType, Device, Error, Result, Shape, Tensor, is_in_step, no_grad};
 
-/// The keys and values of all layers of a language model, in memory for a fixed number of positions. It is outside of the tape.
+/// Positions by which the memory of a cache grows, at least.
+const BLOCK: usize = 256;
+const OP: &str = "kv_cache";
+
+/// The keys and values of all layers of a language model, for sequences that may have several lengths. It is outside of the tape.
+///
+/// Memory is allocated for 256 positions of each sequence first. When these are full, memory for twice as many replaces it, and the keys and values
+/// are copied, up to the capacity; [`reserve`](KvCache::reserve) does so beforehand. The positions of sequences are also on the device, so that a
+/// captured step can append: there, the cache neither grows nor counts. [`reserve`](KvCache::reserve) room before the step is captured, and
+/// [`advance`](KvCache::advance) after each run.
 #[derive(Debug)]
 pub struct KvCache {
     layers: Vec<KeyValues>,
+    capacity: usize,
+    /// Positions for which layers have memory.
+    room: usize,
+    /// The number of positions of each sequence.
+    lengths: Vec<usize>,
+    /// The same on the device, i64 `[B]`.
+    positions: Option<Tensor>,
 }
 
 impl KvCache {
-    /// An empty cache for this number of layers and positions. A layer's memory is allocated when it gets its first keys.
+    /// An empty cache for this number of layers and positions. The first tokens decide on the number of sequences and on the device.
     pub fn new(layers: usize, capacity: usize) -> KvCache {
-        KvCache { layers: (0..layers).map(|_| KeyValues::new(capacity)).collect() }
+        let layers = (0..layers).map(|_| KeyValues::default()).collect();
+        KvCache { layers, capacity, room: 0, lengths: Vec::new(), positions: None }
     }
 
-    /// The number of positions that all layers have.
+    /// The number of positions of the longest sequence.
     pub fn len(&self) -> usize {
-        self.layers.iter().map(KeyValues::len).min().unwrap_or(0)
+        self.lengths.iter().copied().max().unwrap_or(0)
     }
 
-    /// True if some layer has no positions.
+    /// True if no sequence has positions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The number of positions for which there is memory.
-    pub fn capacity(&self) -> usize {
-        self.layers.first().map_or(0, KeyValues::capacity)
+    /// The number of positions of each sequence.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
     }
 
-    /// Keeps the first `length` positions, or all if there are fewer. The memory stays. 0 begins new sequences.
-    pub fn truncate(&mut self, length: usize) {
-        self.layers.iter_mut().for_each(|layer| layer.truncate(length));
-    }
-
-    /// The layers, in order.
-    pub fn layers_mut(&mut self) -> &mut [KeyValues] {
-        &mut self.layers
-    }
-}
-
-/// The keys and values of a layer: `[B, H, capacity, D]` and `[B, H, capacity, Dv]`.
-#[derive(Debug)]
-pub struct KeyValues {
-    capacity: usize,
-    length: usize,
-    memory: Option<[Tensor; 2]>,
-}
-
-impl KeyValues {
-    /// An empty cache for this number of positions. Its memory is allocated by the first [`append`](KeyValues::append), which decides
-    /// on B, H, D, dtype and device.
-    pub fn new(capacity: usize) -> KeyValues {
-        KeyValues { capacity, length: 0, memory: None }
-    }
-
-    /// The number of positions.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// True if there are no positions.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The number of positions for which there is memory.
+    /// The largest number of positions.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Keeps the first `length` positions, or all if there are fewer. The memory stays.
-    pub fn truncate(&mut self, length: usize) {
-        self.length = self.length.min(length);
+    /// The number of positions for which there is memory.
+    pub fn room(&self) -> usize {
+        self.room
     }
 
-    /// Appends keys `[B, H, T, D]` and values `[B, H, T, Dv]`. Returns the keys and values of all positions, as views of the memory
-    /// that are outside of the tape. The next call may overwrite what follows them, and after [`truncate`](KeyValues::truncate) also
-    /// their own elements.
+    /// Keeps the first `length` positions of each sequence, or all if there are fewer. The memory stays. 0 begins new sequences.
+    pub fn truncate(&mut self, length: usize) -> Result<()> {
+        let lengths: Vec<usize> = self.lengths.iter().map(|&n| n.min(length)).collect();
+        self.set_lengths(lengths)
+    }
+
+    /// [`truncate`](KvCache::truncate) with a length for each sequence. Tokens that fill up shorter sequences of a batch are forgotten by it.
+    /// Errors: `Shape` for another number of sequences.
+    pub fn truncate_each(&mut self, lengths: &[usize]) -> Result<()> {
+        if lengths.len() != self.lengths.len() {
+            let message = format!("{} lengths for {} sequences", lengths.len(), self.lengths.len());
+            return Err(Error::shape(OP, message));
+        }
+        self.set_lengths(self.lengths.iter().zip(lengths).map(|(&n, &length)| n.min(length)).collect())
+    }
+
+    fn set_lengths(&mut self, lengths: Vec<usize>) -> Result<()> {
+        if let Some(positions) = self.positions.as_ref().filter(|_| lengths != self.lengths) {
+            let values: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
+            positions.copy_(&Tensor::from_slice(&values, values.len(), positions.device())?)?;
+        }
+        self.lengths = lengths;
+        Ok(())
+    }
+
+    /// Makes room for `count` more positions of each sequence. True if memory has moved: steps that were captured before it must be captured
+    /// again. Errors: `Index` beyond the capacity; `OutOfMemory`.
+    pub fn reserve(&mut self, count: usize) -> Result<bool> {
+        let needed = self.len().saturating_add(count);
+        if needed > self.capacity {
+            let message = format!("{count} positions follow {}, and there is room for {}", self.len(), self.capacity);
+            return Err(Error::index(OP, message));
+        }
+        if needed <= self.room {
+            return Ok(false);
+        }
+        let room = needed.next_multiple_of(BLOCK).max(2 * self.room).min(self.capacity);
+        let kept = self.len();
+        self.layers.iter_mut().try_for_each(|layer| layer.grow(room, kept))?;
+        self.room = room;
+        Ok(true)
+    }
+
+    /// Counts `count` positions of each sequence, which a captured step has appended.
+    pub fn advance(&mut self, count: usize) {
+        self.lengths.iter_mut().for_each(|length| *length += count);
+    }
+
+    /// Begins to append `[B, T]` tokens, whose keys and values each layer then gets. Errors: `Shape` for another number of sequences than those
+    /// that have positions; `Index` beyond the capacity; `Value` in a captured step if there is no room.
+    pub fn begin(&mut self, [b, t]: [usize; 2], device: &Device) -> Result<NewPositions> {
+        if is_in_step() && (self.positions.is_none() || self.lengths.len() != b || self.len() + t > self.room) {
+            return Err(Error::value(OP, format!("a captured step needs room for {t} positions of {b} sequences before it begins")));
+        }
+        if self.lengths.len() != b && !self.is_empty() {
+            let message = format!("tokens of {b} sequences, expected {}, which have positions", self.lengths.len());
+            return Err(Error::shape(OP, message));
+        }
+        let is_alike = self.positions.as_ref().is_some_and(|positions| positions.dims() == [b] && positions.device() == device);
+        if !is_alike {
+            self.positions = Some(Tensor::zeros(b, DType::I64, device)?);
+            self.lengths = vec![0; b];
+        }
+        let is_first = self.is_empty() && !is_in_step();
+        if !is_in_step() {
+            self.reserve(t)?;
+        }
+        let before = self.positions.clone().ok_or_else(|| Error::value(OP, "there are no positions"))?;
+        no_grad(|| {
+            let positions = match t {
+                1 => before.unsqueeze(1)?,
+                _ => before.unsqueeze(1)?.add(&Tensor::arange(t, device)?)?,
+            };
+            let lengths = if is_first { None } else { Some(before.add_scalar(t as i64)?) };
+            // A captured step does not know how far its runs have come.
+            let extent = if is_in_step() { self.room } else { self.len() + t };
+            Ok(NewPositions { positions, lengths, count: t, room: self.room, extent })
+        })
+    }
+
+    /// Layer `i`, for tokens that were begun.
+    pub fn layer<'a>(&'a mut self, i: usize, new: &'a NewPositions) -> CacheLayer<'a> {
+        CacheLayer { memory: &mut self.layers[i], new }
+    }
+
+    /// Ends what [`begin`](KvCache::begin) began. Without it, the cache has the positions that it had.
+    pub fn finish(&mut self, new: NewPositions) -> Result<()> {
+        if let Some(positions) = &self.positions {
+            no_grad(|| {
+                let lengths = new.lengths.map_or_else(|| positions.add_scalar(new.count as i64), Ok)?;
+                positions.copy_(&lengths)
+            })?;
+        }
+        if !is_in_step() {
+            self.advance(new.count);
+        }
+        Ok(())
+    }
+}
+
+/// The positions of tokens that a cache gets.
+#[derive(Debug)]
+pub struct NewPositions {
+    /// `[B, T]` (i64): the position of each token.
+    pub positions: Tensor,
+    /// The number of keys of each sequence with the tokens, `[B]` (i64); none if the tokens are the first of all sequences.
+    pub lengths: Option<Tensor>,
+    count: usize,
+    room: usize,
+    extent: usize,
+}
+
+/// A layer of a cache, for tokens that it gets.
+#[derive(Debug)]
+pub struct CacheLayer<'a> {
+    memory: &'a mut KeyValues,
+    new: &'a NewPositions,
+}
+
+impl CacheLayer<'_> {
+    /// The positions of the tokens.
+    pub fn new_positions(&self) -> &NewPositions {
+        self.new
+    }
+
+    /// Writes keys `[B, H, T, D]` and values `[B, H, T, Dv]` of the tokens. Returns the keys and values of all positions, as views of the memory
+    /// that are outside of the tape. The first of each sequence are [valid](NewPositions::lengths). Later calls overwrite what follows them.
     ///
-    /// Errors: `Index` if the positions exceed the capacity; `Shape`, `Dtype`, `Device` if keys or values do not fit those that are there.
-    /// After an error the cache is unchanged.
+    /// Errors: `Shape`, `Dtype`, `Device` if keys or values do not fit the tokens and those that are there.
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<[Tensor; 2]> {
-        let op = "kv_cache";
-        let (&[.., tk, _], &[.., tv, _]) = (k.dims(), v.dims()) else {
-            return Err(mismatch(op, k, v, "[B, H, T, D] and [B, H, T, Dv]"));
-        };
-        if k.rank() != 4 || v.rank() != 4 || k.dims()[..2] != v.dims()[..2] || tk != tv {
-            return Err(mismatch(op, k, v, "[B, H, T, D] and [B, H, T, Dv]"));
+        let (b, t) = (self.new.positions.dims()[0], self.new.count);
+        let fits = |x: &Tensor| x.rank() == 4 && x.dims()[0] == b && x.dims()[2] == t;
+        if !fits(k) || !fits(v) || k.dims()[1] != v.dims()[1] {
+            return Err(mismatch(k, v, &format!("[{b}, H, {t}, D] and [{b}, H, {t}, Dv]")));
         }
-        let end = self.length.saturating_add(tk);
-        if end > self.capacity {
-            let message = format!("{tk} positions follow {}, and there is room for {}", self.length, self.capacity);
-            return Err(Error::index(op, message));
-        }
-        let memory = self.memory_for(op, [k, v])?;
+        let memory = self.memory.of([k, v], self.new.room, self.new.lengths.is_none())?;
         no_grad(|| {
             for (whole, part) in memory.iter().zip([k, v]) {
-                whole.narrow(2, self.length, tk)?.copy_(&part.detach()).map_err(|e| e.of(op))?;
+                match self.new.lengths {
+                    None => whole.narrow(2, 0, t)?.copy_(&part.detach()).map_err(|e| e.of(OP))?,
+                    Some(_) => write_positions(OP, whole, &self.new.positions, &part.detach())?,
+                }
             }
-            memory.iter().map(|whole| whole.narrow(2, 0, end)).collect::<Result<Vec<_>>>()
-        })
-        .map(|views| {
-            (self.memory, self.length) = (Some(memory), end);
-            <[Tensor; 2]>::try_from(views).expect("two views")
+            Ok([memory[0].narrow(2, 0, self.new.extent)?, memory[1].narrow(2, 0, self.new.extent)?])
         })
     }
+}
 
-    /// The memory. An empty cache gets another one if keys and values do not fit.
-    fn memory_for(&self, op: &'static str, parts: [&Tensor; 2]) -> Result<[Tensor; 2]> {
-        let shape = |part: &Tensor| Shape::from([part.dims()[0], part.dims()[1], self.capacity, part.dims()[3]]);
+/// The keys and values of a layer: `[B, H, room, D]` and `[B, H, room, Dv]`.
+#[derive(Debug, Default)]
+struct KeyValues {
+    memory: Option<[Tensor; 2]>,
+}
+
+impl KeyValues {
+    /// Memory for more positions, with the first `kept` of those that are there.
+    fn grow(&mut self, room: usize, kept: usize) -> Result<()> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let grown = |whole: &Tensor| {
+            let dims = whole.dims();
+            let more = Tensor::zeros([dims[0], dims[1], room, dims[3]], whole.dtype(), whole.device())?;
+            if kept > 0 {
+                no_grad(|| more.narrow(2, 0, kept)?.copy_(&whole.narrow(2, 0, kept)?))?;
+            }
+            Ok(more)
+        };
+        self.memory = Some([grown(&memory[0])?, grown(&memory[1])?]);
+        Ok(())
+    }
+
+    /// The memory. First keys and values get another one if they do not fit.
+    fn of(&mut self, parts: [&Tensor; 2], room: usize, is_first: bool) -> Result<[Tensor; 2]> {
+        let shape = |part: &Tensor| Shape::from([part.dims()[0], part.dims()[1], room, part.dims()[3]]);
         if let Some(memory) = &self.memory {
             let fits = |(whole, part): (&Tensor, &Tensor)| {
                 *whole.shape() == shape(part) && whole.dtype() == part.dtype() && whole.device() == part.device()
@@ -117,18 +237,20 @@ impl KeyValues {
             if memory.iter().zip(parts).all(fits) {
                 return Ok(memory.clone());
             }
-            if self.length > 0 {
+            if !is_first {
                 let [k, v] = memory;
                 let has = format!("k {} {} and v {} {}", k.dtype(), k.shape(), v.dtype(), v.shape());
-                return Err(mismatch(op, parts[0], parts[1], &format!("parts of {has} on {}", k.device().name())));
+                return Err(mismatch(parts[0], parts[1], &format!("parts of {has} on {}", k.device().name())));
             }
         }
         let allocated = |part: &Tensor| Tensor::zeros(shape(part), part.dtype(), part.device());
-        Ok([allocated(parts[0])?, allocated(parts[1])?])
+        let memory = [allocated(parts[0])?, allocated(parts[1])?];
+        self.memory = Some(memory.clone());
+        Ok(memory)
     }
 }
 
-fn mismatch(op: &'static str, k: &Tensor, v: &Tensor, expected: &str) -> Error {
+fn mismatch(k: &Tensor, v: &Tensor, expected: &str) -> Error {
     let given = format!("k {} {} and v {} {}", k.dtype(), k.shape(), v.dtype(), v.shape());
-    Error::shape(op, format!("{given} on {}, expected {expected}", k.device().name()))
+    Error::shape(OP, format!("{given} on {}, expected {expected}", k.device().name()))
 }

@@ -1,8 +1,8 @@
 //! Self-attention of language models.
 
-use super::{KeyValues, Rotations};
+use super::{CacheLayer, Rotations};
 use crate::{Forward, Init, Linear, Mode, Module, called};
-use isograd_core::ops::{Attention, Causal};
+use isograd_core::ops::{Attention, Causal, Rotary};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
 /// The options of a [`CausalSelfAttention`].
@@ -93,12 +93,12 @@ impl CausalSelfAttention {
     }
 
     /// x `[B, T, E]` of positions that follow those in the cache, to whose keys it attends too. Its own keys and values are appended.
-    /// Outside of the tape. Errors: as [`KeyValues::append`]; `Index` for a position outside of the rotary tables.
-    pub fn forward_cached(&self, x: &Tensor, cache: &mut KeyValues) -> Result<Tensor> {
+    /// Outside of the tape. Errors: as [`CacheLayer::append`]; `Index` for a position outside of the rotary tables.
+    pub fn forward_cached(&self, x: &Tensor, cache: &mut CacheLayer<'_>) -> Result<Tensor> {
         no_grad(|| self.attend(x, Some(cache)))
     }
 
-    fn attend(&self, x: &Tensor, cache: Option<&mut KeyValues>) -> Result<Tensor> {
+    fn attend(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
         called(self, &[x], || {
             let &[b, t, _] = x.dims() else {
                 return Err(Error::shape("causal_self_attention", format!("x is {}, expected [B, T, E]", x.shape())));
@@ -108,16 +108,20 @@ impl CausalSelfAttention {
             let (mut q, mut k) = (split(self.q_proj.forward(x)?, heads)?, split(self.k_proj.forward(x)?, key_heads)?);
             let mut v = split(self.v_proj.forward(x)?, key_heads)?;
             if let Some(rotations) = &self.rotations {
-                (q, k) = rotations.apply_from(cache.as_ref().map_or(0, |cache| cache.len()), &q, &k)?;
+                let positions = cache.as_ref().map(|cache| cache.new_positions().positions.clone());
+                (q, k) = rotations.apply(&q, &k, &Rotary { positions, ..Rotary::default() })?;
             }
+            let mut key_lengths = None;
             if let Some(cache) = cache {
                 [k, v] = cache.append(&k, &v)?;
+                key_lengths = cache.new_positions().lengths.clone();
             }
             let attention = Attention {
                 // Without a cache there are as many keys as queries.
                 causal: Causal::BottomRight,
                 window: window.map(|before| [before, 0]),
                 dropout: (dropout > 0.0 && self.mode.is_training()).then(|| (dropout, self.rng.clone())),
+                key_lengths,
                 ..Attention::default()
             };
             let o = q.scaled_dot_product_attention(&k, &v, &attention)?;

@@ -5,7 +5,7 @@ mod causal;
 mod positions;
 mod transformer;
 
-pub use cache::{KeyValues, KvCache};
+pub use cache::{CacheLayer, KvCache, NewPositions};
 pub use causal::{CausalSelfAttention, SelfAttentionOptions};
 pub use positions::{Rotations, sinusoidal_positions};
 pub use transformer::{

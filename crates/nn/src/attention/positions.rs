@@ -59,17 +59,6 @@ impl Rotations {
         q.apply_rotary_embedding(k, &self.cos.cast(dtype)?, &self.sin.cast(dtype)?, rotary)
     }
 
-    /// Rotates queries and keys `[B, H, T, D]` whose first position is `start`. Errors: `Index` for positions outside of the tables; as
-    /// [`Tensor::apply_rotary_embedding`].
-    pub fn apply_from(&self, start: usize, q: &Tensor, k: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (length, t) = (self.cos.dims()[0], q.dims().get(2).copied().unwrap_or(0));
-        let Some(rest) = length.checked_sub(start).filter(|rest| t <= *rest) else {
-            let message = format!("{t} positions follow {start}, and the tables have {length}");
-            return Err(Error::index("rotary", message));
-        };
-        let [cos, sin] = [self.cos.narrow(0, start, rest)?, self.sin.narrow(0, start, rest)?];
-        Rotations { cos, sin }.apply(q, k, &Rotary::default())
-    }
 }
 
 /// A part whose tables move to another device with the module.

@@ -9,6 +9,9 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     if given!(t.flag("drops")) {
         unsupported!("it drops weights at random; call `eval` of the module before the export");
     }
+    if given!(t.flag("has_lengths")) {
+        unsupported!("its numbers of keys are data");
+    }
     let dtype = t.x().dtype();
     let q = t.inputs[0];
     let (k, v) = (repeated(t, 1)?, repeated(t, 2)?);

@@ -6,7 +6,7 @@ use super::{Class, Invocation, Op, Slice};
 use crate::bench::{Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Attention, Causal, MultiHead, Projection};
-use isograd_core::{Result, Tensor};
+use isograd_core::{DType, Result, Tensor};
 use serde_json::{Value, json};
 
 pub(super) fn ops() -> Vec<Op> {
@@ -18,8 +18,14 @@ pub(super) fn ops() -> Vec<Op> {
             .fused()
             // Values of another width, and gradients of float masks, are computed by other ops, block by block.
             .launches(32, 41)
-            .finite(&["mask", "causal", "window"])
+            .finite(&["mask", "causal", "window", "key_lengths"])
             .bench(benches()),
+        Op::new("varlen_attention", varlen, varlen_case)
+            .class(Class::Stages)
+            .slice(Slice::From(2))
+            .fused()
+            .launches(60, 60)
+            .finite(&["q_starts"]),
         multi_head(
             "multi_head_attention",
             |g| multi_head_case(g, false),
@@ -51,15 +57,70 @@ fn causal(c: &Invocation<'_>) -> Result<Causal> {
     c.choice_or_first("causal", &causals)
 }
 
-fn attention(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+fn options(c: &Invocation<'_>) -> Result<Attention> {
     let pair = |v: &Value| Some([v.get(0)?.as_u64()? as usize, v.get(1)?.as_u64()? as usize]);
-    let attention = Attention {
+    Ok(Attention {
         mask: c.optional("mask").cloned(),
         causal: causal(c)?,
         scale: c.optional_of("scale", Invocation::float)?,
         dropout: Some((c.float_or("p", 0.0)?, rng(c)?)),
         window: c.optional_of("window", |c, name| c.get(name, "a list of two sizes", pair))?,
+        key_lengths: c.optional("key_lengths").cloned(),
+    })
+}
+
+fn varlen(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let attention = options(c)?;
+    let (q, k, v) = (c.input("q")?, c.input("k")?, c.input("v")?);
+    let (q_starts, k_starts) = (c.input("q_starts")?, c.input("k_starts")?);
+    if !c.flag("lse")? {
+        return Ok(vec![q.varlen_attention(k, v, q_starts, k_starts, &attention)?]);
+    }
+    let (o, lse) = q.varlen_attention_with_lse(k, v, q_starts, k_starts, &attention)?;
+    let lse = lse.transpose(0, 1)?.unsqueeze(2)?.cast(o.dtype())?;
+    Ok(vec![o.add(&lse)?])
+}
+
+/// Sequences of several lengths, of which some are empty. Rows before and behind all of them may be in none.
+fn varlen_case(g: &mut Gen) -> Case {
+    let (heads, group, n) = (1 + g.below(2), 1 + g.below(2), 1 + g.below(4));
+    let width = if g.is_large() { g.pick(&[8, 33, 64]) } else { 1 + g.below(3) };
+    let starts = |g: &mut Gen| {
+        let mut all = vec![g.pick(&[0, 0, 2])];
+        for i in 0..n {
+            let length = if g.below(5) == 0 { 0 } else { g.side() };
+            all.push(all[i] + length as i64);
+        }
+        let rows = all[n] as usize + g.pick(&[0, 0, 3]);
+        let starts = Tensor::from_vec(all, n + 1, g.device()).expect("numbers");
+        (rows, if g.coin() { starts.cast(DType::I32).expect("small numbers") } else { starts })
     };
+    let ((queries, q_starts), (keys, k_starts)) = (starts(g), starts(g));
+    let values = if g.below(4) == 0 { width + 1 } else { width };
+    let inputs = vec![
+        ("q", g.tensor(Domain::Real, &[queries, heads * group, width])),
+        ("k", g.tensor(Domain::Real, &[keys, heads, width])),
+        ("v", g.tensor(Domain::Real, &[keys, heads, values])),
+        ("q_starts", q_starts),
+        ("k_starts", k_starts),
+    ];
+    let mut attributes = json!({
+        "causal": g.pick(&["none", "top_left", "bottom_right"]),
+        "p": g.pick(&[0.0, 0.0, 0.0, 0.3]),
+        "seed": g.bits(),
+        "lse": g.coin(),
+    });
+    if g.below(3) == 0 {
+        attributes["window"] = json!([g.below(9), g.below(3)]);
+    }
+    if g.below(4) == 0 {
+        attributes["scale"] = json!(0.3);
+    }
+    Case::new(attributes, inputs)
+}
+
+fn attention(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let attention = options(c)?;
     let (q, k, v) = (c.input("q")?, c.input("k")?, c.input("v")?);
     if !c.flag("lse")? {
         return Ok(vec![q.scaled_dot_product_attention(k, v, &attention)?]);
@@ -158,6 +219,10 @@ fn benches() -> Vec<Bench> {
 fn attention_case(g: &mut Gen) -> Case {
     let (mut b, mut heads, mut group) = (1 + g.below(2), 1 + g.below(2), 1 + g.below(2));
     let (mut queries, mut keys) = (g.side(), g.side());
+    if g.is_large() && g.below(5) == 0 {
+        // Groups take parts of the keys.
+        queries = 1;
+    }
     let mut width = if g.is_large() { g.pick(&[8, 33, 64]) } else { 1 + g.below(3) };
     if let Some(elements) = g.timed() {
         (b, heads, group, width) = (2, 8, 1, 64);
@@ -179,6 +244,9 @@ fn attention_case(g: &mut Gen) -> Case {
         2 => inputs.push(("mask", g.tensor(Domain::Real, &[heads * group, queries, keys]))),
         3 => inputs.push(("mask", g.tensor(Domain::Real, &[queries, 1]))),
         _ => {}
+    }
+    if g.below(4) == 0 {
+        inputs.push(("key_lengths", g.indices(keys + 1, &[b])));
     }
     let mut attributes = json!({
         "causal": g.pick(&["none", "none", "top_left", "bottom_right"]),

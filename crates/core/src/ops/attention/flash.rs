@@ -3,19 +3,24 @@
 use super::band::Band;
 use super::dropout::Kept;
 use super::rows::{Gradient, Problem};
+use super::sequences::Sequences;
 use crate::fused::{Fused, run_fused};
-use crate::{Result, RngState, Shape, Tensor};
+use crate::{DType, Result, RngState, Shape, Tensor};
 
 /// The largest D of the kernels.
 pub const WIDEST: usize = 256;
 
 /// Inputs: q `[B, Hq, Tq, D]`, k and v `[B, Hk, Tk, D]`, all contiguous in the last dimension; where present, a mask of any strides
-/// that is expanded to `[B, Hq, Tq, Tk]`; where present, an i64 `[3]` that is added to the generator's state. Outputs: the result
-/// `[B, Hq, Tq, D]`, and the logarithms of sums `[B, Hq, Tq]` in the accumulation dtype.
+/// that is expanded to `[B, Hq, Tq, Tk]`; the operands of the sequences; where present, an i64 `[3]` that is added to the generator's
+/// state. Outputs: the result `[B, Hq, Tq, D]`, contiguous in the last dimension, and the logarithms of sums `[B, Hq, Tq]` in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashAttention {
-    /// The keys that a query attends to.
+    /// The keys that a query attends to, relative to its own position unless the sequences are whole.
     pub band: Band,
+    /// The sequences of queries and keys.
+    pub sequences: Sequences,
+    /// True if the own positions of queries are counted from the end of their sequence; false if the sequences are whole.
+    pub from_end: bool,
     /// The factor of the scores.
     pub scale: f64,
     /// True if there is a mask.
@@ -36,8 +41,8 @@ pub struct Draws {
 }
 
 /// Inputs: the gradient of the result; the gradient of the logarithms, where present; the result; the logarithms; then the inputs
-/// of [`FlashAttention`]. The first and third are contiguous in the last dimension. Outputs: the gradients of q, and of k and v, as
-/// far as they are wanted.
+/// of [`FlashAttention`]. The gradient of the result and the result are contiguous in the last dimension, and so are the outputs: the
+/// gradients of q, and of k and v, as far as they are wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashAttentionBackward {
     /// The forward kernel.
@@ -55,6 +60,8 @@ impl FlashAttention {
         let draws = |kept: &Kept| Draws { state: kept.draw.state, threshold: kept.threshold, scale: kept.scale };
         FlashAttention {
             band: problem.band,
+            sequences: problem.sequences,
+            from_end: problem.from_end && problem.sequences != Sequences::Whole,
             scale: problem.scale,
             has_mask: problem.mask.is_some(),
             dropout: problem.kept.as_ref().map(draws),
@@ -65,10 +72,12 @@ impl FlashAttention {
     fn problem(&self, inputs: &[Tensor]) -> Problem {
         let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
         let dims = [q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]];
-        let base = inputs.get(3 + usize::from(self.has_mask));
+        let (ends, base) = inputs[3 + usize::from(self.has_mask)..].split_at(self.sequences.operands());
+        let (ends, base) = (ends.to_vec(), base.first());
         let kept = |d: Draws| Kept::from_state(d.state, base, d.threshold, d.scale, dims);
         let mask = self.has_mask.then(|| inputs[3].clone());
-        Problem { q, k, v, mask, band: self.band, scale: self.scale, kept: self.dropout.map(kept) }
+        let FlashAttention { band, sequences, from_end, scale, .. } = *self;
+        Problem { q, k, v, mask, band, sequences, ends, from_end, scale, kept: self.dropout.map(kept) }
     }
 }
 
@@ -78,7 +87,7 @@ impl Fused for FlashAttention {
     }
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (o, lse) = self.problem(inputs).composite()?;
+        let (o, lse) = self.problem(inputs).composite(self.name())?;
         Ok(vec![Some(o), Some(lse)])
     }
 }
@@ -94,7 +103,7 @@ impl Fused for FlashAttentionBackward {
         let [o, lse] = [2, 1].map(|back| outputs[outputs.len() - back].clone());
         let arriving = Gradient { dy: outputs[0].clone(), dlse, o, lse };
         let wanted = [self.queries, self.keys, self.keys, false];
-        let found = self.forward.problem(operands).gradients_by_blocks(&arriving, wanted)?;
+        let found = self.forward.problem(operands).gradients_by_blocks(self.name(), &arriving, wanted)?;
         Ok(found.into_iter().flatten().map(Some).collect())
     }
 }
@@ -105,20 +114,32 @@ fn whole(x: &Tensor) -> Result<Tensor> {
     if x.layout().strides()[last] == 1 { Ok(x) } else { x.contiguous() }
 }
 
-/// q, k, v and, where present, the expanded mask and the state on the device.
+/// q, k, v and, where present, the expanded mask, the operands of the sequences and the state on the device.
 fn operands(problem: &Problem) -> Result<Vec<Tensor>> {
-    let Problem { q, k, v, mask, kept, .. } = problem;
+    let Problem { q, k, v, mask, ends, kept, .. } = problem;
     let mut all = [q, k, v].into_iter().map(whole).collect::<Result<Vec<_>>>()?;
     let scores = Shape::from([q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]]);
     all.extend(mask.iter().map(|mask| mask.with_layout(mask.layout().expand(&scores))));
+    all.extend(ends.iter().cloned());
     all.extend(kept.iter().flat_map(|kept| kept.draw.base.clone()));
     Ok(all)
+}
+
+/// A tensor `[B, H, T, D]` for a result. The heads of a packed row are adjacent in memory.
+fn result(op: &'static str, problem: &Problem, of: &Tensor, dtype: DType) -> Result<Tensor> {
+    let (dims, device) = (of.dims(), of.device());
+    match problem.sequences {
+        Sequences::Packed => {
+            Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, device)?.transpose(1, 2)
+        }
+        _ => Tensor::allocate(op, of.shape(), dtype, device),
+    }
 }
 
 /// The result and the logarithms of sums.
 pub(super) fn forward(op: &'static str, problem: &Problem) -> Result<(Tensor, Tensor)> {
     let (q, inputs) = (&problem.q, operands(problem)?);
-    let o = Tensor::allocate(op, q.shape(), q.dtype(), q.device())?;
+    let o = result(op, problem, q, q.dtype())?;
     let lse = Tensor::allocate(op, &Shape::new(&q.dims()[..3]), q.dtype().acc(), q.device())?;
     run_fused(op, &FlashAttention::of(problem), &inputs.iter().collect::<Vec<_>>(), &[&o, &lse])?;
     Ok((o, lse))
@@ -140,7 +161,7 @@ pub(super) fn backward(
     let (queries, keys) = (wanted[0], wanted[1] || wanted[2]);
     let fused =
         FlashAttentionBackward { forward: FlashAttention::of(problem), has_dlse: dlse.is_some(), queries, keys };
-    let empty = |is: bool, x: &Tensor| is.then(|| Tensor::allocate(op, x.shape(), x.dtype(), x.device())).transpose();
+    let empty = |is: bool, x: &Tensor| is.then(|| result(op, problem, x, x.dtype())).transpose();
     let [dq, dk, dv] = [empty(queries, &problem.q)?, empty(keys, &problem.k)?, empty(keys, &problem.v)?];
     let outputs: Vec<&Tensor> = [&dq, &dk, &dv].into_iter().flatten().collect();
     if !outputs.is_empty() {

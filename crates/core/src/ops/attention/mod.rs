@@ -4,18 +4,23 @@
 //! descriptors of the kernels that GPUs have in its place. The composite is one block of all queries.
 
 mod band;
+mod cache;
 mod dropout;
 pub mod flash;
 mod multi_head;
 mod rows;
+pub mod sequences;
 
 pub use self::band::Causal;
+pub use self::cache::write_positions;
 pub use self::multi_head::{MultiHead, Projection};
 
 use self::band::Band;
 use self::dropout::Kept;
 use self::flash::FlashAttention;
 use self::rows::{Gradient, Problem};
+use self::sequences::Sequences;
+use super::named;
 use crate::fused::has_kernel;
 use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs, report};
 use crate::tensor::{check_device, check_float, check_same, describe};
@@ -36,6 +41,9 @@ pub struct Attention {
     /// The numbers of keys before and after its own position that a query attends to. The position of a query is its index, or with
     /// [`Causal::BottomRight`] its index plus `Tk - Tq`.
     pub window: Option<[usize; 2]>,
+    /// The number of keys of each batch, `[B]` (i64 or i32). The keys and values behind them are not read, and in [`Causal::BottomRight`] they do
+    /// not count. The numbers stay on the device, so that a captured step can change them.
+    pub key_lengths: Option<Tensor>,
 }
 
 impl Tensor {
@@ -48,7 +56,7 @@ impl Tensor {
     /// draws decides about a weight. Vaswani et al. 2017, arXiv 1706.03762; Dao 2023, arXiv 2307.08691.
     ///
     /// Errors: `Shape` for extents that do not fit, `Hq` that is no multiple of `Hk`, and a mask that does not broadcast; `Dtype`;
-    /// `Device`; `Attr` for a dropout probability outside of 0 to 1.
+    /// `Device`; `Attr` for a dropout probability outside of 0 to 1; `Index` for a number of keys outside of 0 to Tk.
     pub fn scaled_dot_product_attention(&self, k: &Tensor, v: &Tensor, attention: &Attention) -> Result<Tensor> {
         Ok(self.scaled_dot_product_attention_with_lse(k, v, attention)?.0)
     }
@@ -63,22 +71,95 @@ impl Tensor {
         attention: &Attention,
     ) -> Result<(Tensor, Tensor)> {
         let op = "scaled_dot_product_attention";
-        if let Some(([q, k], Some(v))) = autocast::low([self, k], Some(v))? {
-            let mask = attention.mask.as_ref().map(|mask| of_scores(mask, &q)).transpose()?;
-            let attention = Attention { mask, ..attention.clone() };
-            return no_autocast(|| q.scaled_dot_product_attention_with_lse(&k, &v, &attention));
-        }
-        let problem = Problem {
-            mask: check(op, self, k, v, attention)?,
-            band: Band::new(attention.causal, attention.window, self.dims()[2], k.dims()[2]),
-            scale: attention.scale.unwrap_or_else(|| default_scale(self.dims()[3])),
-            kept: Kept::new(attention.dropout.as_ref(), [self.dims()[0], self.dims()[1], self.dims()[2], k.dims()[2]])?,
-            q: self.clone(),
-            k: k.clone(),
-            v: v.clone(),
+        let (sequences, ends) = match &attention.key_lengths {
+            Some(lengths) => (Sequences::Lengths, [lengths].to_vec()),
+            None => (Sequences::Whole, Vec::new()),
         };
-        no_autocast(|| attend(op, problem))
+        attend_to(op, [self, k, v], (sequences, &ends), attention)
     }
+
+    /// [`scaled_dot_product_attention`](Tensor::scaled_dot_product_attention) of sequences of several lengths that lie one after the other,
+    /// without padding: queries (this tensor) `[Tq, Hq, D]`, keys `[Tk, Hk, D]` and values `[Tk, Hk, Dv]` to `[Tq, Hq, Dv]`. Sequence n has
+    /// the queries `q_starts[n]..q_starts[n + 1]` and the keys and values `k_starts[n]..k_starts[n + 1]`; both are `[N + 1]` (i64 or i32), as
+    /// PyTorch's `cu_seq_q` and `cu_seq_k`, and stay on the device. A query attends to keys of its own sequence; positions of `causal` and
+    /// `window` count in it. Rows outside of all sequences have the output 0 and no gradient. A mask broadcasts to `[1, Hq, Tq, Tk]`.
+    ///
+    /// Errors: as there; `Index` for numbers that fall, or are outside of 0 to Tq or Tk; `Attr` for `key_lengths`. Devices without a kernel
+    /// for the call read the numbers, for which they wait.
+    pub fn varlen_attention(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        q_starts: &Tensor,
+        k_starts: &Tensor,
+        attention: &Attention,
+    ) -> Result<Tensor> {
+        Ok(self.varlen_attention_with_lse(k, v, q_starts, k_starts, attention)?.0)
+    }
+
+    /// [`varlen_attention`](Tensor::varlen_attention), and the logarithm of the sum of the exponentials of each query's scores, `[Hq, Tq]`, in
+    /// the accumulation dtype. Errors: as there.
+    pub fn varlen_attention_with_lse(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        q_starts: &Tensor,
+        k_starts: &Tensor,
+        attention: &Attention,
+    ) -> Result<(Tensor, Tensor)> {
+        let op = "varlen_attention";
+        let all = [self, k, v];
+        if all.iter().any(|x| x.rank() != 3) {
+            let expected = "[Tq, Hq, D], [Tk, Hk, D] and [Tk, Hk, Dv]";
+            return Err(Error::shape(op, format!("q, k and v are {}, expected {expected}", describe(&all))));
+        }
+        if attention.key_lengths.is_some() {
+            return Err(Error::attr(op, "packed sequences have no key_lengths"));
+        }
+        named(op, &[self, k, v], || {
+            let of_batch = |x: &Tensor| x.transpose(0, 1)?.unsqueeze(0);
+            let (q, k, v) = (of_batch(self)?, of_batch(k)?, of_batch(v)?);
+            let ends = [q_starts.clone(), k_starts.clone()];
+            let ends: Vec<&Tensor> = ends.iter().collect();
+            let (o, lse) = attend_to(op, [&q, &k, &v], (Sequences::Packed, &ends), attention)?;
+            Ok((o.squeeze(0)?.transpose(0, 1)?, lse.squeeze(0)?))
+        })
+    }
+}
+
+/// Attention with the conversions of autocast. `ends` are the sequences as they were given.
+fn attend_to(
+    op: &'static str,
+    [q, k, v]: [&Tensor; 3],
+    (sequences, ends): (Sequences, &[&Tensor]),
+    attention: &Attention,
+) -> Result<(Tensor, Tensor)> {
+    if let Some(([q, k], Some(v))) = autocast::low([q, k], Some(v))? {
+        let mask = attention.mask.as_ref().map(|mask| of_scores(mask, &q)).transpose()?;
+        let attention = Attention { mask, ..attention.clone() };
+        return no_autocast(|| attend_to(op, [&q, &k, &v], (sequences, ends), &attention));
+    }
+    let mask = check(op, q, k, v, attention)?;
+    let (queries, keys) = (q.dims()[2], k.dims()[2]);
+    let Attention { causal, window, .. } = *attention;
+    let (band, ends) = match sequences {
+        Sequences::Whole => (Band::new(causal, window, queries, keys), Vec::new()),
+        Sequences::Packed => (Band::relative(causal, window, queries, keys), sequences::starts(op, q, [ends[0], ends[1]])?),
+        Sequences::Lengths => (Band::relative(causal, window, queries, keys), sequences::lengths(op, q, ends[0])?),
+    };
+    let problem = Problem {
+        mask,
+        band,
+        sequences,
+        ends,
+        from_end: causal == Causal::BottomRight,
+        scale: attention.scale.unwrap_or_else(|| default_scale(q.dims()[3])),
+        kept: Kept::new(attention.dropout.as_ref(), [q.dims()[0], q.dims()[1], queries, keys])?,
+        q: q.clone(),
+        k: k.clone(),
+        v: v.clone(),
+    };
+    no_autocast(|| attend(op, problem))
 }
 
 fn default_scale(width: usize) -> f64 {
@@ -139,7 +220,7 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
     let Problem { q, k, v, mask, .. } = &problem;
     let plain = problem.detached();
     let by_kernel = has_flash(&plain);
-    let (o, lse) = if by_kernel { flash::forward(op, &plain)? } else { plain.by_blocks()? };
+    let (o, lse) = if by_kernel { flash::forward(op, &plain)? } else { plain.by_blocks(op)? };
     let saved: Vec<Saved> = [q, k, v].into_iter().chain(mask).map(Saved::input).collect();
     let kept = [Saved::nth_output(&o, 0), Saved::nth_output(&lse, 1)];
     let inputs: Vec<&Tensor> = [q, k, v].into_iter().chain(mask).collect();
@@ -149,20 +230,21 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
             ("low", problem.band.low.into()),
             ("high", problem.band.high.into()),
             ("drops", problem.kept.is_some().into()),
+            ("has_lengths", (problem.sequences != Sequences::Whole).into()),
         ]
     });
     let rest = problem.without_tensors();
     let outputs = record_outputs(op, &inputs, vec![o, lse], move |t| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
-        let problem = rest.of(&inputs);
+        let problem = rest.of(t, &inputs)?;
         if t.creates_graph() {
-            return through_composite(t, &problem, &inputs);
+            return through_composite(op, t, &problem, &inputs);
         }
         let arriving = arriving(t, &t.get(&kept[0])?, &t.get(&kept[1])?)?;
         let wanted = [0, 1, 2, 3].map(|i| i < inputs.len() && t.needs(i));
         let found = match by_kernel && !wanted[3] {
             true => flash::backward("scaled_dot_product_attention_backward", &problem, &arriving, wanted)?,
-            false => problem.gradients_by_blocks(&arriving, wanted)?,
+            false => problem.gradients_by_blocks(op, &arriving, wanted)?,
         };
         Ok(found.into_iter().take(inputs.len()).collect())
     })?;
@@ -185,8 +267,8 @@ fn arriving(t: &Backward<'_>, o: &Tensor, lse: &Tensor) -> Result<Gradient> {
 }
 
 /// Gradients through the composite, on the tape.
-fn through_composite(t: &Backward<'_>, problem: &Problem, inputs: &[Tensor]) -> Result<Gradients> {
-    let (o, lse) = problem.composite()?;
+fn through_composite(op: &'static str, t: &Backward<'_>, problem: &Problem, inputs: &[Tensor]) -> Result<Gradients> {
+    let (o, lse) = problem.composite(op)?;
     let outputs = [o.cast(problem.q.dtype())?, lse];
     let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, t.dy_of(i)?.clone())));
     let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();

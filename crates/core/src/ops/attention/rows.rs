@@ -8,10 +8,13 @@
 //! dS = P (dP - (sum of g O) + dlse)        dq = scale dS k        dk = scale dS^T q
 //! ```
 
-use super::band::Band;
+use super::band::{Band, Reach};
 use super::dropout::Kept;
+use super::sequences::{Rows, Sequences};
+use crate::tape::{Backward, Saved};
 use crate::{Device, Result, Tensor, no_grad};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Scores that are computed together, if there are enough queries.
 const SCORES: usize = 1 << 20;
@@ -29,7 +32,13 @@ pub struct Problem {
     pub v: Tensor,
     /// Four dimensions, which broadcast to `[B, Hq, Tq, Tk]`.
     pub mask: Option<Tensor>,
+    /// Relative to a query's own position, unless the sequences are whole.
     pub band: Band,
+    pub sequences: Sequences,
+    /// The operands of the sequences.
+    pub ends: Vec<Tensor>,
+    /// True if the own positions of queries are counted from the end of their sequence.
+    pub from_end: bool,
     pub scale: f64,
     pub kept: Option<Kept>,
 }
@@ -37,17 +46,27 @@ pub struct Problem {
 /// A problem without its tensors.
 pub struct Rest {
     band: Band,
+    sequences: Sequences,
+    ends: Vec<Saved>,
+    from_end: bool,
     scale: f64,
     kept: Option<Kept>,
 }
 
 impl Rest {
     /// The problem of q, k, v and, where present, a mask.
-    pub fn of(&self, inputs: &[Tensor]) -> Problem {
-        let Rest { band, scale, ref kept } = *self;
+    pub fn of(&self, t: &Backward<'_>, inputs: &[Tensor]) -> Result<Problem> {
+        let Rest { band, sequences, from_end, scale, ref kept, ref ends } = *self;
         let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
-        Problem { q, k, v, mask: inputs.get(3).cloned(), band, scale, kept: kept.clone() }
+        let ends = ends.iter().map(|end| t.get(end)).collect::<Result<_>>()?;
+        Ok(Problem { q, k, v, mask: inputs.get(3).cloned(), band, sequences, ends, from_end, scale, kept: kept.clone() })
     }
+}
+
+/// A problem in the accumulation dtype, and the keys that its queries attend to.
+struct Wide {
+    of: Problem,
+    reach: Reach,
 }
 
 /// The outputs of a call, and their gradients.
@@ -64,7 +83,14 @@ pub struct Gradient {
 
 impl Problem {
     pub fn without_tensors(&self) -> Rest {
-        Rest { band: self.band, scale: self.scale, kept: self.kept.clone() }
+        Rest {
+            band: self.band,
+            sequences: self.sequences,
+            ends: self.ends.iter().map(Saved::input).collect(),
+            from_end: self.from_end,
+            scale: self.scale,
+            kept: self.kept.clone(),
+        }
     }
 
     /// The same problem outside of the tape.
@@ -74,12 +100,20 @@ impl Problem {
     }
 
     /// The same problem in the accumulation dtype. The order of a product's sums may depend on strides, so that there are none.
-    fn wide(&self) -> Result<Problem> {
+    fn wide(&self, op: &'static str) -> Result<Wide> {
+        let reach = match self.sequences {
+            Sequences::Whole => Reach::Band(self.band),
+            all => {
+                let extents = [self.queries(), self.keys()];
+                Reach::Rows(Arc::new(Rows::read(op, all, &self.ends, extents, (self.band, self.from_end))?))
+            }
+        };
         let acc = self.q.dtype().acc();
         let plain = |x: &Tensor| x.cast(acc)?.contiguous();
         let cast = |mask: &Tensor| if mask.dtype().is_float() { mask.cast(acc) } else { Ok(mask.clone()) };
         let mask = self.mask.as_ref().map(cast).transpose()?;
-        Ok(Problem { q: plain(&self.q)?, k: plain(&self.k)?, v: plain(&self.v)?, mask, ..self.clone() })
+        let of = Problem { q: plain(&self.q)?, k: plain(&self.k)?, v: plain(&self.v)?, mask, ..self.clone() };
+        Ok(Wide { of, reach })
     }
 
     fn device(&self) -> &Device {
@@ -95,13 +129,13 @@ impl Problem {
     }
 
     /// Output and logarithms in the accumulation dtype, as one block.
-    pub fn composite(&self) -> Result<(Tensor, Tensor)> {
-        self.wide()?.forward(&(0..self.queries()))
+    pub fn composite(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
+        self.wide(op)?.forward(&(0..self.queries()))
     }
 
     /// Output, in the dtype of q, and logarithms, block by block.
-    pub fn by_blocks(&self) -> Result<(Tensor, Tensor)> {
-        let wide = self.wide()?;
+    pub fn by_blocks(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
+        let wide = self.wide(op)?;
         let (mut outputs, mut logarithms) = (Vec::new(), Vec::new());
         for rows in self.blocks() {
             let (o, lse) = wide.forward(&rows)?;
@@ -112,10 +146,15 @@ impl Problem {
     }
 
     /// The gradients of q, k, v and the mask, where they are wanted, block by block.
-    pub fn gradients_by_blocks(&self, arriving: &Gradient, wanted: [bool; 4]) -> Result<[Option<Tensor>; 4]> {
+    pub fn gradients_by_blocks(
+        &self,
+        op: &'static str,
+        arriving: &Gradient,
+        wanted: [bool; 4],
+    ) -> Result<[Option<Tensor>; 4]> {
         no_grad(|| {
-            let wide = self.detached().wide()?;
-            let mut sums = Sums::new(&wide, wanted)?;
+            let wide = self.detached().wide(op)?;
+            let mut sums = Sums::new(&wide.of, wanted)?;
             for rows in self.blocks() {
                 wide.backward(&rows, arriving, &mut sums)?;
             }
@@ -141,20 +180,22 @@ impl Problem {
     fn ungrouped(&self, x: &Tensor, rows: usize) -> Result<Tensor> {
         x.reshape((x.dims()[0], self.q.dims()[1], rows, x.dims()[3]))
     }
+}
 
+impl Wide {
     /// Scores `[B, Hq, rows, keys]`, -infinity for masked keys.
     fn scores(&self, rows: &Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
-        let q = self.grouped(&self.q.narrow(2, rows.start, rows.len())?)?;
-        let k = self.k.narrow(2, keys.start, keys.len())?;
-        let mut s = self.ungrouped(&q.matmul(&k.transpose(2, 3)?)?.mul_scalar(self.scale)?, rows.len())?;
-        if let Some(mask) = &self.mask {
-            let part = part(mask, 3, keys, self.keys()).and_then(|mask| part(&mask, 2, rows, self.queries()))?;
+        let q = self.of.grouped(&self.of.q.narrow(2, rows.start, rows.len())?)?;
+        let k = self.of.k.narrow(2, keys.start, keys.len())?;
+        let mut s = self.of.ungrouped(&q.matmul(&k.transpose(2, 3)?)?.mul_scalar(self.of.scale)?, rows.len())?;
+        if let Some(mask) = &self.of.mask {
+            let part = part(mask, 3, keys, self.of.keys()).and_then(|mask| part(&mask, 2, rows, self.of.queries()))?;
             s = match part.dtype().is_float() {
                 true => s.add(&part)?,
                 false => part.where_scalar(&s, f64::NEG_INFINITY)?,
             };
         }
-        match self.band.mask(rows, keys, self.device())? {
+        match self.reach.mask(rows, keys, self.of.device())? {
             Some(band) => band.where_scalar(&s, f64::NEG_INFINITY),
             None => Ok(s),
         }
@@ -162,7 +203,7 @@ impl Problem {
 
     /// The output of a block of queries, and the logarithms of its sums.
     fn forward(&self, rows: &Range<usize>) -> Result<(Tensor, Tensor)> {
-        let keys = self.band.keys(rows, self.keys());
+        let keys = self.reach.keys(rows, self.of.keys());
         let s = self.scores(rows, &keys)?;
         let largest = largest(&s)?;
         let power = s.sub(&largest)?.exp()?;
@@ -171,37 +212,37 @@ impl Problem {
         let is_empty = sum.eq_scalar(0.0)?;
         let sum = is_empty.where_cond(&sum.ones_like()?, &sum)?;
         let lse = is_empty.logical_not()?.where_scalar(&largest.add(&sum.log()?)?, f64::NEG_INFINITY)?;
-        let weights = match &self.kept {
-            Some(kept) => power.mul(&kept.factors(rows, &keys, power.dtype(), self.device())?)?,
+        let weights = match &self.of.kept {
+            Some(kept) => power.mul(&kept.factors(rows, &keys, power.dtype(), self.of.device())?)?,
             None => power,
         };
-        let v = self.v.narrow(2, keys.start, keys.len())?;
-        let o = self.ungrouped(&self.grouped(&weights)?.matmul(&v)?, rows.len())?;
+        let v = self.of.v.narrow(2, keys.start, keys.len())?;
+        let o = self.of.ungrouped(&self.of.grouped(&weights)?.matmul(&v)?, rows.len())?;
         Ok((o.div(&sum)?, lse.squeeze(3)?))
     }
 
     /// Adds the gradients that a block of queries contributes.
     fn backward(&self, rows: &Range<usize>, arriving: &Gradient, sums: &mut Sums) -> Result<()> {
-        let acc = self.q.dtype();
-        let all = 0..self.keys();
-        let keys = if sums.mask.is_some() { all } else { self.band.keys(rows, self.keys()) };
+        let acc = self.of.q.dtype();
+        let all = 0..self.of.keys();
+        let keys = if sums.mask.is_some() { all } else { self.reach.keys(rows, self.of.keys()) };
         let of_rows = |x: &Tensor| x.narrow(2, rows.start, rows.len());
         let (g, o) = (of_rows(&arriving.dy)?.cast(acc)?.contiguous()?, of_rows(&arriving.o)?.cast(acc)?);
         let lse = of_rows(&arriving.lse)?.unsqueeze(3)?;
-        let (k, v) = (self.k.narrow(2, keys.start, keys.len())?, self.v.narrow(2, keys.start, keys.len())?);
+        let (k, v) = (self.of.k.narrow(2, keys.start, keys.len())?, self.of.v.narrow(2, keys.start, keys.len())?);
         let lse = lse.eq_scalar(f64::NEG_INFINITY)?.where_cond(&lse.zeros_like()?, &lse)?;
         let p = self.scores(rows, &keys)?.sub(&lse)?.exp()?;
-        let factors = self.kept.as_ref().map(|kept| kept.factors(rows, &keys, acc, self.device())).transpose()?;
-        let grouped = self.grouped(&g)?;
+        let factors = self.of.kept.as_ref().map(|kept| kept.factors(rows, &keys, acc, self.of.device())).transpose()?;
+        let grouped = self.of.grouped(&g)?;
         if let Some(dv) = &sums.v {
             let kept = factors.as_ref().map_or_else(|| Ok(p.clone()), |z| p.mul(z))?;
-            let part = self.grouped(&kept)?.transpose(2, 3)?.matmul(&grouped)?;
+            let part = self.of.grouped(&kept)?.transpose(2, 3)?.matmul(&grouped)?;
             dv.narrow(2, keys.start, keys.len())?.add_(&part)?;
         }
         if !sums.needs_scores() {
             return Ok(());
         }
-        let dp = self.ungrouped(&grouped.matmul(&v.transpose(2, 3)?)?, rows.len())?;
+        let dp = self.of.ungrouped(&grouped.matmul(&v.transpose(2, 3)?)?, rows.len())?;
         let dp = factors.as_ref().map_or_else(|| Ok(dp.clone()), |z| dp.mul(z))?;
         let mut delta = g.mul(&o)?.sum_keepdim(3)?;
         if let Some(dlse) = &arriving.dlse {
@@ -209,17 +250,17 @@ impl Problem {
         }
         let ds = p.mul(&dp.sub(&delta)?)?;
         if let Some(dmask) = &sums.mask {
-            part(dmask, 2, rows, self.queries())?
-                .add_(&ds.sum_to_size(part(dmask, 2, rows, self.queries())?.shape())?)?;
+            part(dmask, 2, rows, self.of.queries())?
+                .add_(&ds.sum_to_size(part(dmask, 2, rows, self.of.queries())?.shape())?)?;
         }
-        let ds = self.grouped(&ds)?;
+        let ds = self.of.grouped(&ds)?;
         if let Some(dk) = &sums.k {
-            let q = self.grouped(&self.q.narrow(2, rows.start, rows.len())?)?;
-            let part = ds.transpose(2, 3)?.matmul(&q)?.mul_scalar(self.scale)?;
+            let q = self.of.grouped(&self.of.q.narrow(2, rows.start, rows.len())?)?;
+            let part = ds.transpose(2, 3)?.matmul(&q)?.mul_scalar(self.of.scale)?;
             dk.narrow(2, keys.start, keys.len())?.add_(&part)?;
         }
         if let Some(dq) = &mut sums.q {
-            dq.push(self.ungrouped(&ds.matmul(&k)?.mul_scalar(self.scale)?, rows.len())?);
+            dq.push(self.of.ungrouped(&ds.matmul(&k)?.mul_scalar(self.of.scale)?, rows.len())?);
         }
         Ok(())
     }
