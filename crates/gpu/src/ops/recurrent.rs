@@ -217,20 +217,20 @@ const EXAMPLES: &[Example] = &[
     |d, t| {
         differentiate(d, t, &[&[4, 64, 8], &[256, 8], &[256, 64], &[64, 64], &[64, 64]], |x| {
             let weights = RecurrentWeights::new(&x[1], &x[2]);
-            Ok(x[0].lstm(Some(&x[3]), Some(&x[4]), weights, RecurrentSteps::default())?.0)
+            Ok(x[0].lstm(Some(&x[3]), Some(&x[4]), weights, &RecurrentSteps::default())?.0)
         })
     },
     |d, t| {
         differentiate(d, t, &[&[4, 64, 8], &[192, 8], &[192, 64], &[192], &[64, 64]], |x| {
             let weights = RecurrentWeights { hidden_bias: Some(&x[3]), ..RecurrentWeights::new(&x[1], &x[2]) };
             let steps = RecurrentSteps { order: TimeOrder::Reverse, lengths: None };
-            Ok(x[0].gru(Some(&x[4]), weights, steps)?.0)
+            Ok(x[0].gru(Some(&x[4]), weights, &steps)?.0)
         })
     },
     |d, t| {
         differentiate(d, t, &[&[4, 3, 8], &[27, 8], &[27, 27]], |x| {
             let (weights, steps) = (RecurrentWeights::new(&x[1], &x[2]), RecurrentSteps::default());
-            Ok(x[0].rnn(None, weights, Nonlinearity::Tanh, steps)?.1)
+            Ok(x[0].rnn(None, weights, Nonlinearity::Tanh, &steps)?.1)
         })
     },
 ];
