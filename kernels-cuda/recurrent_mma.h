@@ -11,8 +11,8 @@
 #define OF_WORD (16 / (int)sizeof(S))
 #define OF_TURN (4 * OF_WORD)
 #define TURNS (SHARE / OF_TURN)
-// Turns whose words are read at once.
-#define BATCHES ((TURNS + 15) / 16)
+// Turns whose words are read at once, at most 12: more take too many registers.
+#define BATCHES ((TURNS + 11) / 12)
 #define AT_A_TIME ((TURNS + BATCHES - 1) / BATCHES)
 #define TILES (COLUMNS / 8)
 #define REGION (ROWS * COLUMNS)

@@ -31,6 +31,13 @@ FUNCTION void numbers_of_quad(f32 *v, QUAD quad) {
 #define ROW_OF_TURN(turn) (((turn) * TEAM_THREADS + LANE % TEAM_THREADS) / (CHUNK / 4))
 #define K_OF_TURN(turn) (((turn) * TEAM_THREADS + LANE % TEAM_THREADS) % (CHUNK / 4) * 4)
 
+// A barrier of a team, which is within a wave. Over several chunks, groups whose teams stay together are faster.
+#if SHARE > CHUNK
+#define TEAM_BARRIER() BARRIER()
+#else
+#define TEAM_BARRIER() WAVE_BARRIER()
+#endif
+
 // Four elements of a row of shared memory, from k on; 0 from `end` on.
 FUNCTION QUAD quad_at(GLOBAL const S *row, int k, int end) {
     Quad q;
@@ -95,7 +102,7 @@ LOCAL_FUNCTION void multiply_rows(GLOBAL const S *rows, i64 n, LOCAL const S *we
             for (int j = 0; j < 4; j++) to[j] = v[j];
         }
         if (chunk + CHUNK < SHARE) read_quads(quads, rows, n, first + chunk + CHUNK, end, 0);
-        WAVE_BARRIER();
+        TEAM_BARRIER();
         LOCAL const QUAD *at = (LOCAL const QUAD *)weights + (first + chunk) / 4 * COLUMNS + column;
         int left = (SHARE - chunk < CHUNK ? SHARE - chunk : CHUNK) / 4;
 #pragma unroll 2
@@ -113,7 +120,7 @@ LOCAL_FUNCTION void multiply_rows(GLOBAL const S *rows, i64 n, LOCAL const S *we
                     for (int j = 0; j < 4; j++) sums[r][c] += h[j] * w[c][j];
             }
         }
-        WAVE_BARRIER();
+        TEAM_BARRIER();
     }
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++)

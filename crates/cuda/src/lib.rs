@@ -31,6 +31,7 @@ pub static DIALECT: Dialect = Dialect {
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
         ("matrix.h", include_str!("../kernels/matrix.h")),
+        ("recurrent_mma.h", include_str!("../kernels/recurrent_mma.h")),
         ("mma.c", include_str!("../kernels/mma.c")),
         ("attention_mma.c", include_str!("../kernels/attention_mma.c")),
         ("hopper.h", include_str!("../kernels/hopper.h")),

@@ -120,7 +120,8 @@ fn launch<const N: usize>(
     let has_matrix = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == LOADERS[1]);
     let is_aligned = fits(16 / size, [hidden], [(address, size)]);
     let on_matrix_units = Plan::new(of, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
-    let plan = on_matrix_units.or_else(|| Plan::new(of, pass, limits, false)).expect("the op asked whether there is room");
+    let plan =
+        on_matrix_units.or_else(|| Plan::new(of, pass, limits, false)).expect("the op asked whether there is room");
     let (row, entry) = match pass {
         Pass::Forward => (of.cell.row(), "recurrent_forward"),
         Pass::Backward => (of.cell.backward_row(), "recurrent_backward"),

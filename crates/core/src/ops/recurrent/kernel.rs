@@ -79,9 +79,7 @@ impl Fused for RecurrentForward {
             }
             let product = of.rounded(&if of.cell == Cell::Gru { u } else { u.add(&x)? })?;
             let step = match of.cell {
-                Cell::Gru => {
-                    Step { arguments: x, hidden_products: Some(product.clone()), before: Some(h.clone()) }
-                }
+                Cell::Gru => Step { arguments: x, hidden_products: Some(product.clone()), before: Some(h.clone()) },
                 Cell::Lstm => Step { arguments: product.clone(), hidden_products: None, before: Some(c.clone()) },
                 Cell::Tanh | Cell::Relu => Step { arguments: product.clone(), hidden_products: None, before: None },
             };
