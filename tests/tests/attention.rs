@@ -117,7 +117,6 @@ fn problems() -> Vec<(&'static str, Problem)> {
         ),
         ("few_queries_with_a_window", Problem { window: Some([200, 100]), ..few([1, 2, 5, 64], [1, 600]) }),
         ("few_queries_with_a_mask", Problem { mask: Mask::Float, ..few([1, 3, 4, 64], [1, 600]) }),
-
         ("tiles", full.clone()),
         ("tiles_of_wide_rows", Problem { queries: [1, 1, 70, 128], keys: [1, 131], ..full.clone() }),
         ("tiles_of_the_widest_rows", Problem { queries: [1, 1, 70, 256], keys: [1, 67], ..full.clone() }),

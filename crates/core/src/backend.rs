@@ -280,7 +280,10 @@ pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -
 
 /// The error of the first rows of sequences that do not rise, or are out of range.
 pub fn starts_error(op: &'static str, position: i64, value: i64, rows: usize) -> Error {
-    Error::index(op, format!("element {position} of the starts is {value}, expected numbers that rise from 0 up to {rows}"))
+    Error::index(
+        op,
+        format!("element {position} of the starts is {value}, expected numbers that rise from 0 up to {rows}"),
+    )
 }
 
 /// The error of an element that a checked row rejects. `position` counts in row-major order of the output's shape.

@@ -45,7 +45,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("attention", 8, DRAWS),
     ("attention_queries", 8, DRAWS),
     ("attention_mma", 72, DRAWS),
-    ("attention_parts", 8, FEW),
+    ("attention_parts", 16, FEW),
     ("attention_queries_mma", 8, FEW),
     ("attention_keys", 60, GRADIENTS),
     ("attention_keys_mma", 104, GRADIENTS),

@@ -83,7 +83,11 @@ fn many_keys(device: &Device, heads: usize, rate: f64) -> Result<()> {
     let (q, k, v) = (normal(heads, 1)?, normal(8, 65_536)?, normal(8, 65_536)?);
     let time = seconds(device, || q.scaled_dot_product_attention(&k, &v, &Attention::default()).map(drop))?;
     let bytes = 2 * k.numel() * 2;
-    print(&format!(r#"{{"many_keys": {heads}, "ms": {:.4}, "of_copy": {:.3}}}"#, time * 1e3, bytes as f64 / time / rate));
+    print(&format!(
+        r#"{{"many_keys": {heads}, "ms": {:.4}, "of_copy": {:.3}}}"#,
+        time * 1e3,
+        bytes as f64 / time / rate
+    ));
     Ok(())
 }
 
@@ -93,9 +97,7 @@ fn packed(device: &Device) -> Result<()> {
     (1..=16).for_each(|i| starts.push(starts[i - 1] + 128 * i as i64));
     let rows = starts[16] as usize;
     let starts = Tensor::from_vec(starts, 17, device)?;
-    let leaf = |seed| {
-        Tensor::randn((rows, 16, 128), 0.0, 1.0, DType::BF16, device, &Rng::new(seed))?.require_grad()
-    };
+    let leaf = |seed| Tensor::randn((rows, 16, 128), 0.0, 1.0, DType::BF16, device, &Rng::new(seed))?.require_grad();
     let (q, k, v, dy) = (leaf(1)?, leaf(2)?, leaf(3)?, leaf(4)?.detach());
     let causal = Attention { causal: Causal::TopLeft, ..Attention::default() };
     let attend = || q.varlen_attention(&k, &v, &starts, &starts, &causal);
@@ -111,9 +113,8 @@ fn packed(device: &Device) -> Result<()> {
 /// Memory of 65,536 keys, and of half of them, with gradients.
 fn memory(device: &Device) -> Result<()> {
     for keys in [32_768, 65_536] {
-        let leaf = |seed| {
-            Tensor::randn((1, 4, keys, 128), 0.0, 1.0, DType::BF16, device, &Rng::new(seed))?.require_grad()
-        };
+        let leaf =
+            |seed| Tensor::randn((1, 4, keys, 128), 0.0, 1.0, DType::BF16, device, &Rng::new(seed))?.require_grad();
         let (q, k, v) = (leaf(1)?, leaf(2)?, leaf(3)?);
         device.synchronize()?;
         device.backend().reset_peak();

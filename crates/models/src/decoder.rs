@@ -41,7 +41,15 @@ impl<'a> Decoder<'a> {
     /// No sequences yet. Each may have `capacity` tokens. One token is drawn at a time.
     pub fn new(model: &'a dyn LanguageModel, capacity: usize, sampling: Sampling, rng: Rng) -> Decoder<'a> {
         let cache = Rc::new(RefCell::new(model.cache(capacity)));
-        Decoder { model, sampling: Sampling { num_samples: 1, ..sampling }, rng, cache, last: None, step: None, records: None }
+        Decoder {
+            model,
+            sampling: Sampling { num_samples: 1, ..sampling },
+            rng,
+            cache,
+            last: None,
+            step: None,
+            records: None,
+        }
     }
 
     /// Reads tokens `[B, T]` that continue the sequences, and draws the token `[B]` that follows each. With `lengths`, only the first tokens of each
@@ -60,7 +68,9 @@ impl<'a> Decoder<'a> {
     /// has no room for a token.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Tensor> {
-        let Some(last) = self.last.clone() else { return Err(Error::value("decoder", "there is no prompt to continue")) };
+        let Some(last) = self.last.clone() else {
+            return Err(Error::value("decoder", "there is no prompt to continue"));
+        };
         let records = match self.records {
             Some(records) => records,
             None => *self.records.insert(records(last.device())?),
@@ -115,7 +125,12 @@ fn records(device: &Device) -> Result<bool> {
 }
 
 /// The logits `[B, V]` for the last of the first `lengths` tokens of each sequence. The others are forgotten.
-fn next_logits_of(model: &dyn LanguageModel, tokens: &Tensor, lengths: &[usize], cache: &mut KvCache) -> Result<Tensor> {
+fn next_logits_of(
+    model: &dyn LanguageModel,
+    tokens: &Tensor,
+    lengths: &[usize],
+    cache: &mut KvCache,
+) -> Result<Tensor> {
     let op = "decoder";
     let &[b, t] = tokens.dims() else {
         return Err(Error::shape(op, format!("tokens are {}, expected [B, T]", tokens.shape())));

@@ -6,9 +6,9 @@ use common::{cpu, values};
 use isograd_core::ops::{Activation, Approximate, Rotary};
 use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{
-    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KvCache, Module, MultiheadAttention,
-    Rotations, SelfAttentionOptions, StateDict, SwiGlu, TransformerDecoder, TransformerEncoder,
-    TransformerEncoderLayer, TransformerOptions, load, sinusoidal_positions,
+    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KvCache, Module, MultiheadAttention, Rotations,
+    SelfAttentionOptions, StateDict, SwiGlu, TransformerDecoder, TransformerEncoder, TransformerEncoderLayer,
+    TransformerOptions, load, sinusoidal_positions,
 };
 
 const E: usize = 4;

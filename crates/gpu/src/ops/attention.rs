@@ -5,8 +5,8 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, place};
 use crate::launch::words::fits;
-use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::memory::status::{Check, Slot};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::random::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::backend::{index_error, starts_error};
@@ -36,7 +36,7 @@ const MOST_ROWS: usize = 16;
 const LEAST_KEYS: usize = 512;
 /// Keys of a part, at least, and parts of a head, at most.
 const LEAST_PART: usize = 128;
-const MOST_PARTS: usize = 256;
+const MOST_PARTS: usize = 64;
 
 impl FusedLaunch for FlashAttention {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -298,10 +298,13 @@ impl<'a> Problem<'a> {
         let team = words.next_power_of_two().min(32).min(threads);
         let chunks = words.div_ceil(team);
         let at_once = rows.next_power_of_two().min(4);
-        let unroll = if chunks * vector * at_once <= 16 { 2usize } else { 1 };
+        // Words of a thread in flight.
+        let unroll = (4 / chunks).max(1);
         let blocks = rows.div_ceil(at_once);
         let groups = q[0] * k[1] * blocks;
-        let parts = (8 * limits.units).div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
+        // Several rows take the registers of more groups.
+        let at_a_time = if at_once > 1 { 2 } else { 8 } * limits.units;
+        let parts = at_a_time.div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
         let program = self.program("attention_parts.c", width).words(vector, size).define("THREADS", threads);
         let program = program.define("TEAM", team).define("CHUNKS", chunks).define("ROWS", at_once);
         let program = self.with_flags(program.define("UNROLL", unroll));

@@ -109,13 +109,17 @@ impl KvCache {
     /// that have positions; `Index` beyond the capacity; `Value` in a captured step if there is no room.
     pub fn begin(&mut self, [b, t]: [usize; 2], device: &Device) -> Result<NewPositions> {
         if is_in_step() && (self.positions.is_none() || self.lengths.len() != b || self.len() + t > self.room) {
-            return Err(Error::value(OP, format!("a captured step needs room for {t} positions of {b} sequences before it begins")));
+            return Err(Error::value(
+                OP,
+                format!("a captured step needs room for {t} positions of {b} sequences before it begins"),
+            ));
         }
         if self.lengths.len() != b && !self.is_empty() {
             let message = format!("tokens of {b} sequences, expected {}, which have positions", self.lengths.len());
             return Err(Error::shape(OP, message));
         }
-        let is_alike = self.positions.as_ref().is_some_and(|positions| positions.dims() == [b] && positions.device() == device);
+        let is_alike =
+            self.positions.as_ref().is_some_and(|positions| positions.dims() == [b] && positions.device() == device);
         if !is_alike {
             self.positions = Some(Tensor::zeros(b, DType::I64, device)?);
             self.lengths = vec![0; b];

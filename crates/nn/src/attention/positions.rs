@@ -58,7 +58,6 @@ impl Rotations {
         let dtype = if q.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         q.apply_rotary_embedding(k, &self.cos.cast(dtype)?, &self.sin.cast(dtype)?, rotary)
     }
-
 }
 
 /// A part whose tables move to another device with the module.

@@ -12,7 +12,10 @@ pub fn write_positions(op: &'static str, memory: &Tensor, positions: &Tensor, pa
         return Err(Error::shape(op, format!("got {}, expected [B, H, T, D]", describe(&[part]))));
     };
     if positions.dims() != [b, t] {
-        return Err(Error::shape(op, format!("positions and rows are {}, expected [B, T] and [B, H, T, D]", describe(&[positions, part]))));
+        return Err(Error::shape(
+            op,
+            format!("positions and rows are {}, expected [B, T] and [B, H, T, D]", describe(&[positions, part])),
+        ));
     }
     let index = positions.reshape((b, 1, t, 1))?.expand(part.shape())?;
     scatter_(op, Scatter::Distinct, memory, 2, &index, part)

@@ -144,7 +144,9 @@ fn attend_to(
     let Attention { causal, window, .. } = *attention;
     let (band, ends) = match sequences {
         Sequences::Whole => (Band::new(causal, window, queries, keys), Vec::new()),
-        Sequences::Packed => (Band::relative(causal, window, queries, keys), sequences::starts(op, q, [ends[0], ends[1]])?),
+        Sequences::Packed => {
+            (Band::relative(causal, window, queries, keys), sequences::starts(op, q, [ends[0], ends[1]])?)
+        }
         Sequences::Lengths => (Band::relative(causal, window, queries, keys), sequences::lengths(op, q, ends[0])?),
     };
     let problem = Problem {

@@ -59,7 +59,18 @@ impl Rest {
         let Rest { band, sequences, from_end, scale, ref kept, ref ends } = *self;
         let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
         let ends = ends.iter().map(|end| t.get(end)).collect::<Result<_>>()?;
-        Ok(Problem { q, k, v, mask: inputs.get(3).cloned(), band, sequences, ends, from_end, scale, kept: kept.clone() })
+        Ok(Problem {
+            q,
+            k,
+            v,
+            mask: inputs.get(3).cloned(),
+            band,
+            sequences,
+            ends,
+            from_end,
+            scale,
+            kept: kept.clone(),
+        })
     }
 }
 

@@ -32,7 +32,8 @@ impl Sequences {
 /// The first rows of packed sequences as i64, outside of the tape.
 pub(super) fn starts(op: &'static str, q: &Tensor, starts: [&Tensor; 2]) -> Result<Vec<Tensor>> {
     if starts.iter().any(|x| x.rank() != 1) || starts[0].numel() == 0 || starts[0].numel() != starts[1].numel() {
-        let message = format!("the first queries and keys of sequences are {}, expected two of [N + 1]", describe(&starts));
+        let message =
+            format!("the first queries and keys of sequences are {}, expected two of [N + 1]", describe(&starts));
         return Err(Error::shape(op, message));
     }
     check_device(op, &[q, starts[0], starts[1]])?;
@@ -94,7 +95,8 @@ impl Rows {
             Sequences::Whole => unreachable!("a band without rows"),
             Sequences::Packed => {
                 for (starts, rows) in operands.iter().zip([queries, keys]) {
-                    let rises = |i: usize| starts[i] >= if i > 0 { starts[i - 1] } else { 0 } && starts[i] <= rows as i64;
+                    let rises =
+                        |i: usize| starts[i] >= if i > 0 { starts[i - 1] } else { 0 } && starts[i] <= rows as i64;
                     if let Some(i) = (0..starts.len()).find(|&i| !rises(i)) {
                         return Err(starts_error(op, i as i64, starts[i], rows));
                     }
@@ -124,7 +126,8 @@ impl Rows {
     /// The keys that some of these queries attend to.
     pub fn keys(&self, rows: &Range<usize>) -> Range<usize> {
         let mut found: Option<Range<i64>> = None;
-        for (low, high) in self.each(&self.low, rows).zip(self.each(&self.high, rows)).filter(|(low, high)| low < high) {
+        for (low, high) in self.each(&self.low, rows).zip(self.each(&self.high, rows)).filter(|(low, high)| low < high)
+        {
             found = Some(found.map_or(low..high, |f| f.start.min(low)..f.end.max(high)));
         }
         found.map_or(0..0, |found| found.start as usize..found.end as usize)
@@ -132,9 +135,8 @@ impl Rows {
 
     /// A mask `[B, 1, rows, keys]`.
     pub fn mask(&self, rows: &Range<usize>, keys: &Range<usize>, device: &Device) -> Result<Tensor> {
-        let column = |of: &[i64]| {
-            Tensor::from_vec(self.each(of, rows).collect(), (self.batches, 1, rows.len(), 1), device)
-        };
+        let column =
+            |of: &[i64]| Tensor::from_vec(self.each(of, rows).collect(), (self.batches, 1, rows.len(), 1), device);
         let all = Tensor::arange(keys.len(), device)?.add_scalar(keys.start as i64)?;
         all.ge(&column(&self.low)?)?.logical_and(&all.lt(&column(&self.high)?)?)
     }
