@@ -79,9 +79,7 @@ FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f
 
 FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
 
-// The most words of one thread.
-#define WORDS_TOGETHER 4
-
+#ifdef WORDS_TOGETHER
 // The parts of positions that do not depend on the step along K. For the neighbours of rows (MESH_FORWARD): the sample and the row
 // of each word. For one element of neighbours (MESH_WEIGHT): s and the channel.
 typedef struct {
@@ -115,8 +113,10 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
     return w;
 }
 
+typedef idx Offset;
+
 // The position of word i, `k` further along K; -1 if it is not in memory.
-FUNCTION idx position_of_word(Words w, int side, int i, int k) {
+FUNCTION Offset word_at(Words w, int side, int i, int k) {
     Extents e = w.e;
     idx at = w.k + k;
 #if defined(MESH_FORWARD)
@@ -130,9 +130,6 @@ FUNCTION idx position_of_word(Words w, int side, int i, int k) {
     return of_neighbor(w.table, sample, at - sample * N_ROWS, w.first[i], w.then[i], e);
 #endif
 }
-
-FUNCTION int has_word(Words w, int side, int i, int k) { return position_of_word(w, side, i, k) >= 0; }
-
-FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + position_of_word(w, side, i, k); }
+#endif
 
 #include "again.h"

@@ -213,8 +213,17 @@ KERNEL(sparse_max_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GL
 }
 #endif
 
+// Entries that a team takes at once. With attributes or a maximum, a thread has no room for more than one.
+#if defined(OF_WEIGHTS) && !defined(OF_ATTRIBUTES) && !defined(ATTRIBUTES) && !defined(MAX)
+#define TOGETHER BATCH
+#else
+#define TOGETHER 1
+#endif
+#define EACH_TAKEN(b) _Pragma("unroll") for (int b = 0; b < TOGETHER; b++)
+
 // sparse_entry_backward: the gradients of the weights [entries, heads] and of the attributes [entries, heads, per_head]. A team takes
-// an entry and head. `row_of` and `column_of` are those of each entry; `divisors` begins the list of each row, for a mean.
+// entries and heads, each `TEAMS` apart from the next. `row_of` and `column_of` are those of each entry; `divisors` begins the list of
+// each row, for a mean.
 KERNEL(sparse_entry_backward)(GLOBAL const SI *row_of, GLOBAL const SI *column_of, GLOBAL const S *x, GLOBAL const S *weights,
                               GLOBAL const S *attributes, GLOBAL const S *dy, GLOBAL const SI *divisors,
 #ifdef MAX
@@ -222,70 +231,90 @@ KERNEL(sparse_entry_backward)(GLOBAL const SI *row_of, GLOBAL const SI *column_o
 #endif
                               GLOBAL S *dweights, GLOBAL S *dattributes, i64 count, i64 heads, i64 by_heads, i64 per_head) {
 #ifdef OF_WEIGHTS
-    JOINS(1);
+    JOINS(TOGETHER);
 #endif
-    for (i64 base = GROUP * TEAMS; base < count; base += GROUPS * TEAMS) {
-        i64 all = base + LANE / TEAM;
-        int is_there = all < count;
-        idx item = (idx)(is_there ? all : count - 1);
-#ifdef HEADS
-        idx entry = QUOTIENT(item, heads, by_heads), head = item - entry * (idx)heads;
-#else
-        idx entry = item, head = 0;
-#endif
-        idx row = (idx)row_of[entry];
-        idx of_y = (row * (idx)heads + head) * (idx)per_head;
+    for (i64 base = GROUP * (TEAMS * TOGETHER); base < count; base += GROUPS * (TEAMS * TOGETHER)) {
+        idx items[TOGETHER], of_y[TOGETHER];
+        A dots[TOGETHER];
 #if defined(OF_WEIGHTS) || defined(MAX)
-        idx of_x = ((idx)column_of[entry] * (idx)heads + head) * (idx)per_head;
-#endif
-#if defined(WEIGHTED) && (defined(OF_ATTRIBUTES) || defined(MAX))
-        A factor = (A)LOAD(T, weights, item);
+        idx of_x[TOGETHER];
 #endif
 #ifdef MEAN
-        A length = (A)(divisors[row + 1] - divisors[row]);
+        A lengths[TOGETHER];
 #endif
-        A dot = 0;
-        for (idx u = MEMBER; u < (idx)per_head; u += TEAM) {
-            Word g;
-            A part[VECTOR];
-            SET_WORD(g, READ(dy, of_y + u));
+        EACH_TAKEN(b) {
+            i64 all = base + b * TEAMS + LANE / TEAM;
+            idx item = (idx)(all < count ? all : count - 1);
+#ifdef HEADS
+            idx entry = QUOTIENT(item, heads, by_heads), head = item - entry * (idx)heads;
+#else
+            idx entry = item, head = 0;
+#endif
+            idx row = (idx)row_of[entry];
+            items[b] = item;
+            of_y[b] = (row * (idx)heads + head) * (idx)per_head;
 #if defined(OF_WEIGHTS) || defined(MAX)
-            Word v, attribute;
-            A plain[VECTOR];
-            SET_WORD(v, READ(x, of_x + u));
-#ifdef ATTRIBUTES
-            SET_WORD(attribute, READ(attributes, item * (idx)per_head + u));
+            of_x[b] = ((idx)column_of[entry] * (idx)heads + head) * (idx)per_head;
 #endif
-            PLAIN_TERM(plain, v, attribute);
+#ifdef MEAN
+            lengths[b] = (A)(divisors[row + 1] - divisors[row]);
+#endif
+            dots[b] = 0;
+        }
+        for (idx u = MEMBER; u < (idx)per_head; u += TEAM) {
+            Word g[TOGETHER];
+#if defined(OF_WEIGHTS) || defined(MAX)
+            Word v[TOGETHER];
+#endif
+            EACH_TAKEN(b) {
+                SET_WORD(g[b], READ(dy, of_y[b] + u));
+#if defined(OF_WEIGHTS) || defined(MAX)
+                SET_WORD(v[b], READ(x, of_x[b] + u));
+#endif
+            }
+            EACH_TAKEN(b) {
+                A part[VECTOR];
+#if defined(WEIGHTED) && (defined(OF_ATTRIBUTES) || defined(MAX))
+                A factor = (A)LOAD(T, weights, items[b]);
+#endif
+#if defined(OF_WEIGHTS) || defined(MAX)
+                Word attribute;
+                A plain[VECTOR];
+#ifdef ATTRIBUTES
+                SET_WORD(attribute, READ(attributes, items[b] * (idx)per_head + u));
+#endif
+                PLAIN_TERM(plain, v[b], attribute);
 #endif
 #ifdef MAX
-            A term[VECTOR];
-            EACH_PART(j) term[j] = plain[j];
+                A term[VECTOR];
+                EACH_PART(j) term[j] = plain[j];
 #ifdef WEIGHTED
-            EACH_PART(j) term[j] *= factor;
+                EACH_PART(j) term[j] *= factor;
 #endif
-            of_largest(part, term, g, best, ties, of_y + u);
+                of_largest(part, term, g[b], best, ties, of_y[b] + u);
 #else
-            EACH_PART(j) part[j] = (A)LOAD(T, g.each, j);
+                EACH_PART(j) part[j] = (A)LOAD(T, g[b].each, j);
 #ifdef MEAN
-            EACH_PART(j) part[j] /= length;
+                EACH_PART(j) part[j] /= lengths[b];
 #endif
 #endif
 #ifdef OF_WEIGHTS
-            EACH_PART(j) dot = fma_(part[j], plain[j], dot);
+                EACH_PART(j) dots[b] = fma_(part[j], plain[j], dots[b]);
 #endif
 #ifdef OF_ATTRIBUTES
-            Word made;
+                Word made;
 #ifdef WEIGHTED
-            EACH_PART(j) part[j] *= factor;
+                EACH_PART(j) part[j] *= factor;
 #endif
-            EACH_PART(j) STORE(T, made.each, j, part[j]);
-            if (is_there) ((GLOBAL WORD *)dattributes)[item * (idx)per_head + u] = made.all;
+                EACH_PART(j) STORE(T, made.each, j, part[j]);
+                if (base + b * TEAMS + LANE / TEAM < count)
+                    ((GLOBAL WORD *)dattributes)[items[b] * (idx)per_head + u] = made.all;
 #endif
+            }
         }
 #ifdef OF_WEIGHTS
-        dot = TEAM_SUM(dot);
-        if (MEMBER == 0 && is_there) STORE(T, dweights, item, dot);
+        team_join(dots, TOGETHER, SIDE(TOGETHER), JOIN_TO_SUM);
+        EACH_TAKEN(b) if (MEMBER == 0 && base + b * TEAMS + LANE / TEAM < count) STORE(T, dweights, items[b], dots[b]);
 #endif
     }
 }

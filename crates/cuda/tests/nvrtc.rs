@@ -16,8 +16,8 @@ use std::sync::Mutex;
 /// Ampere, Hopper with what it has alone, and Blackwell.
 const ARCHITECTURES: [&str; 3] = ["sm_80", HOPPER, "sm_100"];
 const HOPPER: &str = "sm_90a";
-/// The file of kernels for Hopper alone.
-const FOR_HOPPER: &str = "wgmma.c";
+/// The files of kernels for Hopper alone.
+const FOR_HOPPER: [&str; 2] = ["wgmma.c", "wgmma_words.c"];
 
 const DTYPES: [DType; 8] =
     [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8, DType::Bool];
@@ -125,7 +125,7 @@ fn trials(nvrtc: &'static Nvrtc) -> Vec<Trial> {
         let is_sampled = |entry: &Entry| sample.iter().any(|&dtype| !entry.sources(&DIALECT, dtype).is_empty());
         let runs = |entry: &&Entry| match entry.kernel {
             Some(_) => place == 0 || !is_quick,
-            None if architecture != HOPPER && entry.file == FOR_HOPPER => false,
+            None if architecture != HOPPER && FOR_HOPPER.contains(&entry.file) => false,
             // The first architecture has every kernel.
             None => place == 0 || is_sampled(entry),
         };

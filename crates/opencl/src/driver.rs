@@ -102,6 +102,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         units: device.max_compute_units().map_err(&ask)? as usize,
         has_mma: false,
         has_wgmma: false,
+        has_tile_maps: false,
         has_adds: false,
         is_coherent: compute_capability(device).is_some_and(|compute| compute >= 70),
         keeps_arrays: true,
