@@ -33,8 +33,10 @@ FUNCTION Share share(Factor f, int side, int rows, int tile, int along_k) {
 FUNCTION void find(Share s, int side, int k, int columns, int tile, int along_k, Offset *at) {
 #pragma unroll
     for (int i = 0; i < WORDS_OF(tile); i++) {
-        int is_inside = (s.rows_inside >> i & 1) && s.k + (along_k ? 0 : i * LINES(tile, along_k)) < columns;
-        at[i] = is_inside ? word_at(s.from, side, i, k) : (Offset)-1;
+        // Without branches, the places of all words are computed side by side.
+        int is_inside = (int)(s.rows_inside >> i & 1) & (s.k + (along_k ? 0 : i * LINES(tile, along_k)) < columns);
+        Offset found = word_at(s.from, side, i, k);
+        at[i] = is_inside ? found : (Offset)-1;
     }
 }
 

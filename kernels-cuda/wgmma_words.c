@@ -2,7 +2,7 @@
 // matmul.c, with the same arguments, for loaders whose words are not the lines of a matrix.
 //
 // A group of eight waves computes TILE_M x TILE_N results, four waves each half of the rows. Tiles of TILE_K columns of a, and rows of
-// b, are copied to local memory while earlier ones are multiplied. STAGES tiles are in local memory: two are multiplied, and the others
+// b, are copied to local memory while earlier ones are multiplied. STAGES tiles are in local memory: one is multiplied, and the others
 // are in flight. The places of a tile's words are found a step before it is copied, because a loader may read them from memory.
 //
 // THREADS: 256
@@ -33,7 +33,7 @@ FUNCTION u32 place(int row, int k, int tile, int along_k) {
 #include "share.h"
 
 // Tiles in flight.
-#define AHEAD (STAGES - 2)
+#define AHEAD (STAGES - 1)
 #define BYTES ((TILE_M + TILE_N) * LINE)
 // Rows of tiles that run together, so that they share operands in the cache.
 #define BAND 8
@@ -90,9 +90,10 @@ KERNEL(gemm_wgmma_words)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c
     int half_of_tile = LANE / 128 * 64;
     f32 sums[SUMS];
     for (int step = 0; step < steps; step++) {
-        // This tile is complete for every thread, and none reads the tile before the last.
+        // This tile is complete for every thread, and the units have read the one before, whose place is filled next.
         wait_for_copies(AHEAD - 1);
         SHOW_TO_UNITS();
+        WAIT_FOR_PRODUCTS(0);
         BARRIER();
         u64 tile_a = tile_at(PLACE_A(used) + half_of_tile * LINE), tile_b = tile_at(PLACE_B(used));
         used = NEXT(used);
@@ -103,7 +104,6 @@ KERNEL(gemm_wgmma_words)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c
         END_GROUP_OF_PRODUCTS();
         COPY(step + AHEAD);
         FIND(step + AHEAD + 1);
-        WAIT_FOR_PRODUCTS(1);
     }
     WAIT_FOR_PRODUCTS(0);
 

@@ -87,10 +87,10 @@ typedef struct {
 
 // 1 if the coordinates are within volumes of these extents.
 #ifdef FLAT
-#define IS_WITHIN(p, ALONG) ((p).y >= 0 && (p).y < ALONG(HEIGHT) && (p).x >= 0 && (p).x < ALONG(WIDTH))
+#define IS_WITHIN(p, ALONG) (((p).y >= 0) & ((p).y < ALONG(HEIGHT)) & ((p).x >= 0) & ((p).x < ALONG(WIDTH)))
 #else
 #define IS_WITHIN(p, ALONG) \
-    ((p).z >= 0 && (p).z < ALONG(DEPTH) && (p).y >= 0 && (p).y < ALONG(HEIGHT) && (p).x >= 0 && (p).x < ALONG(WIDTH))
+    (((p).z >= 0) & ((p).z < ALONG(DEPTH)) & ((p).y >= 0) & ((p).y < ALONG(HEIGHT)) & ((p).x >= 0) & ((p).x < ALONG(WIDTH)))
 #endif
 
 // The distance of a window's element from the first one.

@@ -90,6 +90,13 @@ typedef struct {
     idx first[WORDS_TOGETHER], then[WORDS_TOGETHER];
 } Words;
 
+// of_neighbor for rows and neighbours that may lie behind the table: its last entry is read then.
+FUNCTION idx of_neighbor_near(GLOBAL const i64 *table, idx sample, idx v, idx s, idx channel, Extents e) {
+    idx at = v * N_SLOTS + s, last = N_ROWS * N_SLOTS - 1;
+    idx u = (idx)table[at < last ? at : last];
+    return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
+}
+
 FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
     Extents e = f.e;
     Words w;
@@ -115,19 +122,19 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
 
 typedef idx Offset;
 
-// The position of word i, `k` further along K; -1 if it is not in memory.
+// The position of word i, `k` further along K; -1 if it is not in memory. Words beyond the product's extents have some position.
 FUNCTION Offset word_at(Words w, int side, int i, int k) {
     Extents e = w.e;
     idx at = w.k + k;
 #if defined(MESH_FORWARD)
     if (side == SIDE_B) return w.then[i] + at;
     idx s = QUOTIENT(at, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor(w.table, w.first[i], w.then[i], s, at - s * N_CHANNELS, e);
+    return of_neighbor_near(w.table, w.first[i], w.then[i], s, at - s * N_CHANNELS, e);
 #else
     at += i * w.k_step;
     if (side == SIDE_A) return at * N_OUTPUTS + w.row;
     idx sample = SAMPLE_OF(at);
-    return of_neighbor(w.table, sample, at - sample * N_ROWS, w.first[i], w.then[i], e);
+    return of_neighbor_near(w.table, sample, at - sample * N_ROWS, w.first[i], w.then[i], e);
 #endif
 }
 #endif

@@ -5,7 +5,9 @@
 
 use isograd::ops::Total;
 use isograd::ops::loss::{CrossEntropy, Reduction};
-use isograd::ops::{Activation, AvgPool, Conv, EmbeddingOptions, GemmBias, Index, MaxPool, Neighbors, Order, Padding, Put, total};
+use isograd::ops::{
+    Activation, AvgPool, Conv, EmbeddingOptions, GemmBias, Index, MaxPool, Neighbors, Order, Padding, Put, total,
+};
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Result, Tensor};
 use isograd_parity::compare::close_values;

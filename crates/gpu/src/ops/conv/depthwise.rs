@@ -190,7 +190,8 @@ impl Block {
             _ => return None,
         };
         let [is_flat, _] = extents::flags(windows);
-        let blocks = geometry.batch * geometry.groups * geometry.outputs * height.div_ceil(LINES) * width.div_ceil(strip);
+        let blocks =
+            geometry.batch * geometry.groups * geometry.outputs * height.div_ceil(LINES) * width.div_ceil(strip);
         let has_blocks = blocks >= gpu.driver().limits().units * LEAST_BLOCKS;
         let is_tall = is_flat.1 && is_plain(1) && windows.kernel[1] * kernel <= MOST_FACTORS && has_blocks;
         let lines = if is_tall { LINES } else { 1 };

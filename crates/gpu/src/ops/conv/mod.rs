@@ -4,9 +4,11 @@
 
 mod depthwise;
 mod extents;
+mod turn;
 
 use self::depthwise::Depthwise;
 use self::extents::Over;
+use self::turn::Volumes;
 use crate::driver::Address;
 use crate::driver::dnn::Map;
 use crate::launch::device::Gpu;
@@ -94,7 +96,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> 
     let (first, second, result) = (first?, second?, Dense::like(gpu, y, is_last, extents[2])?);
     let addresses = [first.address, second.address, result.address];
     multiply(gpu, Multiplied { map, geometry, is_last, dtype: y.dtype, addresses, bias: call.inputs.get(2) })?;
-    result.copy_to(gpu, y)
+    result.copy_to(gpu, y, is_last, extents[2])
 }
 
 /// The convolution with so many more channels, of zeros, that matrix units read whole words; none if it has whole words, if it has no
@@ -127,6 +129,10 @@ impl Dense {
     fn of(gpu: &Gpu, x: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<Dense> {
         let dense = Dense::like(gpu, x, is_last, channels)?;
         if let Some((buffer, layout)) = &dense.copy {
+            if let Some(volumes) = volumes(x, is_last, channels) {
+                volumes.put_last(gpu, x.dtype, place(x)?, buffer.address)?;
+                return Ok(dense);
+            }
             if channels.is_some() {
                 gpu.driver().fill(buffer.address, 0, shape_with(x, channels).numel() * x.dtype.size())?;
             }
@@ -149,12 +155,25 @@ impl Dense {
     }
 
     /// Copies what was written to the operand, unless it is its own memory.
-    fn copy_to(&self, gpu: &Gpu, y: &Operand<'_>) -> Result<()> {
-        match &self.copy {
-            Some((buffer, layout)) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
-            None => Ok(()),
+    fn copy_to(&self, gpu: &Gpu, y: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<()> {
+        match (&self.copy, volumes(y, is_last, channels)) {
+            (None, _) => Ok(()),
+            (Some((buffer, _)), Some(volumes)) => volumes.put_first(gpu, y.dtype, buffer.address, place(y)?),
+            (Some((buffer, layout)), None) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
         }
     }
+}
+
+/// A row-major operand whose copy has another number of channels, and has them last; none if elements are copied one by one.
+fn volumes(x: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Option<Volumes> {
+    let dims = x.layout.shape().dims();
+    let volumes = Volumes {
+        samples: dims[0],
+        channels: dims[1],
+        volume: dims[2..].iter().product(),
+        last: channels.unwrap_or(dims[1]),
+    };
+    (is_last && x.layout.is_contiguous() && volumes.are_long(x.dtype)).then_some(volumes)
 }
 
 /// The shape of an operand, with another number of channels.

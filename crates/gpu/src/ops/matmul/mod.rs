@@ -23,6 +23,8 @@ use smallvec::SmallVec;
 const FILE: &str = "matmul.c";
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
 const LEAST_PART: usize = 128;
+/// Columns of a part that is long: for such parts, few large tiles are better than many small ones.
+const LONG_PART: usize = 2048;
 /// Elements of 16 bits that operands of matrix units are read by, and results are written by.
 pub(crate) const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
@@ -270,14 +272,19 @@ fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
     Plan::new(Method::Tiles(*tile.unwrap_or(&tiles::SMALL)), parts)
 }
 
-/// The tile of a product, and the parts of K: of several tiles the first that makes a group for each multiprocessor, with whole sums or
-/// else with parts of them; if there is none, the last. Parts make as many groups as multiprocessors run at once.
-fn cut<'a>(e: Extents, tiles: impl DoubleEndedIterator<Item = &'a Tile> + Clone, units: usize) -> (Option<&'a Tile>, usize) {
+/// The tile of a product, and the parts of K: of several tiles the first that makes a group for each multiprocessor, with long parts of
+/// sums, with whole sums, or else with short parts of them; if there is none, the last. Parts make as many groups as multiprocessors run
+/// at once.
+fn cut<'a>(
+    e: Extents,
+    tiles: impl DoubleEndedIterator<Item = &'a Tile> + Clone,
+    units: usize,
+) -> (Option<&'a Tile>, usize) {
     let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches).max(1);
     let most = (e.k / LEAST_PART).clamp(1, MOST_PARTS);
-    let whole = tiles.clone().find(|tile| groups(tile) >= units);
-    let in_parts = || tiles.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
-    let tile = whole.or_else(in_parts).or(tiles.clone().next_back());
+    let in_parts = |most: usize| tiles.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
+    let tile = in_parts((e.k / LONG_PART).clamp(1, most)).or_else(|| in_parts(1)).or_else(|| in_parts(most));
+    let tile = tile.or(tiles.clone().next_back());
     let parts = |tile| if groups(tile) >= units { 1 } else { (units * tile.at_once() / groups(tile)).clamp(1, most) };
     (tile, tile.map_or(1, parts))
 }

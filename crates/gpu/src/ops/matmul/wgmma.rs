@@ -27,9 +27,9 @@ const MOST_BYTES: usize = 1 << 40;
 
 /// The tiles of `wgmma_words.c`, of 256 threads each.
 const WORDS: [Words; 3] = [
-    Words { tile: of_words(256, 16), stages: 4, at_once: 1, step: 1180, start: 3000 },
-    Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 660, start: 1500 },
-    Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 430, start: 900 },
+    Words { tile: of_words(256, 16), stages: 4, at_once: 1, step: 2000, start: 3500 },
+    Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 1050, start: 1800 },
+    Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 750, start: 1500 },
 ];
 /// Products of each result of a part, at least.
 const LEAST_PART: usize = 512;
@@ -46,7 +46,7 @@ struct Words {
     stages: usize,
     /// Groups that a multiprocessor has room for.
     at_once: usize,
-    /// Clocks of a multiprocessor for a step along K, and for all else that a group does.
+    /// Clocks of a multiprocessor for a step along K, and for all else that a group does, as an H100 takes them.
     step: usize,
     start: usize,
 }
