@@ -34,7 +34,9 @@ def cold(f, flush=[]):
         f()
     times = []
     for _ in range(RUNS):
-        flush[0].sum()
+        # Three times, so that the device is still busy when the call has been launched.
+        for _ in range(3):
+            flush[0].sum()
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         before.record()
         f()

@@ -213,17 +213,8 @@ KERNEL(sparse_max_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GL
 }
 #endif
 
-// Entries that a team takes at once. With attributes or a maximum, a thread has no room for more than one.
-#if defined(OF_WEIGHTS) && !defined(OF_ATTRIBUTES) && !defined(ATTRIBUTES) && !defined(MAX)
-#define TOGETHER BATCH
-#else
-#define TOGETHER 1
-#endif
-#define EACH_TAKEN(b) _Pragma("unroll") for (int b = 0; b < TOGETHER; b++)
-
 // sparse_entry_backward: the gradients of the weights [entries, heads] and of the attributes [entries, heads, per_head]. A team takes
-// entries and heads, each `TEAMS` apart from the next. `row_of` and `column_of` are those of each entry; `divisors` begins the list of
-// each row, for a mean.
+// an entry and head. `row_of` and `column_of` are those of each entry; `divisors` begins the list of each row, for a mean.
 KERNEL(sparse_entry_backward)(GLOBAL const SI *row_of, GLOBAL const SI *column_of, GLOBAL const S *x, GLOBAL const S *weights,
                               GLOBAL const S *attributes, GLOBAL const S *dy, GLOBAL const SI *divisors,
 #ifdef MAX
@@ -231,90 +222,70 @@ KERNEL(sparse_entry_backward)(GLOBAL const SI *row_of, GLOBAL const SI *column_o
 #endif
                               GLOBAL S *dweights, GLOBAL S *dattributes, i64 count, i64 heads, i64 by_heads, i64 per_head) {
 #ifdef OF_WEIGHTS
-    JOINS(TOGETHER);
+    JOINS(1);
 #endif
-    for (i64 base = GROUP * (TEAMS * TOGETHER); base < count; base += GROUPS * (TEAMS * TOGETHER)) {
-        idx items[TOGETHER], of_y[TOGETHER];
-        A dots[TOGETHER];
-#if defined(OF_WEIGHTS) || defined(MAX)
-        idx of_x[TOGETHER];
-#endif
-#ifdef MEAN
-        A lengths[TOGETHER];
-#endif
-        EACH_TAKEN(b) {
-            i64 all = base + b * TEAMS + LANE / TEAM;
-            idx item = (idx)(all < count ? all : count - 1);
+    for (i64 base = GROUP * TEAMS; base < count; base += GROUPS * TEAMS) {
+        i64 all = base + LANE / TEAM;
+        int is_there = all < count;
+        idx item = (idx)(is_there ? all : count - 1);
 #ifdef HEADS
-            idx entry = QUOTIENT(item, heads, by_heads), head = item - entry * (idx)heads;
+        idx entry = QUOTIENT(item, heads, by_heads), head = item - entry * (idx)heads;
 #else
-            idx entry = item, head = 0;
+        idx entry = item, head = 0;
 #endif
-            idx row = (idx)row_of[entry];
-            items[b] = item;
-            of_y[b] = (row * (idx)heads + head) * (idx)per_head;
+        idx row = (idx)row_of[entry];
+        idx of_y = (row * (idx)heads + head) * (idx)per_head;
 #if defined(OF_WEIGHTS) || defined(MAX)
-            of_x[b] = ((idx)column_of[entry] * (idx)heads + head) * (idx)per_head;
+        idx of_x = ((idx)column_of[entry] * (idx)heads + head) * (idx)per_head;
+#endif
+#if defined(WEIGHTED) && (defined(OF_ATTRIBUTES) || defined(MAX))
+        A factor = (A)LOAD(T, weights, item);
 #endif
 #ifdef MEAN
-            lengths[b] = (A)(divisors[row + 1] - divisors[row]);
+        A length = (A)(divisors[row + 1] - divisors[row]);
 #endif
-            dots[b] = 0;
-        }
+        A dot = 0;
         for (idx u = MEMBER; u < (idx)per_head; u += TEAM) {
-            Word g[TOGETHER];
+            Word g;
+            A part[VECTOR];
+            SET_WORD(g, READ(dy, of_y + u));
 #if defined(OF_WEIGHTS) || defined(MAX)
-            Word v[TOGETHER];
-#endif
-            EACH_TAKEN(b) {
-                SET_WORD(g[b], READ(dy, of_y[b] + u));
-#if defined(OF_WEIGHTS) || defined(MAX)
-                SET_WORD(v[b], READ(x, of_x[b] + u));
-#endif
-            }
-            EACH_TAKEN(b) {
-                A part[VECTOR];
-#if defined(WEIGHTED) && (defined(OF_ATTRIBUTES) || defined(MAX))
-                A factor = (A)LOAD(T, weights, items[b]);
-#endif
-#if defined(OF_WEIGHTS) || defined(MAX)
-                Word attribute;
-                A plain[VECTOR];
+            Word v, attribute;
+            A plain[VECTOR];
+            SET_WORD(v, READ(x, of_x + u));
 #ifdef ATTRIBUTES
-                SET_WORD(attribute, READ(attributes, items[b] * (idx)per_head + u));
+            SET_WORD(attribute, READ(attributes, item * (idx)per_head + u));
 #endif
-                PLAIN_TERM(plain, v[b], attribute);
+            PLAIN_TERM(plain, v, attribute);
 #endif
 #ifdef MAX
-                A term[VECTOR];
-                EACH_PART(j) term[j] = plain[j];
+            A term[VECTOR];
+            EACH_PART(j) term[j] = plain[j];
 #ifdef WEIGHTED
-                EACH_PART(j) term[j] *= factor;
+            EACH_PART(j) term[j] *= factor;
 #endif
-                of_largest(part, term, g[b], best, ties, of_y[b] + u);
+            of_largest(part, term, g, best, ties, of_y + u);
 #else
-                EACH_PART(j) part[j] = (A)LOAD(T, g[b].each, j);
+            EACH_PART(j) part[j] = (A)LOAD(T, g.each, j);
 #ifdef MEAN
-                EACH_PART(j) part[j] /= lengths[b];
+            EACH_PART(j) part[j] /= length;
 #endif
 #endif
 #ifdef OF_WEIGHTS
-                EACH_PART(j) dots[b] = fma_(part[j], plain[j], dots[b]);
+            EACH_PART(j) dot = fma_(part[j], plain[j], dot);
 #endif
 #ifdef OF_ATTRIBUTES
-                Word made;
+            Word made;
 #ifdef WEIGHTED
-                EACH_PART(j) part[j] *= factor;
+            EACH_PART(j) part[j] *= factor;
 #endif
-                EACH_PART(j) STORE(T, made.each, j, part[j]);
-                if (base + b * TEAMS + LANE / TEAM < count)
-                    ((GLOBAL WORD *)dattributes)[items[b] * (idx)per_head + u] = made.all;
+            EACH_PART(j) STORE(T, made.each, j, part[j]);
+            if (is_there) ((GLOBAL WORD *)dattributes)[item * (idx)per_head + u] = made.all;
 #endif
-            }
         }
 #ifdef OF_WEIGHTS
-        team_join(dots, TOGETHER, SIDE(TOGETHER), JOIN_TO_SUM);
-        EACH_TAKEN(b) if (MEMBER == 0 && base + b * TEAMS + LANE / TEAM < count) STORE(T, dweights, items[b], dots[b]);
+        dot = TEAM_SUM(dot);
+        if (MEMBER == 0 && is_there) STORE(T, dweights, item, dot);
 #endif
     }
 }

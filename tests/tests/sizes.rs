@@ -64,8 +64,8 @@ const SIZES: &[Size] = &[
     size("conv2d", "strided_tiles_of_words", &[&[1, 64, 25, 25], &[64, 64, 3, 3]], |x| {
         x[0].conv2d(&x[1], None, Conv { stride: [2; 2], ..PADDED })
     }),
-    size("conv2d", "words_with_channels_of_zeros", &[&[2, 3, 27, 30], &[64, 3, 7, 7]], |x| {
-        x[0].conv2d(&x[1], None, Conv { stride: [2; 2], padding: Padding::Each([3; 2]), ..PADDED })
+    size("conv2d", "words_with_channels_of_zeros", &[&[1, 3, 24, 24], &[48, 3, 5, 5]], |x| {
+        x[0].conv2d(&x[1], None, Conv { padding: Padding::Each([2; 2]), ..PADDED })
     }),
     size("conv2d", "depthwise_blocks", &[&[4, 16, 21, 48], &[16, 1, 3, 3]], |x| {
         x[0].conv2d(&x[1], None, Conv { groups: 16, ..PADDED })
