@@ -54,9 +54,9 @@ FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 #define SAMPLE_OF(row) ((idx)0)
 #endif
 
-// The position of a channel of neighbour s of row v of a sample; -1 if the neighbour is absent.
-FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx v, idx s, idx channel, Extents e) {
-    idx u = (idx)table[v * N_SLOTS + s];
+// The position of a channel of a sample's neighbour, which is entry `at` of the table; -1 if it is absent.
+FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channel, Extents e) {
+    idx u = (idx)table[at];
     return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
 }
 
@@ -72,7 +72,7 @@ FUNCTION idx position(Factor f, int side, int row, int k) {
     idx of_row = at, element = r;
 #endif
     idx sample = SAMPLE_OF(of_row), s = QUOTIENT(element, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor(f.table, sample, of_row - sample * N_ROWS, s, element - s * N_CHANNELS, e);
+    return of_neighbor(f.table, sample, (of_row - sample * N_ROWS) * N_SLOTS + s, element - s * N_CHANNELS, e);
 }
 
 FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
@@ -90,11 +90,10 @@ typedef struct {
     idx first[WORDS_TOGETHER], then[WORDS_TOGETHER];
 } Words;
 
-// of_neighbor for rows and neighbours that may lie behind the table: its last entry is read then.
-FUNCTION idx of_neighbor_near(GLOBAL const i64 *table, idx sample, idx v, idx s, idx channel, Extents e) {
+// The entry of neighbour s of row v, or the last one: words beyond the product's extents have entries behind the table.
+FUNCTION idx entry_of(idx v, idx s, Extents e) {
     idx at = v * N_SLOTS + s, last = N_ROWS * N_SLOTS - 1;
-    idx u = (idx)table[at < last ? at : last];
-    return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
+    return at < last ? at : last;
 }
 
 FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
@@ -129,12 +128,12 @@ FUNCTION Offset word_at(Words w, int side, int i, int k) {
 #if defined(MESH_FORWARD)
     if (side == SIDE_B) return w.then[i] + at;
     idx s = QUOTIENT(at, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor_near(w.table, w.first[i], w.then[i], s, at - s * N_CHANNELS, e);
+    return of_neighbor(w.table, w.first[i], entry_of(w.then[i], s, e), at - s * N_CHANNELS, e);
 #else
     at += i * w.k_step;
     if (side == SIDE_A) return at * N_OUTPUTS + w.row;
     idx sample = SAMPLE_OF(at);
-    return of_neighbor_near(w.table, sample, at - sample * N_ROWS, w.first[i], w.then[i], e);
+    return of_neighbor(w.table, sample, entry_of(at - sample * N_ROWS, w.first[i], e), w.then[i], e);
 #endif
 }
 #endif
