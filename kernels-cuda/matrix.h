@@ -1,4 +1,4 @@
-// Tiles of tensor cores: copies of 16 bytes to local memory, and products of blocks of 16 x 16 x 16 by a wave of 32 threads. f16 or
+// Tiles of tensor cores: products of blocks of 16 x 16 x 16 by a wave of 32 threads. f16 or
 // bf16, sums in f32. Compute capability 8.0 and later. Positions in local memory are in bytes.
 //
 // A tile is [rows, TILE_K], or [TILE_K, rows] (!along_k). Local memory has the layout of global memory, in words of CHUNK elements.
@@ -7,6 +7,8 @@
 // TILE_K: 32, elements of a tile along K; it has 64 rows or more
 // T: f16 or bf16
 
+#include "copies.h"
+
 #ifdef SIMT
 
 // For the emulator of tools/simt.
@@ -14,9 +16,6 @@
 #define mma_bf16(d, a, b) simt_mma_bf16(d, a, b)
 #define mma_tf32(d, a, b) simt_mma_tf32(d, a, b)
 #define f32_to_tf32(v) simt_f32_to_tf32(v)
-#define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
-#define end_group_of_copies() simt_cp_async_commit()
-#define wait_for_copies(groups) simt_cp_async_wait(groups)
 #define load_blocks(at, transposed, out) \
     ((transposed) ? simt_ldmatrix<4, true>(out, (void *)(at)) : simt_ldmatrix<4, false>(out, (void *)(at)))
 
@@ -46,14 +45,6 @@ FUNCTION u32 f32_to_tf32(f32 v) {
     return bits;
 }
 
-// Starts an asynchronous copy of 16 bytes to local memory. The first `bytes` are read; the others become 0.
-FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
-}
-#define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
-// Waits until at most `groups` groups of copies are in flight.
-#define wait_for_copies(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
-
 // Loads four blocks of 8 x 8 numbers of 16 bits. Each thread passes the position of one row of one block.
 FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
     if (transposed)
@@ -70,13 +61,11 @@ FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
 
 #endif
 
-// Elements of a word.
-#define CHUNK 8
-#define CHUNKS_K (TILE_K / CHUNK)
 // Sums of a thread in a block of 16 rows and 8 columns.
 #define SUMS 4
 
-// The position of a word of a tile.
+// The position of a word of a tile, and the bytes of a line.
+#define LINE_BYTES(tile, along_k) (((along_k) ? TILE_K : (tile)) * 2)
 FUNCTION u32 place(int row, int k, int tile, int along_k) {
     return along_k ? (u32)(row * CHUNKS_K + (k / CHUNK ^ (row >> 1 & 3))) * 16
                    : (u32)(k * (tile / CHUNK) + (row / CHUNK ^ (k & 7))) * 16;

@@ -18,6 +18,7 @@
 #include "matrix.h"
 #define A_VECTOR CHUNK
 #define B_VECTOR CHUNK
+#define WORDS_TOGETHER 4
 #include "loader.h"
 
 #define STAGES 3
@@ -29,42 +30,7 @@
 // Rows of tiles that run together, so that they share operands in the cache.
 #define BAND 8
 
-// Distance, in rows or elements of K, between the words of a thread's share, and their number.
-#define LINES(tile, along_k) (THREADS / ((along_k) ? CHUNKS_K : (tile) / CHUNK))
-#define WORDS_OF(tile) ((tile) * CHUNKS_K / THREADS)
-
-// A thread's share of the copies of tiles: equidistant words, whose positions in local memory are also equidistant.
-typedef struct {
-    Words from;
-    u32 to;
-    int row, k;
-    u32 rows_inside;
-} Share;
-
-FUNCTION Share share(Factor f, int side, int rows, int tile, int along_k) {
-    Share s;
-    s.row = along_k ? LANE / CHUNKS_K : LANE % (tile / CHUNK) * CHUNK;
-    s.k = along_k ? LANE % CHUNKS_K * CHUNK : LANE / (tile / CHUNK);
-    s.from = words(f, side, s.row, s.k, along_k ? LINES(tile, 1) : 0, along_k ? 0 : LINES(tile, 0));
-    s.to = place(s.row, s.k, tile, along_k);
-    s.rows_inside = 0;
-#pragma unroll
-    for (int i = 0; i < WORDS_OF(tile); i++)
-        s.rows_inside |= (u32)(s.row + (along_k ? i * LINES(tile, along_k) : 0) < rows) << i;
-    return s;
-}
-
-// Copies the share of the tile that is `k` behind the first. Rows and columns out of range are 0; there any valid address `x` is
-// passed.
-FUNCTION void copy_tile(Share s, int side, GLOBAL const S *x, int k, int columns, int tile, int along_k, LocalPlace to) {
-#pragma unroll
-    for (int i = 0; i < WORDS_OF(tile); i++) {
-        int is_inside = (s.rows_inside >> i & 1) && s.k + (along_k ? 0 : i * LINES(tile, along_k)) < columns;
-        is_inside = is_inside && has_word(s.from, side, i, k);
-        GLOBAL const S *from = is_inside ? word(s.from, side, i, k) : x;
-        copy_async(to + s.to + i * LINES(tile, along_k) * (along_k ? CHUNKS_K : tile / CHUNK) * 16, from, is_inside ? 16 : 0);
-    }
-}
+#include "share.h"
 
 KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
                  A alpha, A beta LOADER_ARGUMENTS) {
@@ -91,8 +57,11 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #define NEXT(stage) ((stage) + 1 == STAGES ? 0 : (stage) + 1)
 #define COPY(step) \
     if ((step) < steps) { \
-        copy_tile(share_a, SIDE_A, a, (step) * TILE_K, depth - (step) * TILE_K, TILE_M, A_ALONG_K, PLACE_A(filling)); \
-        copy_tile(share_b, SIDE_B, b, (step) * TILE_K, depth - (step) * TILE_K, TILE_N, B_ALONG_K, PLACE_B(filling)); \
+        Offset at_a[WORDS_OF(TILE_M)], at_b[WORDS_OF(TILE_N)]; \
+        find(share_a, SIDE_A, (step) * TILE_K, depth - (step) * TILE_K, TILE_M, A_ALONG_K, at_a); \
+        find(share_b, SIDE_B, (step) * TILE_K, depth - (step) * TILE_K, TILE_N, B_ALONG_K, at_b); \
+        copy_words(share_a, a, at_a, TILE_M, A_ALONG_K, PLACE_A(filling)); \
+        copy_words(share_b, b, at_b, TILE_N, B_ALONG_K, PLACE_B(filling)); \
     } \
     filling = NEXT(filling); \
     end_group_of_copies()

@@ -7,18 +7,15 @@
 // tile. Groups are persistent: they start with the next tiles while the last copies are read.
 
 #include "hopper.h"
+#include "products.h"
 #include "finish.h"
 
 #undef BOUNDS
 #define BOUNDS __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
 #define READERS 2
-// Lines of a tile, and bytes of a line.
-#define LINE 128
 #define BYTES_A (TILE_M * LINE)
 #define BYTES_B (TILE_N * LINE)
 #define BYTES (BYTES_A + BYTES_B)
-// The box of a copy: 64 lines.
-#define BOX (TILE_K * LINE)
 // Pairs of tiles that run together, so that they share operands in the cache.
 #define BAND 8
 
@@ -74,18 +71,6 @@ FUNCTION void copy_tiles(const TileMap *a, const TileMap *b, const Ints *p, Loca
             NEXT_STAGE();
         }
     }
-}
-
-// Transposes four words between four threads: each gets all four words of one block of eight columns.
-FUNCTION void exchange(u32 *w) {
-    int is_odd = LANE & 1, is_high = LANE & 2;
-    u32 low = wave_xor(is_odd ? w[0] : w[1], 1), high = wave_xor(is_odd ? w[2] : w[3], 1);
-    u32 a0 = is_odd ? low : w[0], a1 = is_odd ? w[1] : low, b0 = is_odd ? high : w[2], b1 = is_odd ? w[3] : high;
-    u32 c0 = wave_xor(is_high ? a0 : b0, 2), c1 = wave_xor(is_high ? a1 : b1, 2);
-    w[0] = is_high ? c0 : a0;
-    w[1] = is_high ? c1 : a1;
-    w[2] = is_high ? b0 : c0;
-    w[3] = is_high ? b1 : c1;
 }
 
 typedef union {
@@ -183,7 +168,7 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
     } else {
         TAKE_REGISTERS(232);
         u32 own = (u32)LANE / 128 - 1, stage = 0, parity = 0;
-        f32 sums[128];
+        f32 sums[SUMS];
         for (i64 number = GROUP / CLUSTER; number < p.v[5]; number += GROUPS / CLUSTER) {
             for (int step = 0; step < steps; step++) {
                 wait_at(FULL(stage), parity);
@@ -191,9 +176,7 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
                 BEGIN_PRODUCTS();
 #pragma unroll
                 for (int k = 0; k < TILE_K / 16; k++) {
-                    // An offset of 16 columns of a line, or of 16 lines, in words of 16 bytes.
-                    u32 on_a = A_ALONG_K ? k * 2 : k * 16 * LINE / 16, on_b = B_ALONG_K ? k * 2 : k * 16 * LINE / 16;
-                    CAT(product_, T)(sums, of_a + on_a, of_b + on_b, step > 0 || k > 0);
+                    product(sums, further(of_a, k * AFTER_16(A_ALONG_K)), further(of_b, k * AFTER_16(B_ALONG_K)), step > 0 || k > 0);
                 }
                 END_GROUP_OF_PRODUCTS();
                 WAIT_FOR_PRODUCTS(1);

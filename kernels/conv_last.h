@@ -69,9 +69,7 @@ FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f
 
 FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
 
-// The most words of one thread.
-#define WORDS_TOGETHER 4
-
+#ifdef WORDS_TOGETHER
 // The parts of positions that do not depend on the step along K. For a factor with a row for each word: the position and the
 // coordinates of the first element of the row's window (CONV_FORWARD), or of the last window of the row's element (CONV_INPUT), which
 // may lie outside of the volume. For a factor with one row: its channel, and its distance from the window's first element.
@@ -89,10 +87,10 @@ typedef struct {
 
 // 1 if the coordinates are within volumes of these extents.
 #ifdef FLAT
-#define IS_WITHIN(p, ALONG) ((p).y >= 0 && (p).y < ALONG(HEIGHT) && (p).x >= 0 && (p).x < ALONG(WIDTH))
+#define IS_WITHIN(p, ALONG) (((p).y >= 0) & ((p).y < ALONG(HEIGHT)) & ((p).x >= 0) & ((p).x < ALONG(WIDTH)))
 #else
 #define IS_WITHIN(p, ALONG) \
-    ((p).z >= 0 && (p).z < ALONG(DEPTH) && (p).y >= 0 && (p).y < ALONG(HEIGHT) && (p).x >= 0 && (p).x < ALONG(WIDTH))
+    (((p).z >= 0) & ((p).z < ALONG(DEPTH)) & ((p).y >= 0) & ((p).y < ALONG(HEIGHT)) & ((p).x >= 0) & ((p).x < ALONG(WIDTH)))
 #endif
 
 // The distance of a window's element from the first one.
@@ -161,8 +159,10 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
     return w;
 }
 
+typedef idx Offset;
+
 // The position of word i, `k` further along K; -1 if it is not in memory.
-FUNCTION idx position_of_word(Words w, int side, int i, int k) {
+FUNCTION Offset word_at(Words w, int side, int i, int k) {
     Extents e = w.e;
     idx at = w.k + k;
 #if defined(CONV_FORWARD)
@@ -190,9 +190,6 @@ FUNCTION idx position_of_word(Words w, int side, int i, int k) {
     return IS_WITHIN(to, IN_ALONG) ? POSITION(window.first, to, IN_ALONG, N_CHANNELS) + w.at[i] : (idx)-1;
 #endif
 }
-
-FUNCTION int has_word(Words w, int side, int i, int k) { return position_of_word(w, side, i, k) >= 0; }
-
-FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + position_of_word(w, side, i, k); }
+#endif
 
 #include "again.h"

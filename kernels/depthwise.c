@@ -1,7 +1,7 @@
 // Convolutions whose groups have one channel each. They are bound by memory. x is [n, g, IN], w [g, outputs, WINDOW] and y [n, g,
 // outputs, OUT], all contiguous. conv.h has the extents and the windows.
 //
-//   depthwise                a thread computes a strip of y: STRIP adjacent elements of a line
+//   depthwise                a thread computes a block of y: a strip of STRIP adjacent elements in each of LINES lines
 //   depthwise_input          a thread computes an element of the gradient of x
 //   depthwise_weight         a group adds up a part of the gradient of the weights of one output
 //   depthwise_weight_join    a thread adds up the parts of one weight
@@ -13,8 +13,13 @@
 // ACC: f32 or f64, dtype of the arithmetic
 // STRIP: 1 .. 8, elements of a strip
 // STRIP_WORD: u16 .. u32x4, type of a strip; not defined unless lines of y consist of whole strips
+// LINES: 1 .. 4, lines of a block; volumes and windows with more than one are FLAT, and windows have neither stride nor dilation along H
 // KERNEL_W, STRIDE_W, DILATION_W: 1.., extent, stride and dilation of windows along a line
-// KERNEL_Z, KERNEL_Y: 1.., other extents of a window, for depthwise_weight
+// LOW_W: 0.., elements of the padding before a line
+// LINE_WORD: u16 .. u32x4, type of STRIP elements of x; not defined unless lines of x consist of whole words, one for each strip of y at
+//     the same place, and windows have neither stride nor dilation along W
+// KERNEL_Y: 1.., extent of a window along H, for several LINES and for depthwise_weight
+// KERNEL_Z: 1.., extent of a window along D, for depthwise_weight
 // TURNED: flag, windows are turned: depthwise computes the gradient of x
 // BIAS: flag, depthwise adds a bias
 // WIDE: flag, positions have 64 bits
@@ -32,12 +37,12 @@ typedef union {
 // Elements of a line that the windows of a strip have.
 #define SPAN ((STRIP - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 
-// A strip: strip `strip` of line (z, y) of the volume of output `o`, of a group's channel `channel`.
+// A block: strip `strip` of the lines from (z, y) on, of the volume of output `o`, of a group's channel `channel`.
 typedef struct {
     idx sample, channel, o, z, y, strip;
 } At;
 
-// strips: strips of a line; lines: lines of a volume; outputs: outputs of all groups; each with its divider.
+// strips: strips of a line; lines: lines of a volume, or blocks of them; outputs: outputs of all groups; each with its divider.
 #define N_STRIPS p.v[0]
 #define N_LINES p.v[1]
 #define N_ALL p.v[2]
@@ -55,7 +60,7 @@ FUNCTION At strip_of(idx number, Ints p, Extents e) {
     at.channel = QUOTIENT(at.o, N_OUTPUTS, BY_OUTPUTS);
 #ifdef FLAT
     at.z = 0;
-    at.y = line;
+    at.y = line * LINES;
 #else
     at.z = QUOTIENT(line, OUT_ALONG(HEIGHT), BY_HEIGHT);
     at.y = line - at.z * OUT_ALONG(HEIGHT);
@@ -63,7 +68,16 @@ FUNCTION At strip_of(idx number, Ints p, Extents e) {
     return at;
 }
 
-// The line of x that line (i_z, i_y) of the strip's windows is on; -1 if it is outside.
+// The position of the strip in line `j` of a block.
+FUNCTION i64 position_of(At at, int j, Ints p, Extents e) {
+    i64 plane = at.sample * N_ALL + at.o;
+    return ((plane * OUT_ALONG(DEPTH) + at.z) * OUT_ALONG(HEIGHT) + (at.y + j)) * OUT_ALONG(WIDTH) + at.strip * STRIP;
+}
+
+// 1 if the volume has line `j` of a block. Its first line is there.
+#define HAS_LINE(at, j) ((j) == 0 || (at).y + (j) < OUT_ALONG(HEIGHT))
+
+// The line of x that line (i_z, i_y) of the windows of a block's first line is on; -1 if it is outside.
 FUNCTION idx line_of(At at, idx i_z, idx i_y, Extents e) {
     idx y = ELEMENT(at.y, i_y, HEIGHT);
     int is_inside = y >= 0 && y < IN_ALONG(HEIGHT);
@@ -76,27 +90,76 @@ FUNCTION idx line_of(At at, idx i_z, idx i_y, Extents e) {
     return is_inside ? ((at.sample * (idx)N_GROUPS + at.channel) * IN_ALONG(DEPTH)) * IN_ALONG(HEIGHT) + line : (idx)-1;
 }
 
+// Element `i` from `first` on is in the line. Those of its word always are.
+#ifdef LINE_WORD
+typedef union {
+    LINE_WORD word;
+    S each[STRIP];
+} LineWord;
+#define IS_IN_WORD(i) ((i) >= LOW_W && (i) < LOW_W + STRIP)
+#else
+#define IS_IN_WORD(i) 0
+#endif
+#define IS_INSIDE(first, i) (IS_IN_WORD(i) || ((first) + (i) >= 0 && (first) + (i) < IN_ALONG(WIDTH)))
+
 // The elements of a line of x from `first` on. Those outside are 0.
 FUNCTION void read_line(A *v, GLOBAL const S *line, idx first, Extents e) {
+#ifdef LINE_WORD
+    LineWord w;
+    w.word = *(GLOBAL const LINE_WORD *)(line + (first + LOW_W));
 #pragma unroll
-    for (int i = 0; i < SPAN; i++) v[i] = first + i >= 0 && first + i < IN_ALONG(WIDTH) ? LOAD(T, line, first + i) : (A)0;
+    for (int i = 0; i < STRIP; i++) v[LOW_W + i] = LOAD(T, w.each, i);
+#endif
+#pragma unroll
+    for (int i = 0; i < SPAN; i++)
+        if (!IS_IN_WORD(i)) v[i] = IS_INSIDE(first, i) ? LOAD(T, line, first + i) : (A)0;
 }
-
-#define IS_INSIDE(first, i) ((first) + (i) >= 0 && (first) + (i) < IN_ALONG(WIDTH))
 
 // This thread's items, of p.v[6].
 #define EACH_ITEM(number) for (i64 number = GROUP * THREADS + LANE; number < p.v[6]; number += GROUPS * THREADS)
 
 FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p, Extents e, i64 number) {
     At at = strip_of((idx)number, p, e);
-    A sums[STRIP];
+    A sums[LINES][STRIP];
     A start = 0;
 #ifdef BIAS
     start = LOAD(T, bias, (at.sample * (idx)N_GROUPS + at.channel) * p.v[7] + (at.o - at.channel * N_OUTPUTS) * p.v[8]);
 #endif
 #pragma unroll
-    for (int r = 0; r < STRIP; r++) sums[r] = start;
+    for (int j = 0; j < LINES; j++)
+#pragma unroll
+        for (int r = 0; r < STRIP; r++) sums[j][r] = start;
     idx first = ELEMENT(at.strip * STRIP, 0, WIDTH);
+#if LINES > 1
+    A factors[KERNEL_Y * KERNEL_W];
+#pragma unroll
+    for (int i = 0; i < KERNEL_Y * KERNEL_W; i++) {
+#ifdef TURNED
+        factors[i] = LOAD(T, w, at.o * WINDOW + (KERNEL_Y * KERNEL_W - 1 - i));
+#else
+        factors[i] = LOAD(T, w, at.o * WINDOW + i);
+#endif
+    }
+    // A line of x is read once for all lines of y that have it in their windows.
+#pragma unroll
+    for (int l = 0; l < LINES - 1 + KERNEL_Y; l++) {
+        idx line = line_of(at, 0, l, e);
+        if (line < 0) continue;
+        A v[SPAN];
+        read_line(v, x + line * (i64)IN_ALONG(WIDTH), first, e);
+#pragma unroll
+        for (int j = 0; j < LINES; j++) {
+            if (l - j < 0 || l - j >= KERNEL_Y) continue;
+#pragma unroll
+            for (int k = 0; k < KERNEL_W; k++)
+#pragma unroll
+                for (int r = 0; r < STRIP; r++) {
+                    int element = r * STRIDE_W + k * DILATION_W;
+                    if (IS_INSIDE(first, element)) sums[j][r] = fma_(v[element], factors[(l - j) * KERNEL_W + k], sums[j][r]);
+                }
+        }
+    }
+#else
     for (idx i_z = 0; i_z < KERNEL_ALONG(DEPTH); i_z++)
         for (idx i_y = 0; i_y < KERNEL_ALONG(HEIGHT); i_y++) {
             idx line = line_of(at, i_z, i_y, e), i = (i_z * KERNEL_ALONG(HEIGHT) + i_y) * KERNEL_W;
@@ -113,21 +176,26 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
 #pragma unroll
                 for (int r = 0; r < STRIP; r++) {
                     int element = r * STRIDE_W + k * DILATION_W;
-                    if (IS_INSIDE(first, element)) sums[r] = fma_(v[element], factor, sums[r]);
+                    if (IS_INSIDE(first, element)) sums[0][r] = fma_(v[element], factor, sums[0][r]);
                 }
             }
         }
-    GLOBAL S *to = y + (number - at.strip) / N_STRIPS * OUT_ALONG(WIDTH) + at.strip * STRIP;
-#ifdef STRIP_WORD
-    Strip out;
+#endif
 #pragma unroll
-    for (int r = 0; r < STRIP; r++) STORE(T, out.each, r, sums[r]);
-    *(GLOBAL STRIP_WORD *)to = out.word;
+    for (int j = 0; j < LINES; j++) {
+        if (!HAS_LINE(at, j)) continue;
+        GLOBAL S *to = y + position_of(at, j, p, e);
+#ifdef STRIP_WORD
+        Strip out;
+#pragma unroll
+        for (int r = 0; r < STRIP; r++) STORE(T, out.each, r, sums[j][r]);
+        *(GLOBAL STRIP_WORD *)to = out.word;
 #else
 #pragma unroll
-    for (int r = 0; r < STRIP; r++)
-        if (at.strip * STRIP + r < OUT_ALONG(WIDTH)) STORE(T, to, r, sums[r]);
+        for (int r = 0; r < STRIP; r++)
+            if (at.strip * STRIP + r < OUT_ALONG(WIDTH)) STORE(T, to, r, sums[j][r]);
 #endif
+    }
 }
 
 KERNEL(depthwise)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p, Extents e) {
@@ -156,10 +224,15 @@ KERNEL(depthwise_input)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bi
     }
 }
 
-#ifdef KERNEL_Y
+#ifdef KERNEL_Z
 #define SUMS (KERNEL_Z * KERNEL_Y * KERNEL_W)
+#ifdef STRIP_WORD
+#define IS_COLUMN(x) 1
+#else
+#define IS_COLUMN(x) ((x) < OUT_ALONG(WIDTH))
+#endif
 
-// GROUP: the output. GROUP_Y: the part. p.v[6]: strips of a part; p.v[7]: strips of an output in all samples. sums: [parts, outputs,
+// GROUP: the output. GROUP_Y: the part. p.v[6]: blocks of a part; p.v[7]: blocks of an output in all samples. sums: [parts, outputs,
 // WINDOW].
 KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, Ints p, Extents e) {
     JOINS(SUMS);
@@ -168,30 +241,45 @@ KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, I
     for (int i = 0; i < SUMS; i++) own[i] = 0;
     i64 end = (GROUP_Y + 1) * p.v[6] < p.v[7] ? (GROUP_Y + 1) * p.v[6] : p.v[7];
     for (i64 at_part = GROUP_Y * p.v[6] + LANE; at_part < end; at_part += THREADS) {
-        // Strips of one output: the sample, then the strip within its volume.
+        // Blocks of one output: the sample, then the block within its volume.
         idx strips = (idx)(N_STRIPS * N_LINES), sample = QUOTIENT((idx)at_part, strips, p.v[8]);
         i64 number = (sample * N_ALL + GROUP) * strips + ((idx)at_part - sample * strips);
         At at = strip_of((idx)number, p, e);
         idx column = at.strip * STRIP, first = ELEMENT(column, 0, WIDTH);
-        GLOBAL const S *from = g + (number - at.strip) / N_STRIPS * OUT_ALONG(WIDTH) + column;
-        A dy[STRIP];
+        A dy[LINES][STRIP];
 #pragma unroll
-        for (int r = 0; r < STRIP; r++) dy[r] = column + r < OUT_ALONG(WIDTH) ? LOAD(T, from, r) : (A)0;
+        for (int j = 0; j < LINES; j++) {
+            if (!HAS_LINE(at, j)) continue;
+            GLOBAL const S *from = g + position_of(at, j, p, e);
+#ifdef STRIP_WORD
+            Strip in;
+            in.word = *(GLOBAL const STRIP_WORD *)from;
+#pragma unroll
+            for (int r = 0; r < STRIP; r++) dy[j][r] = LOAD(T, in.each, r);
+#else
+#pragma unroll
+            for (int r = 0; r < STRIP; r++) dy[j][r] = column + r < OUT_ALONG(WIDTH) ? LOAD(T, from, r) : (A)0;
+#endif
+        }
 #pragma unroll
         for (int i_z = 0; i_z < KERNEL_Z; i_z++)
 #pragma unroll
-            for (int i_y = 0; i_y < KERNEL_Y; i_y++) {
-                idx line = line_of(at, i_z, i_y, e);
+            for (int l = 0; l < LINES - 1 + KERNEL_Y; l++) {
+                idx line = line_of(at, i_z, l, e);
                 if (line < 0) continue;
                 A v[SPAN];
                 read_line(v, x + line * (i64)IN_ALONG(WIDTH), first, e);
 #pragma unroll
-                for (int k = 0; k < KERNEL_W; k++)
+                for (int j = 0; j < LINES; j++) {
+                    if (l - j < 0 || l - j >= KERNEL_Y || !HAS_LINE(at, j)) continue;
 #pragma unroll
-                    for (int r = 0; r < STRIP; r++) {
-                        int element = r * STRIDE_W + k * DILATION_W, i = (i_z * KERNEL_Y + i_y) * KERNEL_W + k;
-                        if (IS_INSIDE(first, element) && column + r < OUT_ALONG(WIDTH)) own[i] = fma_(v[element], dy[r], own[i]);
-                    }
+                    for (int k = 0; k < KERNEL_W; k++)
+#pragma unroll
+                        for (int r = 0; r < STRIP; r++) {
+                            int element = r * STRIDE_W + k * DILATION_W, i = (i_z * KERNEL_Y + (l - j)) * KERNEL_W + k;
+                            if (IS_INSIDE(first, element) && IS_COLUMN(column + r)) own[i] = fma_(v[element], dy[j][r], own[i]);
+                        }
+                }
             }
     }
     team_join(own, SUMS, SIDE(SUMS), JOIN_TO_SUM);

@@ -40,6 +40,9 @@
 // The positions of its other words.
 #define EACH_OTHER(k) for (idx k = KEPT_AT(KEPT); k < end; k += TEAM)
 
+// A quotient of a power and a sum, of which `by` is the inverse. In 16 bits the product with that is exact enough.
+#define SHARE_OF(power, sum, by) (sizeof(S) == 2 ? (power) * (by) : (power) / (sum))
+
 // edge_softmax: y [E, heads] of x: e^(x - max) / (sum + 1e-16).
 KERNEL(edge_softmax)(GLOBAL const SI *starts, GLOBAL const S *x, GLOBAL const SI *entries, GLOBAL S *y, i64 count, i64 words,
                      i64 by_words) {
@@ -64,8 +67,7 @@ KERNEL(edge_softmax)(GLOBAL const SI *starts, GLOBAL const S *x, GLOBAL const SI
     }
     team_join(most, VECTOR, SIDE(VECTOR), JOIN_TO_MAX);
     EACH_PART(j) sum[j] = 0;
-    // An absent entry adds 0, unless the softmax of the row is NaN.
-    EACH_KEPT(n) EACH_PART(j) {
+    EACH_KEPT(n) if (KEPT_AT(n) < end) EACH_PART(j) {
         own[n][j] = POWER(own[n][j] - most[j]);
         sum[j] += own[n][j];
     }
@@ -81,18 +83,23 @@ KERNEL(edge_softmax)(GLOBAL const SI *starts, GLOBAL const S *x, GLOBAL const SI
         EACH_PART(j) sum[j] += part[j];
     }
     team_join(sum, VECTOR, SIDE(VECTOR), JOIN_TO_SUM);
-    EACH_PART(j) sum[j] += (A)1e-16f;
+    A by[VECTOR];
+    EACH_PART(j) {
+        sum[j] += (A)1e-16f;
+        by[j] = 1 / sum[j];
+    }
     EACH_KEPT(n) {
         idx k = KEPT_AT(n);
+        if (k >= end) continue;
         Word w;
-        EACH_PART(j) STORE(T, w.each, j, own[n][j] / sum[j]);
-        if (k < end) PUT(y, PLACE(k), w.all);
+        EACH_PART(j) STORE(T, w.each, j, SHARE_OF(own[n][j], sum[j], by[j]));
+        PUT(y, PLACE(k), w.all);
     }
     EACH_OTHER(k) {
         idx at = PLACE(k);
         Word w;
         SET_WORD(w, READ(x, at));
-        EACH_PART(j) STORE(T, w.each, j, POWER((A)LOAD(T, w.each, j) - most[j]) / sum[j]);
+        EACH_PART(j) STORE(T, w.each, j, SHARE_OF(POWER((A)LOAD(T, w.each, j) - most[j]), sum[j], by[j]));
         PUT(y, at, w.all);
     }
     END_LIST

@@ -9,10 +9,10 @@
 //   advance(&f, side, k)           `k` further along K
 //   has_element(f, side, row, k)   1 if an element within M, N and K is in memory; otherwise it is 0
 //   element(f, side, row, k)       the address of the element, or of the word that begins with it
-//   Words                          equidistant words of a factor
+//   Words                          equidistant words of a factor, at most WORDS_TOGETHER: a kernel that reads words defines it
 //   words(f, side, row, k, row_step, k_step)   words from (row, k) on, at a distance of row_step rows and k_step elements of K
-//   has_word(w, side, i, k)        1 if word i, `k` further along K, is in memory; otherwise it is 0
-//   word(w, side, i, k)            the address of word i
+//   word_at(w, side, i, k)         the position of word i, `k` further along K, from w.x on; -1 if it is not in memory: then it is 0
+//   Offset                         the type of this position
 //   HAS_ABSENT                     defined if elements may not be in memory: results that are NaN are then summed again (again.h)
 //   LOADER_ARGUMENTS               further arguments of the kernel, each after a comma
 //   LOADER_VALUES                  the same arguments, passed on to factor()
@@ -52,6 +52,7 @@ FUNCTION int has_element(Factor f, int side, int row, int k) { return 1; }
 
 FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + (row * f.row + k * f.k); }
 
+#ifdef WORDS_TOGETHER
 typedef struct {
     GLOBAL const S *x;
     i64 step;
@@ -67,6 +68,7 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
     return w;
 }
 
-FUNCTION int has_word(Words w, int side, int i, int k) { return 1; }
+typedef i64 Offset;
 
-FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + (k * (i64)w.k + i * w.step); }
+FUNCTION Offset word_at(Words w, int side, int i, int k) { return k * (i64)w.k + i * w.step; }
+#endif

@@ -54,9 +54,9 @@ FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 #define SAMPLE_OF(row) ((idx)0)
 #endif
 
-// The position of a channel of neighbour s of row v of a sample; -1 if the neighbour is absent.
-FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx v, idx s, idx channel, Extents e) {
-    idx u = (idx)table[v * N_SLOTS + s];
+// The position of a channel of a sample's neighbour, which is entry `at` of the table; -1 if it is absent.
+FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channel, Extents e) {
+    idx u = (idx)table[at];
     return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
 }
 
@@ -72,16 +72,14 @@ FUNCTION idx position(Factor f, int side, int row, int k) {
     idx of_row = at, element = r;
 #endif
     idx sample = SAMPLE_OF(of_row), s = QUOTIENT(element, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor(f.table, sample, of_row - sample * N_ROWS, s, element - s * N_CHANNELS, e);
+    return of_neighbor(f.table, sample, (of_row - sample * N_ROWS) * N_SLOTS + s, element - s * N_CHANNELS, e);
 }
 
 FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
 
 FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
 
-// The most words of one thread.
-#define WORDS_TOGETHER 4
-
+#ifdef WORDS_TOGETHER
 // The parts of positions that do not depend on the step along K. For the neighbours of rows (MESH_FORWARD): the sample and the row
 // of each word. For one element of neighbours (MESH_WEIGHT): s and the channel.
 typedef struct {
@@ -91,6 +89,12 @@ typedef struct {
     idx row, k, k_step;
     idx first[WORDS_TOGETHER], then[WORDS_TOGETHER];
 } Words;
+
+// The entry of neighbour s of row v, or the last one: words beyond the product's extents have entries behind the table.
+FUNCTION idx entry_of(idx v, idx s, Extents e) {
+    idx at = v * N_SLOTS + s, last = N_ROWS * N_SLOTS - 1;
+    return at < last ? at : last;
+}
 
 FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
     Extents e = f.e;
@@ -115,24 +119,23 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
     return w;
 }
 
-// The position of word i, `k` further along K; -1 if it is not in memory.
-FUNCTION idx position_of_word(Words w, int side, int i, int k) {
+typedef idx Offset;
+
+// The position of word i, `k` further along K; -1 if it is not in memory. Words beyond the product's extents have some position.
+FUNCTION Offset word_at(Words w, int side, int i, int k) {
     Extents e = w.e;
     idx at = w.k + k;
 #if defined(MESH_FORWARD)
     if (side == SIDE_B) return w.then[i] + at;
     idx s = QUOTIENT(at, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor(w.table, w.first[i], w.then[i], s, at - s * N_CHANNELS, e);
+    return of_neighbor(w.table, w.first[i], entry_of(w.then[i], s, e), at - s * N_CHANNELS, e);
 #else
     at += i * w.k_step;
     if (side == SIDE_A) return at * N_OUTPUTS + w.row;
     idx sample = SAMPLE_OF(at);
-    return of_neighbor(w.table, sample, at - sample * N_ROWS, w.first[i], w.then[i], e);
+    return of_neighbor(w.table, sample, entry_of(at - sample * N_ROWS, w.first[i], e), w.then[i], e);
 #endif
 }
-
-FUNCTION int has_word(Words w, int side, int i, int k) { return position_of_word(w, side, i, k) >= 0; }
-
-FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + position_of_word(w, side, i, k); }
+#endif
 
 #include "again.h"

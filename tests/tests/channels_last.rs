@@ -56,6 +56,15 @@ const CONVOLUTIONS: &[Case] = &[
         run: |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED),
     },
     Case {
+        name: "large_tiles",
+        op: "conv2d",
+        x: &[1, 64, 16, 24],
+        weight: &[64, 64, 3, 3],
+        bias: 64,
+        has_words: true,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED),
+    },
+    Case {
         name: "strided",
         op: "conv2d",
         x: &[3, 8, 13, 9],

@@ -5,7 +5,9 @@
 
 use isograd::ops::Total;
 use isograd::ops::loss::{CrossEntropy, Reduction};
-use isograd::ops::{Activation, AvgPool, EmbeddingOptions, GemmBias, Index, MaxPool, Order, Put, total};
+use isograd::ops::{
+    Activation, AvgPool, Conv, EmbeddingOptions, GemmBias, Index, MaxPool, Neighbors, Order, Padding, Put, total,
+};
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Result, Tensor};
 use isograd_parity::compare::close_values;
@@ -33,6 +35,15 @@ const GEMM_BIAS: Run = |x| {
     x[0].gemm_bias(&x[1], Some(&x[2]), &GemmBias { activation, ..Default::default() })
 };
 
+const PADDED: Conv<2> = Conv { stride: [1; 2], padding: Padding::Each([1; 2]), dilation: [1; 2], groups: 1 };
+const CONV: Run = |x| x[0].conv2d(&x[1], None, PADDED);
+
+/// Each row has four neighbours, some of which are absent.
+const MESH_CONV: Run = |x| {
+    let rows = x[0].dims()[0];
+    x[0].mesh_conv(&Neighbors::new(&indices(&x[0], &[rows, 4], rows as i64 + 1)?.sub_scalar(1)?)?, &x[1], None)
+};
+
 const SIZES: &[Size] = &[
     size("matmul", "large_tiles", &[&[131, 40], &[40, 133]], MATMUL),
     size("matmul", "large_tiles_of_words", &[&[128, 48], &[48, 256]], MATMUL),
@@ -47,6 +58,23 @@ const SIZES: &[Size] = &[
     size("matmul", "vector_on_the_right", &[&[139, 300], &[300, 1]], MATMUL),
     size("matmul", "vector_on_the_left", &[&[1, 300], &[300, 70]], MATMUL),
     size("matmul", "long_dot", &[&[1, 5000], &[5000, 1]], MATMUL),
+    size("conv2d", "wide_tiles_of_words", &[&[2, 32, 10, 20], &[256, 32, 3, 3]], CONV),
+    size("conv2d", "tiles_of_words", &[&[1, 64, 16, 24], &[64, 64, 3, 3]], CONV),
+    size("conv2d", "tiles_of_words_cut_off", &[&[1, 40, 20, 20], &[72, 40, 3, 3]], CONV),
+    size("conv2d", "strided_tiles_of_words", &[&[1, 64, 25, 25], &[64, 64, 3, 3]], |x| {
+        x[0].conv2d(&x[1], None, Conv { stride: [2; 2], ..PADDED })
+    }),
+    size("conv2d", "words_with_channels_of_zeros", &[&[1, 3, 24, 24], &[48, 3, 5, 5]], |x| {
+        x[0].conv2d(&x[1], None, Conv { padding: Padding::Each([2; 2]), ..PADDED })
+    }),
+    size("conv2d", "depthwise_blocks", &[&[4, 16, 21, 48], &[16, 1, 3, 3]], |x| {
+        x[0].conv2d(&x[1], None, Conv { groups: 16, ..PADDED })
+    }),
+    size("conv2d", "depthwise_blocks_cut_off", &[&[4, 16, 22, 47], &[16, 1, 5, 3]], |x| {
+        x[0].conv2d(&x[1], None, Conv { groups: 16, padding: Padding::Each([2, 1]), ..PADDED })
+    }),
+    size("mesh_conv", "tiles_of_words", &[&[400, 64], &[72, 320]], MESH_CONV),
+    size("mesh_conv", "words_cut_along_k", &[&[1100, 32], &[32, 160]], MESH_CONV),
     size("gemm_bias", "gelu", &[&[67, 50], &[50, 66], &[66]], GEMM_BIAS),
     size("gemm_bias", "gelu_of_words", &[&[72, 56], &[56, 104], &[104]], GEMM_BIAS),
     size("mul", "gradient_of_columns", &[&[700, 96], &[96]], |x| x[0].mul(&x[1])),
@@ -275,7 +303,7 @@ fn main() {
 
 fn trials(size: &'static Size, device: &Device) -> Vec<Trial> {
     // Matrix units have an instruction for each dtype of 16 bits.
-    let bf16 = (size.op == "matmul").then_some(DType::BF16);
+    let bf16 = ["matmul", "conv2d"].contains(&size.op).then_some(DType::BF16);
     let dtypes = [DType::F32, DType::F16].into_iter().chain(bf16);
     dtypes
         .map(|dtype| {

@@ -187,7 +187,7 @@ impl Job {
     }
 }
 
-/// Kernels that only one device is given; nothing emulates the units and the copies of Hopper.
+/// Kernels that only one device is given; nothing emulates the copies of Hopper's engine.
 const ALONE: &[(&str, &str)] = &[("any", "cuda"), ("gemm_mask", "cuda"), ("gemm_wgmma", "hopper")];
 
 /// The files of a folder and of those in it.

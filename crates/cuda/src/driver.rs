@@ -119,7 +119,8 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         has_f64: true,
         has_mma: major >= 8,
         // The instructions are those of this capability alone.
-        has_wgmma: (major, minor) == HOPPER && ask(Attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED)? > 0,
+        has_wgmma: (major, minor) == HOPPER,
+        has_tile_maps: ask(Attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED)? > 0,
         has_adds: major >= 9,
         is_coherent: true,
         has_shared_words: true,

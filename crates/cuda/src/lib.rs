@@ -30,12 +30,16 @@ pub static DIALECT: Dialect = Dialect {
     name: "cuda",
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("copies.h", include_str!("../kernels/copies.h")),
+        ("share.h", include_str!("../kernels/share.h")),
         ("matrix.h", include_str!("../kernels/matrix.h")),
         ("recurrent_mma.h", include_str!("../kernels/recurrent_mma.h")),
         ("mma.c", include_str!("../kernels/mma.c")),
         ("attention_mma.c", include_str!("../kernels/attention_mma.c")),
         ("hopper.h", include_str!("../kernels/hopper.h")),
+        ("products.h", include_str!("../kernels/products.h")),
         ("wgmma.c", include_str!("../kernels/wgmma.c")),
+        ("wgmma_words.c", include_str!("../kernels/wgmma_words.c")),
     ],
     // Four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

@@ -34,7 +34,7 @@ fn shapes() -> &'static [[usize; 3]] {
 
 /// The shapes for a dtype.
 fn shapes_of(dtype: DType) -> Result<impl Iterator<Item = [usize; 3]>> {
-    let has_large = dtype.size() == 2 && Cuda::new(0)?.limits().has_wgmma;
+    let has_large = dtype.size() == 2 && Cuda::new(0)?.limits().has_tile_maps;
     Ok(shapes().iter().copied().chain(has_large.then_some(LARGE)))
 }
 

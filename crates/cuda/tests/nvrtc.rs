@@ -16,8 +16,8 @@ use std::sync::Mutex;
 /// Ampere, Hopper with what it has alone, and Blackwell.
 const ARCHITECTURES: [&str; 3] = ["sm_80", HOPPER, "sm_100"];
 const HOPPER: &str = "sm_90a";
-/// The file of kernels for Hopper alone.
-const FOR_HOPPER: &str = "wgmma.c";
+/// The files of kernels for Hopper alone.
+const FOR_HOPPER: [&str; 2] = ["wgmma.c", "wgmma_words.c"];
 
 const DTYPES: [DType; 8] =
     [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8, DType::Bool];
@@ -42,6 +42,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("any", 16, WORD),
     ("gemm", 32, PLACES),
     ("gemm_mma", 4, PLACES),
+    ("gemm_wgmma_words", 4, TOGETHER),
     ("attention", 8, DRAWS),
     ("attention_queries", 8, DRAWS),
     ("attention_mma", 72, DRAWS),
@@ -76,6 +77,7 @@ const KEPT: &str =
     "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
 const PLACES: &str = "compute 8.0: a convolution has the places of its elements beside the sums of a tile";
+const TOGETHER: &str = "of several meshes: two groups share a multiprocessor, and a thread has the places of eight words";
 const DRAWS: &str = "dropout: the rounds of Philox beside a tile of scores and its results";
 const GRADIENTS: &str = "sums of two gradients beside two tiles of scores; more with dropout";
 const FLIGHT: &str = "four entries in flight, with their weights and attributes, beside the sums of a word";
@@ -127,7 +129,7 @@ fn trials(nvrtc: &'static Nvrtc) -> Vec<Trial> {
         let is_sampled = |entry: &Entry| sample.iter().any(|&dtype| !entry.sources(&DIALECT, dtype).is_empty());
         let runs = |entry: &&Entry| match entry.kernel {
             Some(_) => place == 0 || !is_quick,
-            None if architecture != HOPPER && entry.file == FOR_HOPPER => false,
+            None if architecture != HOPPER && FOR_HOPPER.contains(&entry.file) => false,
             // The first architecture has every kernel.
             None => place == 0 || is_sampled(entry),
         };

@@ -18,6 +18,7 @@ fn h100() -> Limits {
         has_f64: true,
         has_mma: false,
         has_wgmma: false,
+        has_tile_maps: false,
         has_adds: false,
         is_coherent: false,
         has_shared_words: false,

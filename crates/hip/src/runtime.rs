@@ -134,6 +134,7 @@ impl Runtime {
             has_f64: true,
             has_mma: has_mma(&architecture),
             has_wgmma: false,
+            has_tile_maps: false,
             has_adds: false,
             is_coherent: false,
             has_shared_words: true,

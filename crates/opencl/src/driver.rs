@@ -103,6 +103,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         units: device.max_compute_units().map_err(&ask)? as usize,
         has_mma: false,
         has_wgmma: false,
+        has_tile_maps: false,
         has_adds: false,
         is_coherent,
         has_shared_words: is_coherent,

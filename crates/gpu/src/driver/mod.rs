@@ -67,9 +67,10 @@ pub struct Limits {
     pub has_f64: bool,
     /// Whether there are matrix units for which the dialect has `mma.c`.
     pub has_mma: bool,
-    /// Whether there are matrix units that read local memory, and an engine that copies tiles to it, for which the dialect has
-    /// `wgmma.c`.
+    /// Whether there are matrix units that read local memory, for which the dialect has `wgmma_words.c`.
     pub has_wgmma: bool,
+    /// Whether an engine copies tiles to local memory, for which the dialect has `wgmma.c`.
+    pub has_tile_maps: bool,
     /// Whether the device has fast atomic additions of floats (`red.global.add`, vectors of 16 bytes).
     pub has_adds: bool,
     /// Whether groups see each other's writes while their launch runs, through the dialect's coherent loads and stores.

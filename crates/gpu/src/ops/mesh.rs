@@ -95,6 +95,12 @@ const EXAMPLES: &[Example] = &[
             x[0].mesh_conv(&Neighbors::new(&zeros(x[0].device(), DType::I64, &[1024, 4])?)?, &x[1], Some(&x[2]))
         })
     },
+    // For large tiles of matrix units.
+    |d, t| {
+        differentiate(d, t, &[&[4096, 64], &[64, 320]], |x| {
+            x[0].mesh_conv(&Neighbors::new(&zeros(x[0].device(), DType::I64, &[4096, 4])?)?, &x[1], None)
+        })
+    },
     // Several samples, and features that are no whole words.
     |d, t| {
         differentiate(d, t, &[&[4, 512, 3], &[20, 27]], |x| {

@@ -14,8 +14,13 @@ use isograd_core::{DType, Result};
 const FILE: &str = "depthwise.c";
 /// Bytes of the widest word.
 const WORD: usize = 16;
-/// Elements of a strip, where a thread can keep what its windows have of a line.
+/// Elements of a strip, where a thread can keep what its windows have of a line; lines of a block, and threads of a multiprocessor for
+/// which there have to be such blocks.
 const STRIP: usize = 4;
+const LINES: usize = 4;
+const LEAST_BLOCKS: usize = 512;
+/// Factors that a thread of several lines keeps.
+const MOST_FACTORS: usize = 25;
 /// Elements of a line that a thread keeps: for a strip of several elements, and of one.
 const MOST_SPAN: usize = 24;
 const LONGEST_SPAN: usize = 64;
@@ -52,7 +57,7 @@ impl Depthwise<'_> {
         let geometry = self.geometry;
         let items = geometry.batch * geometry.groups * geometry.windows.volume();
         let own = [0, 0, 0, 0, 0, divider(geometry.groups), items, self.bias.map_or(0, |(_, strides)| strides[0]), 0];
-        let variant = self.variant(geometry, false, 1, THREADS, items);
+        let variant = self.variant(geometry, false, Block::ONE, THREADS, items);
         let [g, w, dx] = self.addresses;
         let pointers = [g, w, self.bias.map_or(dx, |(bias, _)| bias), dx];
         let arguments = Arguments::new().pointers(pointers).ints(&own).ints(&extents::ints(geometry, Over::Input));
@@ -64,10 +69,12 @@ impl Depthwise<'_> {
     pub fn weight(&self, gpu: &Gpu) -> Result<bool> {
         let geometry = self.geometry;
         let (windows, window) = (&geometry.windows, geometry.windows.window());
-        let Some(strip) = strip(windows).filter(|_| window <= MOST_SUMS) else { return Ok(false) };
+        let [g, x, dw] = self.addresses;
+        let block = Block::of(self, gpu, geometry, [x, g]).filter(|_| window <= MOST_SUMS);
+        let Some(block) = block else { return Ok(false) };
         let (threads, all) = (group_size(gpu.driver().limits()), geometry.groups * geometry.outputs);
         let [depth, height, width] = windows.output;
-        let (strips, lines) = (width.div_ceil(strip), depth * height);
+        let (strips, lines) = (width.div_ceil(block.strip), depth * height.div_ceil(block.lines));
         let items = geometry.batch * lines * strips;
         let most = items.div_ceil(threads * LEAST_STRIPS);
         let parts = (GROUPS_A_UNIT * gpu.driver().limits().units.max(1)).div_ceil(all).clamp(1, most.max(1));
@@ -77,17 +84,15 @@ impl Depthwise<'_> {
         let sums = gpu.scratch(parts * all * window * acc.size())?;
         let dividers = [strips, lines, all].map(divider);
         let own = [strips, lines, all, dividers[0], dividers[1], dividers[2], length, items, divider(strips * lines)];
-        let [kernel_z, kernel_y, _] = windows.kernel;
-        let variant = self.variant(geometry, false, strip, threads, items.max(all * items / geometry.batch.max(1)));
-        let variant = variant.define("KERNEL_Z", kernel_z).define("KERNEL_Y", kernel_y).define("INTS", own.len());
-        let [g, x, dw] = self.addresses;
+        let variant = self.variant(geometry, false, block, threads, items.max(all * items / geometry.batch.max(1)));
+        let variant = variant.define("KERNEL_Z", windows.kernel[0]).define("INTS", own.len());
         let arguments =
             Arguments::new().pointers([g, x, sums.address]).ints(&own).ints(&extents::ints(geometry, Over::Output));
         let grid = Geometry::new([all, parts, 1], threads);
         gpu.launch(variant.clone(), "depthwise_weight", grid, &arguments)?;
         let weights = all * window;
         let own = [0, 0, 0, 0, 0, 0, weights, parts, 0];
-        let variant = self.variant(geometry, false, 1, THREADS, weights).define("INTS", own.len());
+        let variant = self.variant(geometry, false, Block::ONE, THREADS, weights).define("INTS", own.len());
         let arguments = Arguments::new().pointers([sums.address, dw]).ints(&own);
         gpu.launch(variant, "depthwise_weight_join", each(weights), &arguments)?;
         Ok(true)
@@ -95,20 +100,17 @@ impl Depthwise<'_> {
 
     fn convolve(&self, gpu: &Gpu, geometry: &conv::Geometry, is_turned: bool) -> Result<bool> {
         let windows = &geometry.windows;
-        let Some(strip) = strip(windows) else { return Ok(false) };
+        let [x, w, y] = self.addresses;
+        let Some(block) = Block::of(self, gpu, geometry, [x, y]) else { return Ok(false) };
         let [depth, height, width] = windows.output;
-        let (strips, lines, all) = (width.div_ceil(strip), depth * height, geometry.groups * geometry.outputs);
+        let strips = width.div_ceil(block.strip);
+        let (lines, all) = (depth * height.div_ceil(block.lines), geometry.groups * geometry.outputs);
         let items = geometry.batch * all * lines * strips;
         let dividers = [strips, lines, all].map(divider);
         let strides = self.bias.map_or([0; 2], |(_, strides)| strides);
         let own = [strips, lines, all, dividers[0], dividers[1], dividers[2], items, strides[0], strides[1]];
-        let [x, w, y] = self.addresses;
-        let bytes = strip * self.dtype.size();
-        let is_whole = bytes <= WORD && width.is_multiple_of(strip) && y.is_multiple_of(bytes as u64);
-        let variant = self
-            .variant(geometry, is_turned, strip, THREADS, items * strip)
-            .define("INTS", own.len())
-            .optional("STRIP_WORD", is_whole.then(|| word(bytes)));
+        let elements = items * block.strip * block.lines;
+        let variant = self.variant(geometry, is_turned, block, THREADS, elements).define("INTS", own.len());
         let pointers = [x, w, self.bias.map_or(y, |(bias, _)| bias), y];
         let arguments = Arguments::new().pointers(pointers).ints(&own).ints(&extents::ints(geometry, Over::Output));
         gpu.launch(variant, "depthwise", each(items), &arguments)?;
@@ -119,16 +121,22 @@ impl Depthwise<'_> {
         &self,
         geometry: &conv::Geometry,
         is_turned: bool,
-        strip: usize,
+        block: Block,
         threads: usize,
         elements: usize,
     ) -> Variant {
-        let Windows { kernel, stride, dilation, .. } = geometry.windows;
+        let Windows { kernel, stride, dilation, low, .. } = geometry.windows;
+        let bytes = block.strip * self.dtype.size();
         let read = geometry.batch * geometry.groups * geometry.windows.volume();
         Variant::new(FILE)
             .define("THREADS", threads)
             .stored(self.dtype)
-            .define("STRIP", strip)
+            .define("STRIP", block.strip)
+            .optional("STRIP_WORD", block.is_whole.then(|| word(bytes)))
+            .define("LINES", block.lines)
+            .define("LOW_W", low[2])
+            .optional("LINE_WORD", block.reads_words.then(|| word(bytes)))
+            .define("KERNEL_Y", kernel[1])
             .define("KERNEL_W", kernel[2])
             .define("STRIDE_W", stride[2])
             .define("DILATION_W", dilation[2])
@@ -141,16 +149,53 @@ impl Depthwise<'_> {
     }
 }
 
-/// Elements of a strip; none if a thread cannot keep what one window has of a line.
-fn strip(windows: &Windows) -> Option<usize> {
-    let span = |strip: usize| {
-        let ends = (strip - 1).saturating_mul(windows.stride[2]);
-        ends.saturating_add((windows.kernel[2] - 1).saturating_mul(windows.dilation[2])).saturating_add(1)
-    };
-    match (span(STRIP) <= MOST_SPAN, span(1) <= LONGEST_SPAN) {
-        (true, _) => Some(STRIP),
-        (false, true) => Some(1),
-        _ => None,
+/// What a thread computes or reads of the output: a strip in each of some lines.
+#[derive(Clone, Copy)]
+struct Block {
+    strip: usize,
+    lines: usize,
+    /// Whether lines of the output consist of whole strips, which are words.
+    is_whole: bool,
+    /// Whether a word of the input is at the place of each strip.
+    reads_words: bool,
+}
+
+impl Block {
+    /// An element.
+    const ONE: Block = Block { strip: 1, lines: 1, is_whole: false, reads_words: false };
+
+    /// The block for windows over the memory at the first place, whose output is at the second; none if a thread cannot keep what one
+    /// window has of a line.
+    fn of(own: &Depthwise<'_>, gpu: &Gpu, geometry: &conv::Geometry, [read, written]: [Address; 2]) -> Option<Block> {
+        let (windows, size) = (&geometry.windows, own.dtype.size());
+        let ([_, height, width], [_, _, kernel]) = (windows.output, windows.kernel);
+        let is_plain = |d: usize| windows.stride[d] == 1 && windows.dilation[d] == 1;
+        let span = |strip: usize| {
+            let ends = (strip - 1).saturating_mul(windows.stride[2]);
+            ends.saturating_add((kernel - 1).saturating_mul(windows.dilation[2])).saturating_add(1)
+        };
+        let are_words = |strip: usize, extent: usize, place: Address| {
+            let bytes = strip * size;
+            bytes <= WORD && extent.is_multiple_of(strip) && place.is_multiple_of(bytes as u64)
+        };
+        let reads_words = |strip: usize| {
+            let within = width.next_multiple_of(strip) <= windows.input[2] && windows.low[2] < kernel;
+            is_plain(2) && within && are_words(strip, windows.input[2], read)
+        };
+        let (is_whole, wide) = (|strip: usize| are_words(strip, width, written), WORD / size);
+        let strip = match (span(STRIP) <= MOST_SPAN, span(1) <= LONGEST_SPAN) {
+            (true, _) if wide > STRIP && span(wide) <= MOST_SPAN && reads_words(wide) && is_whole(wide) => wide,
+            (true, _) => STRIP,
+            (false, true) => 1,
+            _ => return None,
+        };
+        let [is_flat, _] = extents::flags(windows);
+        let blocks =
+            geometry.batch * geometry.groups * geometry.outputs * height.div_ceil(LINES) * width.div_ceil(strip);
+        let has_blocks = blocks >= gpu.driver().limits().units * LEAST_BLOCKS;
+        let is_tall = is_flat.1 && is_plain(1) && windows.kernel[1] * kernel <= MOST_FACTORS && has_blocks;
+        let lines = if is_tall { LINES } else { 1 };
+        Some(Block { strip, lines, is_whole: is_whole(strip), reads_words: reads_words(strip) })
     }
 }
 

@@ -1,11 +1,14 @@
 //! Convolutions and their gradients: products of matrices whose factors are read by `conv_first.h`, or by `conv_last.h` where
-//! channels are last in memory. Matrix units read adjacent channels, so other operands in 16 bits are copied for them.
+//! channels are last in memory. Matrix units read adjacent channels, so other operands in 16 bits are copied for them, and channels of
+//! zeros make words whole.
 
 mod depthwise;
 mod extents;
+mod turn;
 
 use self::depthwise::Depthwise;
 use self::extents::Over;
+use self::turn::Volumes;
 use crate::driver::Address;
 use crate::driver::dnn::Map;
 use crate::launch::device::Gpu;
@@ -16,7 +19,7 @@ use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
 use isograd_core::ops::{Conv, Padding};
-use isograd_core::{Call, DType, Kernel, Layout, Operand, Result};
+use isograd_core::{Call, DType, Dims, Kernel, Layout, Operand, Result, Shape};
 
 pub(super) const FAMILY: Family = Family {
     launchers: &[Launcher::of::<ConvForward>(), Launcher::of::<ConvInput>(), Launcher::of::<ConvWeight>()],
@@ -77,15 +80,35 @@ impl Map {
 /// Bytes that a thread reads at once, and elements of 16 bits in them.
 const WORD: usize = 16;
 const MMA_WORD: usize = 8;
+/// Multiplications of a convolution for which channels of zeros are worth the copies.
+const LEAST_PADDED: usize = 1 << 22;
 
 fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> {
     let y = &call.outputs[0];
+    let padded = with_whole_words(gpu, geometry, y.dtype);
+    let geometry = padded.as_ref().unwrap_or(geometry);
     let is_last = geometry.groups == 1 && (y.layout.is_channels_last() || has_mma(gpu, geometry, y.dtype));
-    let inputs = [Dense::of(gpu, &call.inputs[0], is_last)?, Dense::of(gpu, &call.inputs[1], is_last)?];
-    let result = Dense::like(gpu, y, is_last)?;
-    let addresses = [inputs[0].address, inputs[1].address, result.address];
+    // Which of both inputs and the result have the channels of the input.
+    let have_channels = if map == Map::Forward { [true, true, false] } else { [false, true, true] };
+    let extents = have_channels.map(|has| padded.as_ref().filter(|_| has).map(|padded| padded.channels));
+    let inputs = [0, 1].map(|k| Dense::of(gpu, &call.inputs[k], is_last, extents[k]));
+    let [first, second] = inputs;
+    let (first, second, result) = (first?, second?, Dense::like(gpu, y, is_last, extents[2])?);
+    let addresses = [first.address, second.address, result.address];
     multiply(gpu, Multiplied { map, geometry, is_last, dtype: y.dtype, addresses, bias: call.inputs.get(2) })?;
-    result.copy_to(gpu, y)
+    result.copy_to(gpu, y, is_last, extents[2])
+}
+
+/// The convolution with so many more channels, of zeros, that matrix units read whole words; none if it has whole words, if it has no
+/// outputs in whole words, or if it is small.
+fn with_whole_words(gpu: &Gpu, geometry: &Geometry, dtype: DType) -> Option<Geometry> {
+    let channels = geometry.channels.next_multiple_of(MMA_WORD);
+    let padded = Geometry { channels, ..geometry.clone() };
+    let Geometry { batch, outputs, ref windows, .. } = padded;
+    let counts = [batch, outputs, channels, windows.outputs(), windows.window()];
+    let multiplied = counts.into_iter().fold(1, usize::saturating_mul);
+    let is_worth_it = geometry.groups == 1 && geometry.channels > 1 && multiplied > LEAST_PADDED;
+    (is_worth_it && channels > geometry.channels && has_mma(gpu, &padded, dtype)).then_some(padded)
 }
 
 /// Whether matrix units multiply: they read adjacent channels.
@@ -94,41 +117,69 @@ fn has_mma(gpu: &Gpu, geometry: &Geometry, dtype: DType) -> bool {
     gpu.driver().limits().has_mma && !gpu.driver().dialect().mma.is_empty() && dtype.size() == 2 && has_words
 }
 
-/// An operand that fills memory in the order that the kernels take: its own memory, or a copy.
+/// An operand that fills memory in the order that the kernels take: its own memory, or a copy. The layout is that of the operand in
+/// the copy, which may have more channels.
 struct Dense {
     address: Address,
     copy: Option<(Buffer, Layout)>,
 }
 
 impl Dense {
-    /// An operand to read.
-    fn of(gpu: &Gpu, x: &Operand<'_>, is_last: bool) -> Result<Dense> {
-        let dense = Dense::like(gpu, x, is_last)?;
+    /// An operand to read. Further channels are zeros.
+    fn of(gpu: &Gpu, x: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<Dense> {
+        let dense = Dense::like(gpu, x, is_last, channels)?;
         if let Some((buffer, layout)) = &dense.copy {
+            if let Some(volumes) = volumes(x, is_last, channels) {
+                volumes.put_last(gpu, x.dtype, place(x)?, buffer.address)?;
+                return Ok(dense);
+            }
+            if channels.is_some() {
+                gpu.driver().fill(buffer.address, 0, shape_with(x, channels).numel() * x.dtype.size())?;
+            }
             copy(gpu, x, &Operand { memory: buffer, layout, dtype: x.dtype })?;
         }
         Ok(dense)
     }
 
     /// An operand to write.
-    fn like(gpu: &Gpu, x: &Operand<'_>, is_last: bool) -> Result<Dense> {
+    fn like(gpu: &Gpu, x: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<Dense> {
         let is_dense = if is_last { x.layout.has_channels_last() } else { x.layout.is_contiguous() };
-        if is_dense {
+        if is_dense && channels.is_none() {
             return Ok(Dense { address: place(x)?, copy: None });
         }
-        let shape = x.layout.shape().clone();
+        let shape = shape_with(x, channels);
         let buffer = gpu.scratch(shape.numel() * x.dtype.size())?;
         let layout = if is_last { Layout::channels_last(shape) } else { Layout::contiguous(shape) };
+        let layout = layout.narrow(1, 0, x.layout.shape()[1], 1);
         Ok(Dense { address: buffer.address, copy: Some((buffer, layout)) })
     }
 
     /// Copies what was written to the operand, unless it is its own memory.
-    fn copy_to(&self, gpu: &Gpu, y: &Operand<'_>) -> Result<()> {
-        match &self.copy {
-            Some((buffer, layout)) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
-            None => Ok(()),
+    fn copy_to(&self, gpu: &Gpu, y: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<()> {
+        match (&self.copy, volumes(y, is_last, channels)) {
+            (None, _) => Ok(()),
+            (Some((buffer, _)), Some(volumes)) => volumes.put_first(gpu, y.dtype, buffer.address, place(y)?),
+            (Some((buffer, layout)), None) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
         }
     }
+}
+
+/// A row-major operand whose copy has another number of channels, and has them last; none if elements are copied one by one.
+fn volumes(x: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Option<Volumes> {
+    let dims = x.layout.shape().dims();
+    let volumes = Volumes {
+        samples: dims[0],
+        channels: dims[1],
+        volume: dims[2..].iter().product(),
+        last: channels.unwrap_or(dims[1]),
+    };
+    (is_last && x.layout.is_contiguous() && volumes.are_long(x.dtype)).then_some(volumes)
+}
+
+/// The shape of an operand, with another number of channels.
+fn shape_with(x: &Operand<'_>, channels: Option<usize>) -> Shape {
+    let extents = x.layout.shape().iter().enumerate();
+    Shape::from(extents.map(|(d, &extent)| channels.filter(|_| d == 1).unwrap_or(extent)).collect::<Dims>())
 }
 
 fn copy(gpu: &Gpu, from: &Operand<'_>, to: &Operand<'_>) -> Result<()> {
@@ -235,9 +286,21 @@ const EXAMPLES: &[Example] = &[
             x[0].to_channels_last()?.conv2d(&x[1].to_channels_last()?, Some(&x[2]), &PADDED)
         })
     },
+    // The same for large tiles, and channels that are no whole words.
+    |d, t| {
+        differentiate(d, t, &[&[8, 64, 28, 28], &[64, 64, 3, 3], &[64]], |x| {
+            x[0].to_channels_last()?.conv2d(&x[1].to_channels_last()?, Some(&x[2]), &PADDED)
+        })
+    },
+    |d, t| differentiate(d, t, &[&[8, 3, 28, 28], &[64, 3, 3, 3]], |x| x[0].conv2d(&x[1], None, &PADDED)),
     // One channel.
     |d, t| differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED)),
-    // Groups of one channel, and such with a stride.
+    // Groups of one channel, so many that a thread takes several lines, and such with a stride.
+    |d, t| {
+        differentiate(d, t, &[&[64, 128, 56, 56], &[128, 1, 3, 3]], |x| {
+            x[0].conv2d(&x[1], None, &Conv { groups: 128, ..PADDED })
+        })
+    },
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
             x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 16, ..PADDED })

@@ -23,12 +23,17 @@ use smallvec::SmallVec;
 const FILE: &str = "matmul.c";
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
 const LEAST_PART: usize = 128;
+/// Columns of a part that is long: for such parts, few large tiles are better than many small ones.
+const LONG_PART: usize = 2048;
 /// Elements of 16 bits that operands of matrix units are read by, and results are written by.
 pub(crate) const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
 pub(crate) const WIDEST: usize = 16;
 /// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
 const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
+/// Registers of a multiprocessor, of 4 bytes, and the most groups that share it.
+const REGISTERS: usize = 1 << 16;
+const MOST_AT_ONCE: usize = 8;
 /// The most parts that `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
 /// Columns, or products of a sum, that are few: such a product is bound by memory.
@@ -68,6 +73,12 @@ impl Tile {
     /// Threads of a group.
     pub fn threads(&self) -> usize {
         (self.m / self.results[0]) * (self.n / self.results[1])
+    }
+
+    /// Groups that a multiprocessor runs at once, about: their threads have twice as many registers as sums, and 64 at least.
+    fn at_once(&self) -> usize {
+        let registers = (2 * self.results[0] * self.results[1]).max(64);
+        (REGISTERS / (self.threads() * registers)).clamp(1, MOST_AT_ONCE)
     }
 
     /// How many tiles cover `m x n` results.
@@ -120,12 +131,14 @@ pub enum Method {
     Mma(Tile),
     /// By tiles that an engine copies, on matrix units which read local memory.
     Wgmma,
+    /// By tiles whose words threads copy, on the same units.
+    WgmmaWords(Tile),
 }
 
 impl Method {
     /// Whether a library may be faster. Our own kernels are as fast for products that are bound by memory.
     fn is_for_libraries(self) -> bool {
-        matches!(self, Method::Tiles(_) | Method::Mma(_) | Method::Wgmma)
+        matches!(self, Method::Tiles(_) | Method::Mma(_) | Method::Wgmma | Method::WgmmaWords(_))
     }
 }
 
@@ -255,22 +268,31 @@ fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
         (false, false) => &[tiles::LARGE, tiles::MEDIUM, tiles::SMALL],
     };
     let candidates = candidates.iter().filter(|tile| fits(tile) && tile.is_used(m, n));
-    let groups = |tile: &Tile| tile.count(m, n).saturating_mul(batches);
-    let most = (k / LEAST_PART).clamp(1, MOST_PARTS);
-    let whole = candidates.clone().find(|tile| groups(tile) >= units);
-    let cut = || candidates.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
-    let tile = whole.or_else(cut).or(candidates.clone().next_back()).unwrap_or(&tiles::SMALL);
-    let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
-    Plan::new(Method::Tiles(*tile), parts)
+    let (tile, parts) = cut(Extents { batches, m, n, k }, candidates.clone(), units);
+    Plan::new(Method::Tiles(*tile.unwrap_or(&tiles::SMALL)), parts)
+}
+
+/// The tile of a product, and the parts of K: of several tiles the first that makes a group for each multiprocessor, with long parts of
+/// sums, with whole sums, or else with short parts of them; if there is none, the last. Parts make as many groups as multiprocessors run
+/// at once.
+fn cut<'a>(
+    e: Extents,
+    tiles: impl DoubleEndedIterator<Item = &'a Tile> + Clone,
+    units: usize,
+) -> (Option<&'a Tile>, usize) {
+    let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches).max(1);
+    let most = (e.k / LEAST_PART).clamp(1, MOST_PARTS);
+    let in_parts = |most: usize| tiles.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
+    let tile = in_parts((e.k / LONG_PART).clamp(1, most)).or_else(|| in_parts(1)).or_else(|| in_parts(most));
+    let tile = tile.or(tiles.clone().next_back());
+    let parts = |tile| if groups(tile) >= units { 1 } else { (units * tile.at_once() / groups(tile)).clamp(1, most) };
+    (tile, tile.map_or(1, parts))
 }
 
 /// [`choose`] for matrix units, of the dialect's tiles for them.
 fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<Plan> {
-    let (units, most) = (limits.units.max(1), (e.k / LEAST_PART).clamp(1, MOST_PARTS));
-    let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches);
-    let tile = mma.iter().find(|tile| groups(tile) >= units).or(mma.last())?;
-    let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
-    Some(Plan::new(Method::Mma(*tile), parts))
+    let (tile, parts) = cut(e, mma.iter(), limits.units.max(1));
+    Some(Plan::new(Method::Mma(*tile?), parts))
 }
 
 /// A matrix of `rows` rows times few vectors is as fast as the matrix is read: a few groups for each multiprocessor.
@@ -421,7 +443,10 @@ pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
     let (c, loading) = (c.unwrap_or((y, [0; 3])), Some(loading));
     let product = Product { e, dtype, a, b, c, y, alpha: 1.0, beta, activation: None, joined: None, z: None, loading };
     let (limits, mma) = (gpu.driver().limits(), if has_words { gpu.driver().dialect().mma } else { &[] });
-    let plan = choose_mma(e, &used(e, mma), limits).unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
+    let is_for_wgmma = has_words && limits.has_wgmma && y.is_multiple_of(WIDEST as u64);
+    let plan = is_for_wgmma.then(|| wgmma::choose_words(e, limits)).flatten();
+    let plan = plan.or_else(|| choose_mma(e, &used(e, mma), limits));
+    let plan = plan.unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
     product.run(gpu, Plan { is_wide, ..plan })
 }
 
@@ -445,6 +470,8 @@ struct Multiply {
     /// For one matrix.
     groups: usize,
     threads: usize,
+    /// Bytes of local memory that the kernel is given.
+    given: usize,
     inputs: [u64; 2],
     parts: usize,
     /// The first matrix follows.
@@ -528,7 +555,7 @@ impl Product {
             Method::Scale => self.sum(gpu, 0, self.y),
             Method::Vectors(lanes) => self.vectors(gpu, lanes, plan),
             Method::Outer => self.outer(gpu, plan),
-            Method::Tiles(tile) | Method::Mma(tile) => self.tiles(gpu, tile, plan),
+            Method::Tiles(tile) | Method::Mma(tile) | Method::WgmmaWords(tile) => self.tiles(gpu, tile, plan),
             Method::Wgmma => self.wgmma(gpu),
         }
     }
@@ -560,7 +587,7 @@ impl Product {
 
     /// Launches a kernel that multiplies, and adds up the parts.
     fn launch(&self, gpu: &Gpu, multiply: Multiply, plan: Plan) -> Result<()> {
-        let Multiply { variant, entry, groups, threads, inputs, parts, mut ints } = multiply;
+        let Multiply { variant, entry, groups, threads, given, inputs, parts, mut ints } = multiply;
         let acc = self.dtype.acc();
         let scratch = match parts {
             1 => None,
@@ -577,7 +604,8 @@ impl Product {
             let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
             let loaded = |list: Arguments, own: &Loading| list.pointers(own.table).ints(&own.ints);
             let arguments = self.loading.iter().fold(arguments, loaded);
-            gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
+            let geometry = Geometry { given, ..Geometry::new([groups, 1, 1], threads) };
+            gpu.launch(variant.clone(), entry, geometry, &arguments)?;
             ints.pop();
         }
         if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
@@ -588,7 +616,7 @@ impl Product {
         let (size, acc) = (self.dtype.size(), self.dtype.acc());
         // Global memory is read in words of as many elements as local memory holds in 16 bytes.
         let vector = WIDEST / acc.size();
-        let is_mma = matches!(plan.method, Method::Mma(_));
+        let is_mma = !matches!(plan.method, Method::Tiles(_));
         let run = if is_mma { MMA_WORD } else { vector.min(tile.results[0]).min(tile.results[1]) };
         let part = k.div_ceil(plan.parts).next_multiple_of(tile.k);
         let parts = k.div_ceil(part);
@@ -599,7 +627,11 @@ impl Product {
         let extents = [m, n, k, batches, tiles[0], tiles[1], parts, part];
         let ints = [&extents[..], &self.a.strides, &self.b.strides, &self.c.1, &[y_words as usize]].concat().into();
         let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
-        let (file, entry) = if is_mma { ("mma.c", "gemm_mma") } else { (FILE, "gemm") };
+        let (file, entry) = match plan.method {
+            Method::Mma(_) => ("mma.c", "gemm_mma"),
+            Method::WgmmaWords(_) => ("wgmma_words.c", "gemm_wgmma_words"),
+            _ => (FILE, "gemm"),
+        };
         let mut variant = self
             .variant(file, tile.threads(), is_wide)
             .define("TILE_M", tile.m)
@@ -618,12 +650,18 @@ impl Product {
                 .define("A_VECTOR", words(&self.a))
                 .define("B_VECTOR", words(&self.b));
         }
+        let mut given = 0;
+        if let Method::WgmmaWords(_) = plan.method {
+            let [stages, at_once] = wgmma::stages_of_words(tile);
+            variant = variant.define("STAGES", stages).define("AT_ONCE", at_once);
+            given = wgmma::given_for_words(tile, stages);
+        }
         if let Some(loading) = &self.loading {
             variant = variant.loading(loading.file).flags(loading.flags);
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
-        self.launch(gpu, Multiply { variant, entry, groups, threads, inputs, parts, ints }, plan)
+        self.launch(gpu, Multiply { variant, entry, groups, threads, given, inputs, parts, ints }, plan)
     }
 
     /// A product with few columns, or with few rows: then the rows of a are the vectors.
@@ -659,7 +697,7 @@ impl Product {
             .define("ALONG_K", is_along_k)
             .define("HAS_WORDS", has_words);
         let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
-        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints }, plan)
+        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, given: 0, inputs, parts, ints }, plan)
     }
 
     /// K is small.

@@ -1,9 +1,10 @@
-//! Products on matrix units that read local memory, where an engine copies tiles of the operands: the launch of `wgmma.c`.
+//! Products on matrix units that read local memory: the launch of `wgmma.c`, where an engine copies tiles of the operands, and the choice
+//! of tiles for `wgmma_words.c`, where threads copy words.
 
-use crate::driver::{Geometry, Limits, TileView};
+use crate::driver::{Geometry, Limits, Tile, TileView};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::ops::matmul::{Extents, Product, Side};
+use crate::ops::matmul::{Extents, FEW_MULTIPLIED, MOST_PARTS, Method, Plan, Product, Side};
 use isograd_core::{DType, Result};
 
 /// Rows and columns of a group's tile, and products of each result between two waits.
@@ -24,6 +25,69 @@ const ALIGNMENT: usize = 1024;
 const MOST: usize = i32::MAX as usize;
 const MOST_BYTES: usize = 1 << 40;
 
+/// The tiles of `wgmma_words.c`, of 256 threads each.
+const WORDS: [Words; 3] = [
+    Words { tile: of_words(256, 16), stages: 4, at_once: 1, step: 2000, start: 3500 },
+    Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 1050, start: 1800 },
+    Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 750, start: 1500 },
+];
+/// Products of each result of a part, at least.
+const LEAST_PART: usize = 512;
+/// Groups for each multiprocessor, at most, if sums are cut into parts.
+const MOST_ROUNDS: usize = 4;
+/// What parts cost, in clocks: a launch, and for each number of a part the time to write and to read it.
+const OF_PARTS: usize = 5000;
+const NUMBERS_A_CLOCK: usize = 180;
+
+/// A tile, and what it takes.
+struct Words {
+    tile: Tile,
+    /// Tiles in local memory.
+    stages: usize,
+    /// Groups that a multiprocessor has room for.
+    at_once: usize,
+    /// Clocks of a multiprocessor for a step along K, and for all else that a group does, as an H100 takes them.
+    step: usize,
+    start: usize,
+}
+
+const fn of_words(n: usize, results: usize) -> Tile {
+    Tile { m: 128, n, k: 64, results: [8, results] }
+}
+
+/// Tiles in local memory, and groups of a multiprocessor.
+pub(super) fn stages_of_words(tile: Tile) -> [usize; 2] {
+    let of = WORDS.iter().find(|words| words.tile == tile).expect("a tile of the list");
+    [of.stages, of.at_once]
+}
+
+/// Bytes of local memory for the tiles of `wgmma_words.c`.
+pub(super) fn given_for_words(tile: Tile, stages: usize) -> usize {
+    stages * (tile.m + tile.n) * tile.k * SIZE + ALIGNMENT
+}
+
+/// The tile and the parts of K for which `wgmma_words.c` takes the least time; none for a product that its launch bounds, or whose rows
+/// are no whole words.
+pub(super) fn choose_words(e: Extents, limits: &Limits) -> Option<Plan> {
+    let Extents { batches, m, n, k } = e;
+    let (units, results) = (limits.units.max(1), batches.saturating_mul(m).saturating_mul(n));
+    if results.saturating_mul(k) <= FEW_MULTIPLIED || !n.is_multiple_of(WORD) {
+        return None;
+    }
+    let plans = WORDS.iter().flat_map(|words| {
+        let groups = words.tile.count(m, n).saturating_mul(batches).max(1);
+        (1..=MOST_ROUNDS).map(move |rounds| {
+            let parts = (rounds * units / groups).min(k / LEAST_PART).clamp(1, MOST_PARTS);
+            let steps = k.div_ceil(parts).div_ceil(words.tile.k);
+            let busiest = groups.saturating_mul(parts).div_ceil(units);
+            let joining = if parts > 1 { OF_PARTS + parts.saturating_mul(results) / NUMBERS_A_CLOCK } else { 0 };
+            (busiest.saturating_mul(steps * words.step + words.start) + joining, words.tile, parts)
+        })
+    });
+    let (_, tile, parts) = plans.min_by_key(|(clocks, ..)| *clocks)?;
+    Some(Plan::new(Method::WgmmaWords(tile), parts))
+}
+
 fn tiles(e: Extents) -> [usize; 2] {
     [e.m.div_ceil(TILE[0]), e.n.div_ceil(TILE[1])]
 }
@@ -35,6 +99,7 @@ impl Product {
         let written = [self.y, self.z.unwrap_or(self.y)];
         let has_words = self.e.n.is_multiple_of(WORD) && written.iter().all(|y| y.is_multiple_of((WORD * SIZE) as u64));
         limits.has_wgmma
+            && limits.has_tile_maps
             && self.dtype.size() == SIZE
             && has_words
             && self.e.batches.saturating_mul(m).saturating_mul(n) >= limits.units

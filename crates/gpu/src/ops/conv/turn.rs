@@ -1,0 +1,76 @@
+//! Copies between row-major order and that of channels last, in 16 bits: the launch of `turn.c`.
+
+use crate::driver::{Address, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::program::source::Variant;
+use isograd_core::{DType, Result};
+
+/// Elements of the sides of a tile, and of a tile of matrices with a short side.
+const SIDE: usize = 64;
+const SHORT: usize = 8;
+const LONG: usize = 512;
+/// Elements of a volume, at least: a short one is copied as fast by a thread for each element.
+const LEAST_VOLUME: usize = 32;
+
+/// Samples of channels and volumes; in the order of channels last, more channels may follow.
+#[derive(Clone, Copy)]
+pub(super) struct Volumes {
+    pub samples: usize,
+    pub channels: usize,
+    pub volume: usize,
+    /// Channels of the tensor whose channels are last.
+    pub last: usize,
+}
+
+/// Matrices to turn: how many, their rows and columns, and the rows to write; the strides of matrices and rows that are read, and of
+/// matrices and columns that are written.
+struct Matrices {
+    count: usize,
+    extents: [usize; 3],
+    strides: [usize; 4],
+}
+
+impl Volumes {
+    /// Whether this way is worth it.
+    pub fn are_long(self, dtype: DType) -> bool {
+        dtype.size() == 2 && self.volume >= LEAST_VOLUME && self.channels > 1 && self.samples > 0
+    }
+
+    /// Puts the channels last. Further channels become 0.
+    pub fn put_last(self, gpu: &Gpu, dtype: DType, from: Address, to: Address) -> Result<()> {
+        let Volumes { samples: count, channels, volume, last } = self;
+        let strides = [channels * volume, volume, volume * last, last];
+        turn(gpu, dtype, [from, to], Matrices { count, extents: [channels, volume, last], strides })
+    }
+
+    /// Puts the channels before their volumes.
+    pub fn put_first(self, gpu: &Gpu, dtype: DType, from: Address, to: Address) -> Result<()> {
+        let Volumes { samples: count, channels, volume, last } = self;
+        let strides = [volume * last, last, channels * volume, volume];
+        turn(gpu, dtype, [from, to], Matrices { count, extents: [volume, channels, volume], strides })
+    }
+}
+
+fn turn(gpu: &Gpu, dtype: DType, places: [Address; 2], matrices: Matrices) -> Result<()> {
+    let Matrices { count, extents: [rows, columns, written], strides } = matrices;
+    let [of_rows, of_columns] = match (written <= SHORT, columns <= SHORT) {
+        (true, _) => [SHORT, LONG],
+        (_, true) => [LONG, SHORT],
+        _ => [SIDE; 2],
+    };
+    let tiles = [written.div_ceil(of_rows), columns.div_ceil(of_columns)];
+    let ints = [&[rows, columns, written], &tiles[..], &strides].concat();
+    let threads = group_size(gpu.driver().limits());
+    let most = count * strides[0].max(strides[2]);
+    let variant = Variant::new("turn.c")
+        .define("THREADS", threads)
+        .define("T", dtype)
+        .define("ROWS", of_rows)
+        .define("COLUMNS", of_columns)
+        .define("INTS", ints.len())
+        .flag("WIDE", most > i32::MAX as usize);
+    let arguments = Arguments::new().pointers(places).ints(&ints);
+    gpu.launch(variant, "turn", Geometry::new([count * tiles[0] * tiles[1], 1, 1], threads), &arguments)
+}

@@ -1,0 +1,25 @@
+// Copies of 16 bytes from global to local memory that run while threads compute, in words of elements of 16 bits. Compute capability
+// 8.0 and later. Positions in local memory are in bytes.
+
+#ifdef SIMT
+
+// For the emulator of tools/simt.
+#define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
+#define end_group_of_copies() simt_cp_async_commit()
+#define wait_for_copies(groups) simt_cp_async_wait(groups)
+
+#else
+
+// Starts an asynchronous copy of 16 bytes to local memory. The first `bytes` are read; the others become 0.
+FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+#define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
+// Waits until at most `groups` groups of copies are in flight.
+#define wait_for_copies(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+#endif
+
+// Elements of a word.
+#define CHUNK 8
+#define CHUNKS_K (TILE_K / CHUNK)
