@@ -66,7 +66,7 @@ impl Plan {
         let plans = || UNITS.into_iter().filter_map(|units| Plan::with_units(of, pass, limits, on_matrix_units, units));
         // A slice of fewer units is faster, as long as there is a group for each.
         let is_spread = |plan: &Plan| plan.units >= TILE && plan.slices * blocks <= limits.units;
-        plans().filter(is_spread).last().or_else(|| plans().next())
+        plans().rfind(is_spread).or_else(|| plans().next())
     }
 
     fn with_units(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool, units: usize) -> Option<Plan> {
