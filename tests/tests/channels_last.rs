@@ -62,7 +62,7 @@ const CONVOLUTIONS: &[Case] = &[
         weight: &[64, 64, 3, 3],
         bias: 64,
         has_words: true,
-        run: |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED),
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED),
     },
     Case {
         name: "strided",

@@ -36,7 +36,7 @@ const GEMM_BIAS: Run = |x| {
 };
 
 const PADDED: Conv<2> = Conv { stride: [1; 2], padding: Padding::Each([1; 2]), dilation: [1; 2], groups: 1 };
-const CONV: Run = |x| x[0].conv2d(&x[1], None, PADDED);
+const CONV: Run = |x| x[0].conv2d(&x[1], None, &PADDED);
 
 /// Each row has four neighbours, some of which are absent.
 const MESH_CONV: Run = |x| {
@@ -62,16 +62,16 @@ const SIZES: &[Size] = &[
     size("conv2d", "tiles_of_words", &[&[1, 64, 16, 24], &[64, 64, 3, 3]], CONV),
     size("conv2d", "tiles_of_words_cut_off", &[&[1, 40, 20, 20], &[72, 40, 3, 3]], CONV),
     size("conv2d", "strided_tiles_of_words", &[&[1, 64, 25, 25], &[64, 64, 3, 3]], |x| {
-        x[0].conv2d(&x[1], None, Conv { stride: [2; 2], ..PADDED })
+        x[0].conv2d(&x[1], None, &Conv { stride: [2; 2], ..PADDED })
     }),
     size("conv2d", "words_with_channels_of_zeros", &[&[1, 3, 24, 24], &[48, 3, 5, 5]], |x| {
-        x[0].conv2d(&x[1], None, Conv { padding: Padding::Each([2; 2]), ..PADDED })
+        x[0].conv2d(&x[1], None, &Conv { padding: Padding::Each([2; 2]), ..PADDED })
     }),
     size("conv2d", "depthwise_blocks", &[&[4, 16, 21, 48], &[16, 1, 3, 3]], |x| {
-        x[0].conv2d(&x[1], None, Conv { groups: 16, ..PADDED })
+        x[0].conv2d(&x[1], None, &Conv { groups: 16, ..PADDED })
     }),
     size("conv2d", "depthwise_blocks_cut_off", &[&[4, 16, 22, 47], &[16, 1, 5, 3]], |x| {
-        x[0].conv2d(&x[1], None, Conv { groups: 16, padding: Padding::Each([2, 1]), ..PADDED })
+        x[0].conv2d(&x[1], None, &Conv { groups: 16, padding: Padding::Each([2, 1]), ..PADDED })
     }),
     size("mesh_conv", "tiles_of_words", &[&[400, 64], &[72, 320]], MESH_CONV),
     size("mesh_conv", "words_cut_along_k", &[&[1100, 32], &[32, 160]], MESH_CONV),

@@ -146,7 +146,7 @@ fn several_lengths(model: &impl LanguageModel, name: &str) -> Result<Outcome> {
 /// A decoder, which captures its step on devices that record, draws the tokens of plain calls. Its memory grows on the way.
 fn decoder(device: &Device) -> Result<Outcome> {
     let options = Gpt2Options { vocab: 97, context: 300, layers: 2, heads: 2, width: 16, dropout: 0.0 };
-    let model = Gpt2::new(options, &Init::new(device).seed(5))?;
+    let model = Gpt2::new(&options, &Init::new(device).seed(5))?;
     model.eval();
     let rows: Vec<i64> = (0..500).map(|i| i * i % 97).collect();
     let tokens = Tensor::from_slice(&rows, (2, 250), device)?;

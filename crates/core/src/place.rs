@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 /// Crates whose frames are skipped, including those that run closures and tests.
 const OURS: [&str; 11] = [
@@ -25,21 +25,18 @@ const OURS: [&str; 11] = [
 /// Folders of this library's crates.
 const OWN: [&str; 5] = ["core", "nn", "data", "train", "parity"];
 
-/// Finds source lines, and caches them.
-#[derive(Debug, Default)]
-pub struct Places(Mutex<HashMap<usize, Option<String>>>);
+/// The source lines of instructions, each of which is found once in a process.
+static LINES: LazyLock<Mutex<HashMap<usize, Option<String>>>> = LazyLock::new(Mutex::default);
 
-impl Places {
-    /// `file:line` of the caller of this library, or the function's name in a program without line numbers.
-    pub fn here(&self) -> Option<String> {
-        let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        let mut found = None;
-        backtrace::trace(|frame| {
-            found = known.entry(frame.ip() as usize).or_insert_with(|| resolve(frame.ip())).clone();
-            found.is_none()
-        });
-        found
-    }
+/// `file:line` of the caller of this library, or the function's name in a program without line numbers.
+fn here() -> Option<String> {
+    let mut known = LINES.lock().unwrap_or_else(|e| e.into_inner());
+    let mut found = None;
+    backtrace::trace(|frame| {
+        found = known.entry(frame.ip() as usize).or_insert_with(|| resolve(frame.ip())).clone();
+        found.is_none()
+    });
+    found
 }
 
 /// The direction of an op.
@@ -63,7 +60,6 @@ impl fmt::Display for Direction {
 /// The ops and places to which kernel calls belong, from the events of a thread's tape.
 #[derive(Debug, Default)]
 pub struct Origins {
-    lines: Places,
     /// The place of each node.
     places: HashMap<u64, Option<String>>,
     /// The nodes whose gradients are being computed.
@@ -75,7 +71,7 @@ impl Origins {
     pub fn told(&mut self, event: Event) {
         match event {
             Event::Recorded { node, .. } => {
-                let place = self.lines.here();
+                let place = here();
                 self.places.insert(node, place);
             }
             Event::Entered { node, op } => self.entered.push((node, op)),
@@ -87,7 +83,7 @@ impl Origins {
     pub fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
         match self.entered.last() {
             Some((node, op)) => (Direction::Backward, op, self.places.get(node).cloned().flatten()),
-            None => (Direction::Forward, op, self.lines.here()),
+            None => (Direction::Forward, op, here()),
         }
     }
 }

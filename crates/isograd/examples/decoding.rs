@@ -28,7 +28,7 @@ fn bandwidth(device: &Device) -> Result<f64> {
 }
 
 fn gpt2(device: &Device, dtype: DType, rate: f64) -> Result<()> {
-    let model = Gpt2::new(Gpt2Options::small(), &Init::new(device).dtype(dtype).seed(1))?;
+    let model = Gpt2::new(&Gpt2Options::small(), &Init::new(device).dtype(dtype).seed(1))?;
     model.eval();
     let bytes: usize = model.parameters().iter().map(|p| p.numel() * p.dtype().size()).sum();
     let floor = bytes as f64 / rate;
@@ -104,7 +104,7 @@ fn packed(device: &Device) -> Result<()> {
     let forward = seconds(device, || no_grad(attend).map(drop))?;
     let both = seconds(device, || {
         let y = attend()?;
-        grad_from(&[(&y, dy.clone())], &[&q, &k, &v], BackwardOptions::default()).map(drop)
+        grad_from(&[(&y, dy.clone())], &[&q, &k, &v], &BackwardOptions::default()).map(drop)
     })?;
     print(&format!(r#"{{"packed_ms": {:.4}, "with_gradients_ms": {:.4}}}"#, forward * 1e3, both * 1e3));
     Ok(())

@@ -73,7 +73,7 @@ fn gpt(init: &Init) -> Result<Case> {
 
 /// The gradients of the mean of all results, for the input too.
 fn recurrent(model: impl Layer + 'static, init: &Init) -> Result<Case> {
-    let x = Tensor::rand((64, 32, 256), 0.0, 1.0, DType::F32, init.device(), init.rng())?.require_grad();
+    let x = Tensor::rand((64, 32, 256), 0.0, 1.0, DType::F32, init.device(), init.rng())?.require_grad()?;
     let step = move || {
         let loss = model.forward(&x)?.mean(..)?;
         loss.backward()?;
