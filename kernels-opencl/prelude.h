@@ -276,14 +276,6 @@ FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
 }
 #endif
 #else
-// Elements and words that groups of a running launch write and read, on processors. A word may be read while some of its elements are
-// written.
-#define show_u16(p, v) (*(volatile GLOBAL u16 *)(p) = (v))
-#define show_u32(p, v) (*(volatile GLOBAL u32 *)(p) = (v))
-#define seen_u16(p) (*(volatile GLOBAL const u16 *)(p))
-#define seen_u32(p) (*(volatile GLOBAL const u32 *)(p))
-#define seen_u32x2(p) (*(volatile GLOBAL const u32x2 *)(p))
-#define seen_u32x4(p) (*(volatile GLOBAL const u32x4 *)(p))
 #define exp2_near_ exp2
 #define log2_near_ log2
 FUNCTION f32 f16_to_f32(u16 h) { return vload_half(0, (const half *)&h); }

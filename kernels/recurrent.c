@@ -31,9 +31,6 @@
 // STATE_WANTED: flag, the gradient of h0 is computed
 // AT_ONCE: 1, a group has all registers
 
-// PoCL 3.1's optimiser makes kernels of this file that write beyond their memory.
-#define PLAIN_ON_POCL
-
 #define ROWS 16
 #define SPLITS (THREADS / TEAM_THREADS)
 #ifdef BACKWARD

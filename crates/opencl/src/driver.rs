@@ -106,6 +106,8 @@ pub fn limits(device: &Device) -> Result<Limits> {
         has_tile_maps: false,
         has_adds: false,
         is_coherent,
+        // Not PoCL 3.1: with several groups, some launches of recurrent kernels left the elements of a group unwritten, for a reason that
+        // is not known.
         has_shared_words: is_coherent,
         keeps_arrays: true,
         has_f64: extensions.contains("cl_khr_fp64"),
