@@ -75,7 +75,8 @@ const KEPT: &str =
     "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
 const PLACES: &str = "compute 8.0: a convolution has the places of its elements beside the sums of a tile";
-const TOGETHER: &str = "of several meshes: two groups share a multiprocessor, and a thread has the places of eight words";
+const TOGETHER: &str =
+    "of several meshes: two groups share a multiprocessor, and a thread has the places of eight words";
 const DRAWS: &str = "dropout: the rounds of Philox beside a tile of scores and its results";
 const GRADIENTS: &str = "sums of two gradients beside two tiles of scores; more with dropout";
 const FLIGHT: &str = "four entries in flight, with their weights and attributes, beside the sums of a word";
