@@ -166,7 +166,7 @@ fn decoder(device: &Device) -> Result<Outcome> {
         }
         plain.push(drawn);
     }
-    let mut decoder = Decoder::new(&model, 300, sampling, rng);
+    let mut decoder = Decoder::new(&model, 300, &sampling, rng);
     let mut found = vec![decoder.prompt(&tokens, Some(&lengths))?.to_vec::<i64>()?];
     for _ in 0..11 {
         found.push(decoder.next()?.to_vec::<i64>()?);

@@ -34,7 +34,7 @@ fn gpt2(device: &Device, dtype: DType, rate: f64) -> Result<()> {
     let floor = bytes as f64 / rate;
     let prompt = Tensor::arange(300, device)?.reshape((1, 300))?;
     let sampling = Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
-    let mut decoder = Decoder::new(&model, 1024, sampling, Rng::new(1));
+    let mut decoder = Decoder::new(&model, 1024, &sampling, Rng::new(1));
     decoder.prompt(&prompt, None)?;
     for _ in 0..8 {
         decoder.next()?.to_vec::<i64>()?;

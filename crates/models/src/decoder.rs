@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// /// Continues a prompt `[1, T]` by 20 tokens.
 /// fn generate(model: &impl LanguageModel, prompt: &Tensor, rng: &Rng) -> Result<Vec<i64>> {
 ///     let sampling = Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
-///     let mut decoder = Decoder::new(model, prompt.dims()[1] + 20, sampling, rng.clone());
+///     let mut decoder = Decoder::new(model, prompt.dims()[1] + 20, &sampling, rng.clone());
 ///     let mut found = decoder.prompt(prompt, None)?.to_vec::<i64>()?;
 ///     for _ in 1..20 {
 ///         found.extend(decoder.next()?.to_vec::<i64>()?);
@@ -39,11 +39,11 @@ pub struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// No sequences yet. Each may have `capacity` tokens. One token is drawn at a time.
-    pub fn new(model: &'a dyn LanguageModel, capacity: usize, sampling: Sampling, rng: Rng) -> Decoder<'a> {
+    pub fn new(model: &'a dyn LanguageModel, capacity: usize, sampling: &Sampling, rng: Rng) -> Decoder<'a> {
         let cache = Rc::new(RefCell::new(model.cache(capacity)));
         Decoder {
             model,
-            sampling: Sampling { num_samples: 1, ..sampling },
+            sampling: Sampling { num_samples: 1, ..*sampling },
             rng,
             cache,
             last: None,

@@ -89,7 +89,11 @@ pub trait Continuation {
 
 impl TextModel for Gpt2 {
     fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
-        Box::new(Window { model: self, decoder: Decoder::new(self, self.context(), sampling, rng), tokens: Vec::new() })
+        Box::new(Window {
+            model: self,
+            decoder: Decoder::new(self, self.context(), &sampling, rng),
+            tokens: Vec::new(),
+        })
     }
 }
 
