@@ -44,7 +44,8 @@ pub(super) fn starts(op: &'static str, q: &Tensor, starts: [&Tensor; 2]) -> Resu
 pub(super) fn lengths(op: &'static str, q: &Tensor, lengths: &Tensor) -> Result<Vec<Tensor>> {
     check_device(op, &[q, lengths])?;
     if lengths.dims() != &q.dims()[..1] {
-        let message = format!("the numbers of keys are {}, expected [{}]", describe(&[lengths]), q.dims()[0]);
+        let numbers = lengths.shape();
+        let message = format!("the numbers of keys are {numbers}, expected [{}] for q {}", q.dims()[0], q.shape());
         return Err(Error::shape(op, message));
     }
     Ok(vec![numbers(op, lengths)?])

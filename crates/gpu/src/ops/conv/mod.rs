@@ -293,6 +293,12 @@ const EXAMPLES: &[Example] = &[
         })
     },
     |d, t| differentiate(d, t, &[&[8, 3, 28, 28], &[64, 3, 3, 3]], |x| x[0].conv2d(&x[1], None, &PADDED)),
+    // Long windows of a weight in row-major order.
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 7, 7]], |x| {
+            x[0].to_channels_last()?.conv2d(&x[1], None, &PADDED)
+        })
+    },
     // One channel.
     |d, t| differentiate(d, t, &[&[2, 1, 14, 14], &[32, 1, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED)),
     // Groups of one channel, so many that a thread takes several lines, and such with a stride.
