@@ -259,7 +259,7 @@ pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> 
 
 /// The tiles of a product, and the parts into which it is cut.
 fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
-    let (units, Extents { batches, m, n, k }) = (limits.units.max(1), e);
+    let Extents { m, n, .. } = e;
     let fits = |tile: &Tile| tile.fits(acc, limits);
     let candidates: &[Tile] = match (m <= tiles::FLAT.m, n <= tiles::TALL.n) {
         (true, true) => &[tiles::TINY],
@@ -267,32 +267,32 @@ fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
         (false, true) => &[tiles::TALL],
         (false, false) => &[tiles::LARGE, tiles::MEDIUM, tiles::SMALL],
     };
-    let candidates = candidates.iter().filter(|tile| fits(tile) && tile.is_used(m, n));
-    let (tile, parts) = cut(Extents { batches, m, n, k }, candidates.clone(), units);
-    Plan::new(Method::Tiles(*tile.unwrap_or(&tiles::SMALL)), parts)
+    let used: SmallVec<[Tile; 3]> =
+        candidates.iter().copied().filter(|tile| fits(tile) && tile.is_used(m, n)).collect();
+    let (tile, parts) = cut(e, if used.is_empty() { &[tiles::SMALL] } else { &used }, limits.units.max(1));
+    Plan::new(Method::Tiles(tile), parts)
 }
 
-/// The tile of a product, and the parts of K: of several tiles the first that makes a group for each multiprocessor, with long parts of
+/// The tile of a product, and the parts of K: of one or more tiles the first that makes a group for each multiprocessor, with long parts of
 /// sums, with whole sums, or else with short parts of them; if there is none, the last. Parts make as many groups as multiprocessors run
 /// at once.
-fn cut<'a>(
-    e: Extents,
-    tiles: impl DoubleEndedIterator<Item = &'a Tile> + Clone,
-    units: usize,
-) -> (Option<&'a Tile>, usize) {
+fn cut(e: Extents, tiles: &[Tile], units: usize) -> (Tile, usize) {
     let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches).max(1);
     let most = (e.k / LEAST_PART).clamp(1, MOST_PARTS);
-    let in_parts = |most: usize| tiles.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
+    let in_parts = |most: usize| tiles.iter().find(|tile| groups(tile).saturating_mul(most) >= units);
     let tile = in_parts((e.k / LONG_PART).clamp(1, most)).or_else(|| in_parts(1)).or_else(|| in_parts(most));
-    let tile = tile.or(tiles.clone().next_back());
-    let parts = |tile| if groups(tile) >= units { 1 } else { (units * tile.at_once() / groups(tile)).clamp(1, most) };
-    (tile, tile.map_or(1, parts))
+    let tile = tile.unwrap_or(&tiles[tiles.len() - 1]);
+    let parts = if groups(tile) >= units { 1 } else { (units * tile.at_once() / groups(tile)).clamp(1, most) };
+    (*tile, parts)
 }
 
 /// [`choose`] for matrix units, of the dialect's tiles for them.
 fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<Plan> {
-    let (tile, parts) = cut(e, mma.iter(), limits.units.max(1));
-    Some(Plan::new(Method::Mma(*tile?), parts))
+    if mma.is_empty() {
+        return None;
+    }
+    let (tile, parts) = cut(e, mma, limits.units.max(1));
+    Some(Plan::new(Method::Mma(tile), parts))
 }
 
 /// A matrix of `rows` rows times few vectors is as fast as the matrix is read: a few groups for each multiprocessor.
