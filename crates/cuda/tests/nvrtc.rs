@@ -43,11 +43,11 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("gemm", 32, PLACES),
     ("gemm_mma", 4, PLACES),
     ("gemm_wgmma_words", 4, TOGETHER),
-    ("attention", 8, DRAWS),
-    ("attention_queries", 8, DRAWS),
+    ("attention", 12, DRAWS),
+    ("attention_queries", 12, DRAWS),
     ("attention_mma", 72, DRAWS),
     ("attention_parts", 16, FEW),
-    ("attention_queries_mma", 8, FEW),
+    ("attention_queries_mma", 40, SEQUENCES),
     ("attention_keys", 60, GRADIENTS),
     ("attention_keys_mma", 104, GRADIENTS),
     ("gemv", 24, FEW),
@@ -80,6 +80,7 @@ const PLACES: &str = "compute 8.0: a convolution has the places of its elements 
 const TOGETHER: &str =
     "of several meshes: two groups share a multiprocessor, and a thread has the places of eight words";
 const DRAWS: &str = "dropout: the rounds of Philox beside a tile of scores and its results";
+const SEQUENCES: &str = "the first row and the end of a packed sequence beside two tiles of scores";
 const GRADIENTS: &str = "sums of two gradients beside two tiles of scores; more with dropout";
 const FLIGHT: &str = "four entries in flight, with their weights and attributes, beside the sums of a word";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
