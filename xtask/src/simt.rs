@@ -64,7 +64,9 @@ const fn run_of(program: &'static str, what: &'static str, quick: Targets, envir
 const RUNS: &[Run] = &[
     Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", ON_HIP_64, UNPOOLED) },
     Run { skipped: &["f32"], ..run_of("dtypes", "checked, exact bounds, others", &[], UNPOOLED) },
-    run_of("sizes", "checked, exact bounds", ON_HIP_32, UNPOOLED),
+    // Products of windows in tiles take long where every access is checked.
+    Run { skipped: &["::conv2d::", "::mesh_conv::"], ..run_of("sizes", "checked, exact bounds", ON_HIP_32, UNPOOLED) },
+    Run { on: ON_CUDA, filter: "@::conv2d::", ..run_of("sizes", "fast, tiles of words", ON_CUDA, &[]) },
     run_of("golden", "checked", ON_CUDA, CHECKED),
     run_of("gradients", "checked", &[], CHECKED),
     run_of("golden", "fast, threads descending", &[], &[("SIMT_ORDER", "1")]),

@@ -67,6 +67,9 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("attention", [0, 34], SCALARS),
     ("attention_queries", [0, 56], SCALARS),
     ("attention_keys", [0, 99], SCALARS),
+    ("attention_parts", [0, 2], SCALARS),
+    ("recurrent_forward", [0, 61], SCALARS),
+    ("recurrent_backward", [0, 62], SCALARS),
 ];
 const LONG: &str = "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RDNA, one of 512 has twice as many; it keeps what it can of rows of 50,257 and more";
 const GEOMETRY: &str = "a convolution: its geometry is 30 numbers, put aside in lanes of vector registers; ROCm 5 on RDNA also puts aside the places of all elements that a thread reads, most in f64 (430)";
