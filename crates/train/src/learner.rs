@@ -28,7 +28,7 @@ pub(crate) struct Learner<'a, M: ?Sized, B, P> {
     pub loss: Score<'a, B, P>,
     /// The dtype of products in mixed precision.
     pub autocast: Option<DType>,
-    /// What reduces gradients over several ranks.
+    /// The reduction of gradients over several ranks.
     pub ranks: Option<Ranks>,
 }
 

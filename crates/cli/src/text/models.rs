@@ -101,7 +101,7 @@ impl TextModel for Gpt2 {
 struct Window<'a> {
     model: &'a dyn LanguageModel,
     decoder: Decoder<'a>,
-    /// Those of the context, and the last one that was drawn.
+    /// The tokens of the context, and the last token that was drawn.
     tokens: Vec<i64>,
 }
 

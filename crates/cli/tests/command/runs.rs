@@ -44,8 +44,8 @@ fn runs_are_compared_in_a_table_and_on_a_page() {
     assert!(!runs(none.path()).status.success());
 }
 
-/// What a browser makes of the page: what it counts, names that are no markup, curves within their pictures, and nothing that is wider than the
-/// window.
+/// A script for the page, which reports counts, names (which are no markup), curves outside of their pictures, and elements that are wider than
+/// the window.
 const LOOK: &str = "<script>
 const all = (selector) => [...document.querySelectorAll(selector)];
 const within = (inner, outer) => inner.left >= outer.left - 1 && inner.right <= outer.right + 1

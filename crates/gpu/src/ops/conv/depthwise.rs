@@ -149,7 +149,7 @@ impl Depthwise<'_> {
     }
 }
 
-/// What a thread computes or reads of the output: a strip in each of some lines.
+/// The block of the output that a thread computes or reads: a strip in each of some lines.
 #[derive(Clone, Copy)]
 struct Block {
     strip: usize,

@@ -35,7 +35,7 @@ const WORDS: [Words; 3] = [
 const LEAST_PART: usize = 512;
 /// Groups for each multiprocessor, at most, if sums are cut into parts.
 const MOST_ROUNDS: usize = 4;
-/// What parts cost, in clocks: a launch, and for each number of a part the time to write and to read it.
+/// The clocks of a launch that adds parts, and the numbers of parts that are written and read in a clock.
 const OF_PARTS: usize = 5000;
 const NUMBERS_A_CLOCK: usize = 180;
 
