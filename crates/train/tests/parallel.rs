@@ -20,17 +20,12 @@ fn model(seed: u64) -> Result<Sequential> {
 }
 
 /// A run of 100 samples in batches of 24, the last of which has 4, two batches in a step.
-fn trainer<'a>(
+fn of_digits<'a>(
     model: &'a Sequential,
-    group: &Group,
-    is_sharded: bool,
+    optimizer: Box<dyn Optimizer + 'a>,
 ) -> Result<Trainer<'a, Sequential, (Tensor, Tensor), Tensor>> {
     let (train, test) = digits()?.split_every(5)?;
     let (train, test) = (train.subset((0..100).collect())?, test.subset((0..35).collect())?);
-    let optimizer: Box<dyn Optimizer> = match is_sharded {
-        true => Box::new(ShardedOptimizer::new(model, group, |part| AdamW::new(part).lr(3e-3))?),
-        false => Box::new(AdamW::new(model).lr(3e-3)),
-    };
     Trainer::new(
         model,
         optimizer,
@@ -40,9 +35,20 @@ fn trainer<'a>(
     )
     .validate(Loader::new(test, 16)?.to(&cpu()))
     .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
-    .accumulate(2)?
-    .parallel(group, &ParallelOptions::default())
+    .accumulate(2)
     .map(|trainer| trainer.epochs(4))
+}
+
+fn trainer<'a>(
+    model: &'a Sequential,
+    group: &Group,
+    is_sharded: bool,
+) -> Result<Trainer<'a, Sequential, (Tensor, Tensor), Tensor>> {
+    let optimizer: Box<dyn Optimizer> = match is_sharded {
+        true => Box::new(ShardedOptimizer::new(model, group, |part| AdamW::new(part).lr(3e-3))?),
+        false => Box::new(AdamW::new(model).lr(3e-3)),
+    };
+    of_digits(model, optimizer)?.parallel(group, &ParallelOptions::default())
 }
 
 /// The results of a run, and its weights.
@@ -138,20 +144,8 @@ fn trainer_in_parts(
     model: &Sequential,
     sharded: FullySharded,
 ) -> Result<Trainer<'_, Sequential, (Tensor, Tensor), Tensor>> {
-    let (train, test) = digits()?.split_every(5)?;
-    let (train, test) = (train.subset((0..100).collect())?, test.subset((0..35).collect())?);
-    Trainer::new(
-        model,
-        sharded.optimizer(|parts| AdamW::new(parts).lr(3e-3))?,
-        Loader::new(train, 24)?.shuffle(4).to(&cpu()),
-        |model, (x, _)| model.forward(x),
-        |scores, (_, y)| scores.cross_entropy(y),
-    )
-    .validate(Loader::new(test, 16)?.to(&cpu()))
-    .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
-    .accumulate(2)?
-    .fully_sharded(sharded)
-    .map(|trainer| trainer.epochs(4))
+    let optimizer = sharded.optimizer(|parts| AdamW::new(parts).lr(3e-3))?;
+    of_digits(model, Box::new(optimizer))?.fully_sharded(sharded)
 }
 
 #[test]
