@@ -148,11 +148,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
     int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
     Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
-    if (end > span.keys) end = span.keys;
-#ifdef PACKED
-    if (of_q.count <= 0) end = 0;
-#endif
+    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
 #ifdef MASK
     f32 slope = LOG2E;
 #else
@@ -254,11 +250,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
     int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
     Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
-    if (end > span.keys) end = span.keys;
-#ifdef PACKED
-    if (of_q.count <= 0) end = 0;
-#endif
+    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
     i64 row = (batch * heads + head) * p.v[0] + first;
 #ifdef MASK
     f32 slope = LOG2E;
@@ -327,16 +319,8 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
     Span span = span_of(p, batch, &tile, 1 SPAN_VALUES);
     int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys;
     Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
-    int start = key - span.high > 0 ? key - span.high : 0, end = key + of_k.count - span.low;
-    if (end > span.queries) end = span.queries;
-#if defined(PACKED) || defined(LENGTHS)
-    if (of_k.count <= 0) end = 0;
-#endif
-    // Keys behind the last have gradients of 0.
-    int written = of_k.count;
-#ifdef LENGTHS
-    written = (int)p.v[1] - first < TILE ? (int)p.v[1] - first : TILE;
-#endif
+    int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count);
+    int written = written_keys(p, first, of_k.count);
 #ifdef MASK
     f32 slope = LOG2E;
 #else

@@ -124,11 +124,7 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
     Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
     int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
     Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
-    if (end > span.keys) end = span.keys;
-#ifdef PACKED
-    if (of_q.count <= 0) end = 0;
-#endif
+    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
 
     A sums[4 * COLUMNS], largest[4], total[4];
     EACH(i, 4 * COLUMNS) sums[i] = 0;
@@ -250,11 +246,7 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
     int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
     Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
     Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = query + of_q.count + span.high;
-    if (end > span.keys) end = span.keys;
-#ifdef PACKED
-    if (of_q.count <= 0) end = 0;
-#endif
+    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
     i64 row = (batch * heads + head) * p.v[0] + first;
 
     A sums[4 * COLUMNS], own_lse[4], own_delta[4];
@@ -308,16 +300,8 @@ KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, 
     int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys;
     Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
     Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key);
-    int start = key - span.high > 0 ? key - span.high : 0, end = key + of_k.count - span.low;
-    if (end > span.queries) end = span.queries;
-#if defined(PACKED) || defined(LENGTHS)
-    if (of_k.count <= 0) end = 0;
-#endif
-    // Keys behind the last have gradients of 0.
-    int written = of_k.count;
-#ifdef LENGTHS
-    written = (int)p.v[1] - first < TILE ? (int)p.v[1] - first : TILE;
-#endif
+    int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count);
+    int written = written_keys(p, first, of_k.count);
 
     A sums_k[4 * COLUMNS], sums_v[4 * COLUMNS];
     EACH(i, 4 * COLUMNS) sums_k[i] = sums_v[i] = 0;

@@ -108,6 +108,32 @@ FUNCTION Span span_of(Ints p, i64 batch, i64 *tile, int by_keys SPAN_ARGUMENTS) 
     return s;
 }
 
+// The end of the keys to which some of `count` queries from `query` on attend.
+FUNCTION int end_of_keys(Span span, int query, int count) {
+    int end = query + count + span.high;
+#ifdef PACKED
+    if (count <= 0) return 0;
+#endif
+    return end < span.keys ? end : span.keys;
+}
+
+// The end of the queries that attend to some of `count` keys from `key` on.
+FUNCTION int end_of_queries(Span span, int key, int count) {
+    int end = key + count - span.low;
+#if defined(PACKED) || defined(LENGTHS)
+    if (count <= 0) return 0;
+#endif
+    return end < span.queries ? end : span.queries;
+}
+
+// The number of keys in a tile from row `first` on whose gradients are written: `count`, and keys behind the last, whose gradients are 0.
+FUNCTION int written_keys(Ints p, int first, int count) {
+#ifdef LENGTHS
+    count = (int)p.v[1] - first < TILE ? (int)p.v[1] - first : TILE;
+#endif
+    return count;
+}
+
 #if defined(PACKED) || defined(LENGTHS)
 // Reports numbers outside of 0 to `most` and, of sequences, those below the one before.
 FUNCTION void check_ends(GLOBAL const i64 *ends, i64 n, i64 most, GLOBAL i64 *to) {

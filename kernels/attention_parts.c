@@ -47,8 +47,7 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
     i64 shared_by = p.v[4], key_heads = p.v[3] / shared_by, blocks = p.v[5], part = GROUP % parts, block = GROUP / parts % blocks;
     i64 key_head = GROUP / parts / blocks % key_heads, batch = GROUP / parts / blocks / key_heads, tile = 0;
     Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int start = span.low > 0 ? span.low : 0, end = span.queries + span.high;
-    if (end > span.keys) end = span.keys;
+    int start = span.low > 0 ? span.low : 0, end = end_of_keys(span, 0, span.queries);
     i64 length = end > start ? ((end - start + parts - 1) / parts + STEP - 1) / STEP * STEP : 0;
     i64 from = start + part * length, to = from + length < end ? from + length : end;
     i64 k_step = p.v[KEY_STRIDES + 2], v_step = p.v[VALUE_STRIDES + 2];
