@@ -3,6 +3,7 @@
 //! Linking this crate registers the device `"cpu"`. Results do not depend on the number of threads.
 
 mod access;
+mod conv;
 mod copy;
 mod custom;
 mod index;
@@ -17,6 +18,8 @@ mod scan;
 mod sort;
 
 use isograd_core::fused::Fused;
+use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};
+use isograd_core::ops::fused_pointwise::Blocks;
 use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::reduce::{Moments, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
@@ -119,7 +122,11 @@ impl Backend for Cpu {
 }
 
 /// The types of the fused ops with kernels.
-const FUSED: [fn() -> TypeId; 6] = [
+const FUSED: [fn() -> TypeId; 10] = [
+    TypeId::of::<Blocks>,
+    TypeId::of::<ConvForward>,
+    TypeId::of::<ConvInput>,
+    TypeId::of::<ConvWeight>,
     TypeId::of::<Variance>,
     TypeId::of::<Moments>,
     TypeId::of::<MaxPoolForward>,
@@ -129,7 +136,15 @@ const FUSED: [fn() -> TypeId; 6] = [
 ];
 
 fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
-    if let Some(variance) = fused.downcast_ref::<Variance>() {
+    if let Some(of) = fused.downcast_ref::<Blocks>() {
+        pointwise::blocks(call, of)
+    } else if let Some(ConvForward(of)) = fused.downcast_ref() {
+        conv::forward(call, of)
+    } else if let Some(ConvInput(of)) = fused.downcast_ref() {
+        conv::input(call, of)
+    } else if let Some(ConvWeight(of)) = fused.downcast_ref() {
+        conv::weight(call, of)
+    } else if let Some(variance) = fused.downcast_ref::<Variance>() {
         moments::variance(call, variance)
     } else if let Some(of_norm) = fused.downcast_ref::<Moments>() {
         moments::moments(call, of_norm)

@@ -2,6 +2,7 @@
 
 use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, load, store, with_scratch};
 use isograd_core::backend::value_error;
+use isograd_core::ops::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Pointwise, Row, Visitor};
 use isograd_core::{Call, DType, Error, Result, host};
 use rayon::prelude::*;
@@ -9,19 +10,30 @@ use smallvec::SmallVec;
 use std::marker::PhantomData;
 
 pub fn run(call: &Call<'_>, function: Pointwise) -> Result<()> {
+    let counts: SmallVec<[usize; 4]> = SmallVec::from_elem(1, call.outputs.len());
+    compiled(call, function, call.floats, &counts)
+}
+
+/// A row whose results are side by side.
+pub fn blocks(call: &Call<'_>, of: &Blocks) -> Result<()> {
+    compiled(call, of.row, of.attributes, of.counts)
+}
+
+/// Output k has `counts[k]` results, in blocks of the extent of the inputs' last dimension.
+fn compiled(call: &Call<'_>, function: Pointwise, floats: &[f64], counts: &[usize]) -> Result<()> {
     let dtypes = || call.inputs.iter().chain(call.outputs).map(|o| o.dtype);
     let unsupported =
         || Error::unsupported(call.op, format!("`{}` does not run on {}", function.name(), call.outputs[0].dtype));
     if dtypes().any(|d| d == DType::F64) {
         let functions = function.visit_real::<f64, _>(Compiled::<f64>(PhantomData)).ok_or_else(unsupported)?;
-        evaluate(call, function, functions, call.floats)
+        evaluate(call, function, functions, floats, counts)
     } else if dtypes().any(DType::is_float) {
-        let attributes: SmallVec<[f32; 4]> = call.floats.iter().map(|&v| v as f32).collect();
+        let attributes: SmallVec<[f32; 4]> = floats.iter().map(|&v| v as f32).collect();
         let functions = function.visit_real::<f32, _>(Compiled::<f32>(PhantomData)).ok_or_else(unsupported)?;
-        evaluate(call, function, functions, &attributes)
+        evaluate(call, function, functions, &attributes, counts)
     } else {
         let functions = function.visit_integer(Compiled::<i64>(PhantomData)).ok_or_else(unsupported)?;
-        evaluate(call, function, functions, call.ints)
+        evaluate(call, function, functions, call.ints, counts)
     }
 }
 
@@ -70,34 +82,48 @@ impl<'a> Input<'a> {
     }
 }
 
-fn evaluate<A: Acc>(call: &Call<'_>, function: Pointwise, functions: Functions<A>, attributes: &[A]) -> Result<()> {
+fn evaluate<A: Acc>(
+    call: &Call<'_>,
+    function: Pointwise,
+    functions: Functions<A>,
+    attributes: &[A],
+    counts: &[usize],
+) -> Result<()> {
     let sources: SmallVec<[Source<'_>; 4]> = call.inputs.iter().map(Source::new).collect::<Result<_>>()?;
     let mut targets: SmallVec<[Target<'_>; 4]> = call.outputs.iter().map(Target::new).collect::<Result<_>>()?;
     let inputs: SmallVec<[Input<'_>; 4]> = sources.iter().map(Input::new::<A>).collect();
-    let dtypes: SmallVec<[DType; 4]> = targets.iter().map(|t| t.dtype).collect();
-    let numel = call.outputs[0].layout.shape().numel();
+    let dtypes = targets.iter().zip(counts).flat_map(|(t, &count)| std::iter::repeat_n(t.dtype, count));
+    let dtypes: SmallVec<[DType; 8]> = dtypes.collect();
+    let numel = call.outputs[0].layout.shape().numel() / counts[0];
     if numel == 0 {
         return Ok(());
     }
     let read = if function.is_inout() { targets.len() } else { 0 };
     let work = Work { op: call.op, inputs: &inputs, read, dtypes: &dtypes, attributes, functions };
-    if numel < PARALLEL {
-        let mut bytes: SmallVec<[&mut [u8]; 4]> = targets.iter_mut().map(Target::elements).collect();
+    // Results side by side are a chunk for each row.
+    let is_apart = counts.iter().all(|&count| count == 1);
+    let alone = 2 * PARALLEL / (inputs.len() + dtypes.len());
+    if is_apart && numel < alone {
+        let mut bytes: SmallVec<[&mut [u8]; 8]> = targets.iter_mut().map(Target::elements).collect();
         return work.chunk(0, numel, &mut bytes);
     }
-    let chunk = 16 * BLOCK;
-    let mut chunks: Vec<SmallVec<[&mut [u8]; 4]>> = host::with_room(call.op, numel.div_ceil(chunk))?;
+    let width = call.inputs[0].layout.shape().dims().last().copied();
+    let most = (alone / 4).next_multiple_of(BLOCK);
+    let chunk = if is_apart { most } else { width.unwrap_or(1) };
+    let mut chunks: Vec<SmallVec<[&mut [u8]; 8]>> = host::with_room(call.op, numel.div_ceil(chunk))?;
     chunks.resize_with(numel.div_ceil(chunk), SmallVec::new);
-    for target in &mut targets {
-        let size = target.dtype.size();
-        chunks.iter_mut().zip(target.elements().chunks_mut(chunk * size)).for_each(|(all, one)| all.push(one));
+    for (target, count) in targets.iter_mut().zip(counts) {
+        let size = chunk * target.dtype.size();
+        let rows = target.elements().chunks_mut(count * size);
+        chunks.iter_mut().zip(rows).for_each(|(all, row)| all.extend(row.chunks_mut(size)));
     }
-    let run = |(i, bytes): (usize, &mut SmallVec<[&mut [u8]; 4]>)| {
+    let run = |(i, bytes): (usize, &mut SmallVec<[&mut [u8]; 8]>)| {
         let start = i * chunk;
         work.chunk(start, chunk.min(numel - start), bytes)
     };
     // All chunks run, so that the error is that of the first failing element for any number of threads.
-    let failures = chunks.par_iter_mut().enumerate().filter_map(|(i, bytes)| Some((i, run((i, bytes)).err()?)));
+    let failures = chunks.par_iter_mut().with_min_len((most / chunk).max(1)).enumerate();
+    let failures = failures.filter_map(|(i, bytes)| Some((i, run((i, bytes)).err()?)));
     failures.min_by_key(|(i, _)| *i).map_or(Ok(()), |(_, error)| Err(error))
 }
 
@@ -160,13 +186,13 @@ impl<A: Acc> Work<'_, A> {
             Some(offset) => &bytemuck::cast_slice(self.inputs[i - self.read].view.bytes)[offset + start..][..n],
             _ => &input_scratch[i * block..][..n],
         };
-        let x: SmallVec<[&[A]; 6]> = (0..self.functions.inputs).map(input).collect();
+        let x: SmallVec<[&[A]; 8]> = (0..self.functions.inputs).map(input).collect();
         if let Some(i) = (self.functions.refused)(&x, self.attributes) {
             let values: Vec<String> = x.iter().map(|x| format!("{:?}", x[i])).collect();
             return Err(value_error(self.op, start + i, &values.join(", ")));
         }
         let outputs = bytes.iter_mut().zip(self.dtypes).zip(output_scratch.chunks_mut(block));
-        let mut y: SmallVec<[&mut [A]; 4]> = outputs
+        let mut y: SmallVec<[&mut [A]; 8]> = outputs
             .map(|((bytes, &dtype), scratch)| match dtype == A::DTYPE {
                 true => &mut bytemuck::cast_slice_mut(bytes)[at..][..n],
                 false => &mut scratch[..n],
@@ -195,8 +221,25 @@ fn refused<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: us
     (0..x[0].len()).find(|&i| check(i) == Some(false))
 }
 
-/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length.
+/// Evaluates a function, on processors that have them with vectors of 32 bytes. The bits are the same with any.
 fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
+    x: &[&[A]],
+    attributes: &[A],
+    y: &mut [&mut [A]],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(processor) = pulp::x86::V3::try_new() {
+        return processor.vectorize(
+            #[inline(always)]
+            || eval_lanes::<A, R, N, K, M>(x, attributes, y),
+        );
+    }
+    eval_lanes::<A, R, N, K, M>(x, attributes, y)
+}
+
+/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length.
+#[inline(always)]
+fn eval_lanes<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],
     y: &mut [&mut [A]],

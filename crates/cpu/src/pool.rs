@@ -96,8 +96,10 @@ fn max_of_plane<A: Acc>(
     let mut x = scratch::<A>(call, volume)?;
     load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
     let mut best = scratch::<A>(call, per_line)?;
-    // Numbers within the windows, and positions in the volume.
-    let mut found = host::repeated(call.op, (0, 0), per_line)?;
+    let index_dtype = index.as_ref().map_or(DType::I64, |(dtype, _)| *dtype);
+    // Numbers within the windows, or positions in the volume.
+    let is_number = index_dtype == DType::U8;
+    let mut found = host::repeated(call.op, 0, per_line)?;
     let size = y.len() / windows.outputs();
     let mut line = 0;
     for depth in depths {
@@ -110,16 +112,15 @@ fn max_of_plane<A: Acc>(
                     let line = &x[start..start + width];
                     for ((best, found), column) in best.iter_mut().zip(found.iter_mut()).zip(columns) {
                         let (kw, at) = column.first;
-                        let (mut largest, mut place) = (*best, *found);
-                        if is_first {
-                            (largest, place) = (line[at], (number + kw, start + at));
-                        }
+                        let (of, by) = if is_number { (number + kw, 1) } else { (start + at, column.step) };
+                        let (mut largest, mut place) = if is_first { (line[at], of) } else { (*best, *found) };
                         // The first of equal elements, and the last NaN. The first element of the window is compared with itself.
                         for i in 0..column.count {
-                            let (v, at) = (line[at + i * column.step], at + i * column.step);
-                            if v > largest || v.is_nan() {
-                                (largest, place) = (v, (number + kw + i, start + at));
-                            }
+                            let v = line[at + i * column.step];
+                            // Without a branch, which processors could not predict.
+                            let is_more = (v > largest) | v.is_nan();
+                            largest = if is_more { v } else { largest };
+                            place = if is_more { of + i * by } else { place };
                         }
                         (*best, *found) = (largest, place);
                     }
@@ -128,10 +129,7 @@ fn max_of_plane<A: Acc>(
             }
             store(&best, call.outputs[0].dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
             if let Some((dtype, bytes)) = &mut index {
-                for (i, (number, at)) in found.iter().enumerate() {
-                    let number = if *dtype == DType::U8 { *number } else { *at };
-                    write_index(*dtype, bytes, line * per_line + i, number);
-                }
+                found.iter().enumerate().for_each(|(i, &v)| write_index(*dtype, bytes, line * per_line + i, v));
             }
             line += 1;
         }

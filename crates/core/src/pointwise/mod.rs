@@ -1,6 +1,7 @@
 //! The pointwise table and the number types that evaluate it.
 
 mod c_text;
+mod elementary;
 mod lift;
 pub mod rows;
 mod value;

@@ -3,6 +3,7 @@
 //! A row is generic over [`Value`] (or [`Real`], [`Integer`]). The CPU runs it with f32, f64 and i64. With [`Lift`](super::Lift) it
 //! becomes differentiable tensor ops, with [`CText`](super::CText) C source.
 
+use super::elementary;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 /// A number that rows of any dtype may use.
@@ -116,10 +117,12 @@ pub trait Real: Value + Div<Output = Self> {
     fn fmod(self, other: Self) -> Self;
 
     /// `(1 + erf(self / sqrt 2)) / 2`.
+    #[inline(always)]
     fn normal_cdf(self) -> Self {
         Self::c(0.5) * (Self::c(1.0) + (self * Self::c(std::f64::consts::FRAC_1_SQRT_2)).erf())
     }
     /// `1 / (1 + e^-self)` without overflow.
+    #[inline(always)]
     fn sigmoid(self) -> Self {
         let (zero, one) = (Self::c(0.0), Self::c(1.0));
         let e = (-self.abs()).exp();
@@ -153,7 +156,7 @@ pub trait Integer: Value {
 }
 
 macro_rules! real {
-    ($t:ident, $erf:path, $erfc:path, $asinh:path, $acosh:path, $atanh:path) => {
+    ($t:ident, $exp:path, $tanh:path, $erf:path, $erfc:path, $asinh:path, $acosh:path, $atanh:path) => {
         impl Value for $t {
             type Mask = bool;
             fn c(v: f64) -> Self {
@@ -177,8 +180,9 @@ macro_rules! real {
         }
 
         impl Real for $t {
+            #[inline(always)]
             fn exp(self) -> Self {
-                $t::exp(self)
+                $exp(self)
             }
             fn expm1(self) -> Self {
                 $t::exp_m1(self)
@@ -228,8 +232,9 @@ macro_rules! real {
             fn cosh(self) -> Self {
                 $t::cosh(self)
             }
+            #[inline(always)]
             fn tanh(self) -> Self {
-                $t::tanh(self)
+                $tanh(self)
             }
             fn asinh(self) -> Self {
                 $asinh(self)
@@ -241,6 +246,7 @@ macro_rules! real {
             fn atanh(self) -> Self {
                 $atanh(self)
             }
+            #[inline(always)]
             fn erf(self) -> Self {
                 $erf(self)
             }
@@ -269,8 +275,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, libm::erff, libm::erfcf, libm::asinhf, libm::acoshf, libm::atanhf);
-real!(f64, libm::erf, libm::erfc, libm::asinh, libm::acosh, libm::atanh);
+real!(f32, elementary::exp, elementary::tanh, elementary::erf, libm::erfcf, libm::asinhf, libm::acoshf, libm::atanhf);
+real!(f64, f64::exp, f64::tanh, libm::erf, libm::erfc, libm::asinh, libm::acosh, libm::atanh);
 
 /// An i64 whose arithmetic wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -264,20 +264,21 @@ pub(super) fn conv_weight(
     let Geometry { batch, groups, channels, outputs, .. } = *geometry;
     let (size, windows_of) = (channels * geometry.windows.window(), geometry.windows.outputs());
     let x = volumes(x, geometry.windows.input)?;
-    let g = g.detach().reshape((batch, groups * outputs, windows_of))?;
+    let g = g.detach().reshape((batch, groups, outputs, windows_of))?;
+    // `[G, C k / G, O / G]`: of both factors the gradient of the output, the smaller one, is turned.
     let mut sum: Option<Tensor> = None;
     for (first, n) in parts(geometry, acc, usize::MAX) {
         let part = joint_columns(op, geometry, &x.narrow(0, first, n)?.cast(acc)?)?;
-        let g = g.narrow(0, first, n)?.cast(acc)?.transpose(0, 1)?.reshape((groups, outputs, n * windows_of))?;
-        let to = Tensor::allocate(op, &Shape::from([groups, outputs, size]), acc, g.device())?;
-        product(op, &g, &part.t()?, sum.as_ref(), &to)?;
+        let g = g.narrow(0, first, n)?.cast(acc)?.permute(&[1, 0, 3, 2])?.reshape((groups, n * windows_of, outputs))?;
+        let to = Tensor::allocate(op, &Shape::from([groups, size, outputs]), acc, g.device())?;
+        product(op, &part, &g, sum.as_ref(), &to)?;
         sum = Some(to);
     }
     match sum {
         Some(sum) if geometry.has_padding() && !is_finite(&sum)? => {
             exact::conv_weight(op, geometry, &g, &x)?.cast(dtype)?.reshape(shape)
         }
-        Some(sum) => sum.cast(dtype)?.reshape(shape),
+        Some(sum) => sum.t()?.cast(dtype)?.reshape(shape),
         None => Tensor::zeros(shape, dtype, g.device()),
     }
 }

@@ -30,7 +30,7 @@ impl Geometry {
     }
 
     /// True if a window has elements in the padding.
-    pub(super) fn has_padding(&self) -> bool {
+    pub fn has_padding(&self) -> bool {
         let is_inside = |d: usize| self.windows.low[d] == 0 && self.reach(d) <= self.windows.input[d];
         !(0..3).all(is_inside)
     }

@@ -27,6 +27,14 @@ impl Map {
         }
     }
 
+    /// The same weight, whose outputs are adjacent in memory if [`write`](Map::write) would otherwise turn it for each step.
+    pub fn turned(self, w: &Tensor) -> Result<Tensor> {
+        match self {
+            Map::Dense => w.t()?.contiguous()?.t(),
+            Map::Convolution => Ok(w.clone()),
+        }
+    }
+
     /// Writes the map of h, plus `other` of the shape of the result, to `y`. All are outside of the tape.
     pub fn write(self, op: &'static str, h: &Tensor, w: &Tensor, other: Option<&Tensor>, y: &Tensor) -> Result<()> {
         match self {

@@ -248,6 +248,8 @@ impl Sequence {
             let trace = self.forward_at_once(&kernel, operands, &of_inputs)?;
             return Ok((self.results(operands.x(), &trace)?, trace));
         }
+        let turned = self.map.turned(operands.hidden())?;
+        let operands = &Operands { hidden: Some(&turned), ..*operands };
         let mut trace = self.begin(operands, &of_inputs)?;
         let mut carried = self.initial(operands)?;
         for s in 0..self.steps(operands.x()) {
