@@ -1,7 +1,7 @@
 //! Convolutions. A thread copies the elements of the windows of some outputs, or of some channels, to columns that fit into its cache,
 //! and multiplies them by the weight. How the work is cut does not depend on the number of threads.
 
-use crate::access::{Acc, Source, Strided, Target, load, store, with_acc, with_bits};
+use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc, with_bits};
 use crate::copy::copy_bits;
 use crate::matmul::{Factor, multiply_alone};
 use crate::memory::{Scratch, scratch};
@@ -314,6 +314,15 @@ fn forward_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
     Ok(())
 }
 
+/// Matrices `[N, rows, columns]` as `[N, columns, rows]`.
+fn turned<'a, A: Acc>(call: &Call<'a>, from: &[A], [n, rows, columns]: [usize; 3]) -> Result<Scratch<'a, A>> {
+    let layout = Layout::contiguous(Shape::from([n, rows, columns])).transpose(1, 2);
+    let mut to = scratch::<A>(call, from.len())?;
+    let (bytes, target) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(&mut to));
+    with_bits!(A::DTYPE, copy_bits(bytes, &layout, target, &Layout::contiguous(layout.shape().clone())));
+    Ok(to)
+}
+
 /// Calls `f` with each weight `[channels k]`, its runs, and their positions.
 fn each_run<A: Acc>(w: &[A], runs: &[Vec<Run>], volume: usize, mut f: impl FnMut(A, Run, usize)) {
     for (k, &w) in w.iter().enumerate() {
@@ -342,6 +351,7 @@ fn input_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
             to.copy_from_slice(&g[(sample * groups * outputs + channel) * per_sample..][..per_sample]);
         }
     });
+    let turned = turned(call, &w, [groups, outputs, channels * window])?;
     let together = (256 / per_sample.max(1)).clamp(1, batch);
     let rows = (ROWS / window).clamp(1, channels);
     let cuts = channels.div_ceil(rows);
@@ -356,9 +366,7 @@ fn input_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
         for (k, sums) in sums.chunks_mut(volume).enumerate() {
             sums.fill(bias_or_zero(&bias, start + k / own, group, first + k % own));
         }
-        // Columns of a channel's weights are `window` adjacent ones of all.
-        let size = channels * window;
-        let w = Factor { values: &w[group * outputs * size + first * window..], strides: [1, size] };
+        let w = Factor { values: &turned[(group * channels + first) * window * outputs..], strides: [outputs, 1] };
         for part in parts(op, samples, per_sample.max(1), (COLUMNS / (own * window)).clamp(64, 4096))? {
             let n = part.count();
             if per_sample == 0 || outputs == 0 {
@@ -393,21 +401,24 @@ fn weight_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
     }
     let (g, x) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
     let (g, x) = (dense::<A>(call, &g)?, dense::<A>(call, &x)?);
-    // The gradients of a group and window, `[N Q, O]`.
+    // The gradients of a group and window, `[G, N Q, O / G]`.
     let all = batch * per_sample;
     let mut by_window = scratch::<A>(call, g.len())?;
-    let shape = Shape::from([groups, batch, per_sample, outputs]);
     let from = Layout::contiguous(Shape::from([batch, groups, outputs, per_sample])).permute(&[1, 0, 3, 2]);
-    let to = bytemuck::cast_slice_mut(&mut by_window);
-    with_bits!(A::DTYPE, copy_bits(bytemuck::cast_slice(&g), &from, to, &Layout::contiguous(shape)));
+    let (bytes, to) = (bytemuck::cast_slice(&g), bytemuck::cast_slice_mut(&mut by_window));
+    with_bits!(A::DTYPE, copy_bits(bytes, &from, to, &Layout::contiguous(from.shape().clone())));
     let rows = (ROWS / window).clamp(1, channels);
     let cuts = channels.div_ceil(rows);
     // Samples are cut too if there are few channels.
     let each = batch.div_ceil(TASKS.div_ceil(groups * cuts)).max(1);
-    let task = |i: usize| -> Result<Scratch<'_, A>> {
+    let of_group = channels * window * outputs;
+    let of_each = groups * of_group;
+    let mut sums = scratch::<A>(call, batch.div_ceil(each).max(1) * of_each)?;
+    let mut pieces: Vec<&mut [A]> = host::with_room(op, sums.len().div_ceil(of_group) * cuts)?;
+    pieces.extend(sums.chunks_mut(of_group).flat_map(|of| of.chunks_mut(rows * window * outputs)));
+    let task = |(i, sums): (usize, &mut &mut [A])| -> Result<bool> {
         let (start, group, first) = (i / cuts / groups * each, i / cuts % groups, i % cuts * rows);
         let (samples, own) = (start..batch.min(start + each), rows.min(channels - first));
-        let mut sums = scratch::<A>(call, own * window * outputs)?;
         sums.fill(A::from_i64(0));
         for part in parts(op, samples, per_sample.max(1), (COLUMNS / (own * window)).clamp(64, 4096))? {
             let n = part.count();
@@ -421,24 +432,22 @@ fn weight_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
             let at = (group * all + part.samples.start * per_sample + part.windows.start) * outputs;
             let columns = Factor { values: &columns, strides: [n, 1] };
             let g = Factor { values: &by_window[at..], strides: [outputs, 1] };
-            multiply_alone(&mut sums, [own * window, outputs, n], columns, g, true);
+            multiply_alone(sums, [own * window, outputs, n], columns, g, true);
         }
-        Ok(sums)
+        Ok(of.has_padding() && has_nan(sums))
     };
-    let count = batch.div_ceil(each).max(1) * groups * cuts;
-    let mut found = (0..count).into_par_iter().map(task).collect::<Result<Vec<_>>>()?;
-    let (sums, others) = found.split_at_mut(groups * cuts);
-    for (i, other) in others.iter().enumerate() {
-        let plus = |(sum, &v): (&mut A, &A)| *sum = A::back(sum.number() + v.number());
-        sums[i % (groups * cuts)].iter_mut().zip(other.iter()).for_each(plus);
+    let found = pieces.par_iter_mut().enumerate().map(task).collect::<Result<Vec<bool>>>()?;
+    drop(pieces);
+    let (sums, others) = sums.split_at_mut(of_each);
+    for other in others.chunks(of_each) {
+        sums.iter_mut().zip(other).for_each(|(sum, v)| *sum = A::back(sum.number() + v.number()));
     }
     // The zeros of the padding add nothing, not even with an infinite gradient.
-    if of.has_padding() && sums.iter().any(|sums| has_nan(sums)) {
-        for (i, sums) in sums.iter_mut().enumerate() {
-            let (group, first) = (i / cuts, i % cuts * rows);
-            let part = Part { samples: 0..batch, windows: 0..per_sample };
-            let runs = runs(op, windows, &part, groups * channels * volume)?;
-            let (x, g) = (&x[(group * channels + first) * volume..], &by_window[group * all * outputs..]);
+    if found.contains(&true) {
+        let part = Part { samples: 0..batch, windows: 0..per_sample };
+        let runs = runs(op, windows, &part, groups * channels * volume)?;
+        for (group, sums) in sums.chunks_mut(of_group).enumerate() {
+            let (x, g) = (&x[group * channels * volume..], &by_window[group * all * outputs..]);
             for (row, sums) in sums.chunks_mut(outputs).enumerate() {
                 for (o, sum) in sums.iter_mut().enumerate() {
                     let mut total = A::from_i64(0).number();
@@ -452,13 +461,9 @@ fn weight_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
             }
         }
     }
-    let mut line = scratch::<A>(call, channels * window)?;
-    for (o, dw) in target.bytes().chunks_mut(channels * window * dtype.size()).enumerate() {
-        for (sums, line) in sums[o / outputs * cuts..][..cuts].iter().zip(line.chunks_mut(rows * window)) {
-            line.iter_mut().zip(sums[o % outputs..].iter().step_by(outputs)).for_each(|(to, &v)| *to = v);
-        }
-        store(&line, dtype, dw);
-    }
+    let dw = turned(call, sums, [groups, channels * window, outputs])?;
+    let bytes = target.bytes().par_chunks_mut(PARALLEL * dtype.size());
+    bytes.zip(dw.par_chunks(PARALLEL)).for_each(|(to, dw)| store(dw, dtype, to));
     target.finish();
     Ok(())
 }

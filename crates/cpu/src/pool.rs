@@ -52,9 +52,8 @@ fn write_index(dtype: DType, bytes: &mut [u8], at: usize, index: usize) {
     }
 }
 
-fn read_index(dtype: DType, bytes: &[u8], at: usize) -> usize {
+fn read_position(dtype: DType, bytes: &[u8], at: usize) -> usize {
     match dtype {
-        DType::U8 => bytes[at] as usize,
         DType::I32 => bytes[4 * at..4 * at + 4].try_into().map_or(0, i32::from_ne_bytes) as usize,
         _ => bytes[8 * at..8 * at + 8].try_into().map_or(0, i64::from_ne_bytes) as usize,
     }
@@ -96,10 +95,21 @@ fn max_of_plane<A: Acc>(
     let mut x = scratch::<A>(call, volume)?;
     load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
     let mut best = scratch::<A>(call, per_line)?;
-    let index_dtype = index.as_ref().map_or(DType::I64, |(dtype, _)| *dtype);
+    let dtype_of_index = index.as_ref().map_or(DType::I64, |(dtype, _)| *dtype);
     // Numbers within the windows, or positions in the volume.
-    let is_number = index_dtype == DType::U8;
+    let is_number = dtype_of_index == DType::U8;
     let mut found = host::repeated(call.op, 0, per_line)?;
+    // Element i of the windows of a line: its place in the line, and what it adds to an index. A window of fewer elements has its last
+    // one again, which changes nothing.
+    let longest = columns.iter().map(|column| column.count).max().unwrap_or(0);
+    let mut elements = host::with_room(call.op, longest * per_line)?;
+    for i in 0..longest {
+        elements.extend(columns.iter().map(|column| {
+            let i = i.min(column.count - 1);
+            let at = column.first.1 + i * column.step;
+            (at, if is_number { column.first.0 + i } else { at })
+        }));
+    }
     let size = y.len() / windows.outputs();
     let mut line = 0;
     for depth in depths {
@@ -107,24 +117,20 @@ fn max_of_plane<A: Acc>(
             let mut is_first = true;
             for (kd, z) in depth.elements() {
                 for (kh, row) in row.elements() {
-                    let (start, number) =
-                        ((z * height + row) * width, (kd * windows.kernel[1] + kh) * windows.kernel[2]);
-                    let line = &x[start..start + width];
-                    for ((best, found), column) in best.iter_mut().zip(found.iter_mut()).zip(columns) {
-                        let (kw, at) = column.first;
-                        let (of, by) = if is_number { (number + kw, 1) } else { (start + at, column.step) };
-                        let (mut largest, mut place) = if is_first { (line[at], of) } else { (*best, *found) };
-                        // The first of equal elements, and the last NaN. The first element of the window is compared with itself.
-                        for i in 0..column.count {
-                            let v = line[at + i * column.step];
-                            // Without a branch, which processors could not predict.
-                            let is_more = (v > largest) | v.is_nan();
-                            largest = if is_more { v } else { largest };
-                            place = if is_more { of + i * by } else { place };
+                    let start = (z * height + row) * width;
+                    let number = (kd * windows.kernel[1] + kh) * windows.kernel[2];
+                    let (values, base) = (&x[start..start + width], if is_number { number } else { start });
+                    for elements in elements.chunks(per_line) {
+                        let all = best.iter_mut().zip(found.iter_mut()).zip(elements);
+                        // The first of equal elements, and the last NaN. Without branches, which processors could not predict.
+                        for ((best, found), &(at, number)) in all {
+                            let v = values[at];
+                            let is_more = is_first | (v > *best) | v.is_nan();
+                            *best = if is_more { v } else { *best };
+                            *found = if is_more { base + number } else { *found };
                         }
-                        (*best, *found) = (largest, place);
+                        is_first = false;
                     }
-                    is_first = false;
                 }
             }
             store(&best, call.outputs[0].dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
@@ -155,10 +161,13 @@ pub fn max_backward(call: &Call<'_>, windows: &Windows) -> Result<()> {
         let first = start + plane * dy.len();
         for (line, dy) in dy.chunks(columns).enumerate() {
             let begin = at([line / rows, line % rows, 0], windows.stride);
-            for (i, v) in dy.iter().enumerate() {
-                let found = read_index(index.dtype, bytes, first + line * columns + i);
-                let place = if numbered { begin + i * windows.stride[2] + offsets[found] - padding } else { found };
-                dx[place] += v;
+            let first = first + line * columns;
+            if numbered {
+                for (i, (v, &number)) in dy.iter().zip(&bytes[first..]).enumerate() {
+                    dx[begin + i * windows.stride[2] + offsets[number as usize] - padding] += v;
+                }
+            } else {
+                dy.iter().enumerate().for_each(|(i, v)| dx[read_position(index.dtype, bytes, first + i)] += v);
             }
         }
     })
