@@ -221,18 +221,27 @@ fn refused<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: us
     (0..x[0].len()).find(|&i| check(i) == Some(false))
 }
 
-/// Evaluates a function, on processors that have them with vectors of 32 bytes. The bits are the same with any.
+/// Evaluates a function, in f32 with the widest vectors of the processor. The bits are the same with any.
 fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],
     y: &mut [&mut [A]],
 ) {
+    // Functions of other types are compiled once.
     #[cfg(target_arch = "x86_64")]
-    if let Some(processor) = pulp::x86::V3::try_new() {
-        return processor.vectorize(
-            #[inline(always)]
-            || eval_lanes::<A, R, N, K, M>(x, attributes, y),
-        );
+    if const { matches!(A::DTYPE, DType::F32) } {
+        if let Some(processor) = pulp::x86::V4::try_new() {
+            return processor.vectorize(
+                #[inline(always)]
+                || eval_lanes::<A, R, N, K, M>(x, attributes, y),
+            );
+        }
+        if let Some(processor) = pulp::x86::V3::try_new() {
+            return processor.vectorize(
+                #[inline(always)]
+                || eval_lanes::<A, R, N, K, M>(x, attributes, y),
+            );
+        }
     }
     eval_lanes::<A, R, N, K, M>(x, attributes, y)
 }
