@@ -97,8 +97,8 @@ impl Backend for Cpu {
         }
     }
 
-    /// Statistics have kernels, because their sums need a larger range than the dtype's, and pools, because a composite would gather all
-    /// windows.
+    /// Statistics have kernels, because their sums need a larger range than the dtype's; pools and convolutions, because a composite
+    /// would write the elements of all windows to memory; and results side by side, because a composite would copy each of them.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
         FUSED.iter().any(|id| id() == fused) && dtype.is_float()
     }
