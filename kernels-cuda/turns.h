@@ -1,0 +1,50 @@
+// Additions by waves of several groups to the same numbers in memory, one wave after the other, so that sums do not depend on the run.
+//
+// A counter in memory has the number of turns that have ended. It is 0 before the launch. The wave of turn 0 writes the numbers, and
+// the waves of later turns add to them. Groups start in the order of their numbers: a wave that waits for waves of earlier groups alone
+// waits for groups that run or have ended.
+
+// Waits for the end of the turns before this one. `ended` is the counter as it was read earlier.
+FUNCTION void await_turn(GLOBAL const u32 *counter, u32 ended, u32 turn) {
+    while (ended < turn) ended = seen_u32(counter);
+}
+
+#ifdef SIMT
+
+#define FENCE() __threadfence()
+
+FUNCTION void add_four(GLOBAL f32 *p, const f32 *v) {
+    for (int i = 0; i < 4; i++) {
+        GLOBAL u32 *word = (GLOBAL u32 *)p + i;
+        show_u32(word, as_u32(as_f32(seen_u32(word)) + v[i]));
+    }
+}
+
+FUNCTION void put_four(GLOBAL f32 *p, const f32 *v) {
+    for (int i = 0; i < 4; i++) show_u32((GLOBAL u32 *)p + i, as_u32(v[i]));
+}
+
+#else
+
+// The accesses of the wave before this are seen before the accesses of this thread after it.
+#define FENCE() asm volatile("fence.acq_rel.gpu;" ::: "memory")
+
+// Adds to four numbers in a word of 16 bytes.
+FUNCTION void add_four(GLOBAL f32 *p, const f32 *v) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+}
+
+FUNCTION void put_four(GLOBAL f32 *p, const f32 *v) {
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+}
+
+#endif
+
+// Ends a turn of the wave.
+FUNCTION void end_turn(GLOBAL u32 *counter, u32 turn) {
+    WAVE_BARRIER();
+    if (LANE % WAVE == 0) {
+        FENCE();
+        show_u32(counter, turn + 1);
+    }
+}
