@@ -9,16 +9,19 @@
 // ACC: f32
 // DIM: 64 or 128, D rounded up
 // OUTPUT, GRADIENTS: flag, the kernel: attention_wgmma, attention_gradients_wgmma
-// T, INTS, p: as in attention.h; for gradients then the strides of batches, heads and rows of dq
+// T, INTS, p: as in attention.h; for gradients then the strides of batches, heads and rows of dq, and
+// the number of heads whose groups alternate
 
 #define KEYS_TILE 128
 // Queries of a group or, for gradients, of a step: their scores, and gradients of scores, are in registers beside sums of two gradients.
-#if DIM == 64 || defined(OUTPUT)
+#if defined(OUTPUT)
+#define QUERIES_TILE (THREADS / 2)
+#elif DIM == 64
 #define QUERIES_TILE 128
 #else
 #define QUERIES_TILE 64
 #endif
-#define TILE 128
+#define TILE (THREADS / 2)
 #include "attention.h"
 #include "copies.h"
 #include "products.h"
@@ -39,31 +42,20 @@
 #define pack CAT(pack_, T)
 
 typedef union {
-    u32x2 word;
-    f32 each[2];
-} Two;
-
-typedef union {
     u32x4 word;
     f32 each[4];
 } Four;
 
-FUNCTION void unpack(f32 *v, u32 word) {
-    union {
-        u32 word;
-        S each[2];
-    } pair;
-    pair.word = word;
-    EACH(i, 2) v[i] = LOAD(T, pair.each, i);
-}
+#define unpack CAT(unpack_, T)
 
 // Starts the copies of a tile of n rows. Rows and columns that are not in memory become 0.
 FUNCTION void copy_rows(LocalPlace to, Rows rows, int n, int width) {
     int row = LANE / WORDS, word = LANE % WORDS, count = word * CHUNK < width ? rows.count : 0;
     GLOBAL const S *from = rows.x + (row * rows.step + word * CHUNK);
     LocalPlace own = to + (u32)(word / 8 * n * LINE + row * LINE + (word % 8 ^ (row & 7)) * 16);
-    EACH(i, n * WORDS / THREADS) {
+    EACH(i, (n * WORDS + THREADS - 1) / THREADS) {
         int at = i * (THREADS / WORDS), is_inside = row + at < count;
+        if (n * WORDS % THREADS > 0 && row + at >= n) continue;
         copy_async(own + (u32)(at * LINE), is_inside ? from : rows.x, is_inside ? 16 : 0);
         from += THREADS / WORDS * rows.step;
     }
@@ -92,21 +84,23 @@ FUNCTION int is_whole(Span span, int query, int key) {
     return key + KEYS_TILE <= span.keys && first >= span.low && last <= span.high;
 }
 
-// Columns of scores: keys or, for gradients, queries.
+// Rows and columns of scores: queries and keys, or the other way round, for gradients, queries.
 #ifdef OUTPUT
 #define SCORES KEYS_TILE
+#define ROWS QUERIES_TILE
 CAT(PRODUCT_, KEYS_TILE)(product_scores, T, 1, 1)
 #else
 #define SCORES QUERIES_TILE
+#define ROWS KEYS_TILE
 CAT(PRODUCT_, QUERIES_TILE)(product_scores, T, 1, 1)
 #endif
 CAT(PRODUCT_OF_REGISTERS_, DIM)(product_values, T, 0)
 
 // s = the products of this half's 64 rows of a tile of 128 and SCORES rows of another. Starts them.
-FUNCTION void start_scores(f32 *s, LocalPlace rows, LocalPlace columns) {
+FUNCTION void start_scores(f32 *s, LocalPlace rows, LocalPlace columns, int has_before) {
     u64 a = tile_anew(rows + HALF * BOX), b = tile_anew(columns);
     BEGIN_PRODUCTS();
-    EACH(d, DIM / 16) product_scores(s, further(a, d / 4 * 128 * LINE + d % 4 * 32), further(b, d / 4 * SCORES * LINE + d % 4 * 32), d > 0);
+    EACH(d, DIM / 16) product_scores(s, further(a, d / 4 * ROWS * LINE + d % 4 * 32), further(b, d / 4 * SCORES * LINE + d % 4 * 32), has_before || d > 0);
     END_GROUP_OF_PRODUCTS();
 }
 
@@ -192,7 +186,7 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
         end_group_of_copies();
         f32 s[SUMS_OF(SCORES)], factors[2];
         u32 weights[SUMS_OF(SCORES) / 2];
-        start_scores(s, PLACE_Q, PLACE_K(0));
+        start_scores(s, PLACE_Q, PLACE_K(0), 0);
         WAIT_FOR_PRODUCTS(0);
         MASK_SCORES();
         soften(s, largest, total, factors, slope);
@@ -206,7 +200,7 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
             if (key + KEYS_TILE < end) COPY_KEYS(slot, key + KEYS_TILE);
             COPY_VALUES(slot ^ 1, key);
             end_group_of_copies();
-            start_scores(s, PLACE_Q, PLACE_K(slot ^ 1));
+            start_scores(s, PLACE_Q, PLACE_K(slot ^ 1), 0);
             start_values(sums, weights, PLACE_V(slot));
             slot ^= 1;
             WAIT_FOR_PRODUCTS(1);
@@ -277,6 +271,23 @@ typedef struct {
     int tile;
 } Place;
 
+// Numbers of the queries of a tile, for the columns of a thread: those of two blocks of eight columns are four in a row.
+#define NUMBER_AT(query) ((query) / 16 * 16 + (query) % 8 / 2 * 4 + (query) / 8 % 2 * 2 + (query) % 2)
+
+FUNCTION Four numbers_of(LOCAL const f32 *numbers, int two_blocks) {
+    Four four;
+    four.word = *(LOCAL const u32x4 *)(numbers + (LANE % 4 * 4) + two_blocks * 16);
+    return four;
+}
+
+// sums = the numbers of their columns, which products are added to.
+FUNCTION void begin_with(f32 *sums, LOCAL const f32 *numbers) {
+    EACH(j, QUERIES_TILE / 16) {
+        Four four = numbers_of(numbers, j);
+        EACH(i, 8) sums[j * 8 + i] = four.each[i / 4 * 2 + i % 2];
+    }
+}
+
 // The weights of a tile's scores, in words: rows are keys, columns queries. `shifts`: -log2 of the sums of queries.
 FUNCTION void weigh(u32 *weights, f32 *s, LOCAL const f32 *shifts, f32 slope, Ints p, Span span, int query, int key) {
     if (!is_whole(span, query, key)) {
@@ -285,11 +296,10 @@ FUNCTION void weigh(u32 *weights, f32 *s, LOCAL const f32 *shifts, f32 slope, In
             s[i] = masked(s[i], p, span, 0, 0, own_query, own_key);
         }
     }
-    EACH(j, QUERIES_TILE / 8) {
-        Two shift;
-        shift.word = *(LOCAL const u32x2 *)(shifts + (j * 8 + COLUMN));
-        EACH(r, 4) s[j * 4 + r] = exp2_near_(fma_(s[j * 4 + r], slope, shift.each[r % 2]));
-        EACH(half, 2) weights[j * 2 + half] = pack(s[j * 4 + half * 2], s[j * 4 + half * 2 + 1]);
+    EACH(j, QUERIES_TILE / 16) {
+        Four shift = numbers_of(shifts, j);
+        EACH(i, 8) s[j * 8 + i] = exp2_near_(fma_(s[j * 8 + i], slope, shift.each[i / 4 * 2 + i % 2]));
+        EACH(i, 4) weights[j * 4 + i] = pack(s[j * 8 + i * 2], s[j * 8 + i * 2 + 1]);
     }
 }
 
@@ -340,8 +350,11 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
     SHARED_GIVEN(u8, given, LOCAL_BYTES + 1024);
     LocalPlace tiles = (local_place(given) + 1023) & ~(LocalPlace)1023;
     LOCAL u8 *local = given + (tiles - local_place(given));
-    int width = (int)p.v[2], n_tiles = (int)p.v[5], tile = n_tiles - 1 - (int)(GROUP % n_tiles);
-    i64 heads = p.v[3], key_head = GROUP / n_tiles % (heads / p.v[4]), batch = GROUP / n_tiles / (heads / p.v[4]);
+    int width = (int)p.v[2], n_tiles = (int)p.v[5];
+    i64 heads = p.v[3], key_heads = heads / p.v[4], first_head = GROUP / (p.v[32] * n_tiles) * p.v[32], left = GROUPS / n_tiles - first_head;
+    i64 together = left < p.v[32] ? left : p.v[32], within = GROUP - first_head * n_tiles, own_head = first_head + within % together;
+    i64 key_head = own_head % key_heads, batch = own_head / key_heads;
+    int tile = n_tiles - 1 - (int)(within / together);
     Span span = span_of(p, batch, 0, 1);
     int key = tile * KEYS_TILE, all_queries = (span.queries + QUERIES_TILE - 1) / QUERIES_TILE;
     Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, span.keys);
@@ -374,8 +387,9 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         NEXT(copied); \
     }
 #define KEEP_NUMBER() \
-    if (LANE < QUERIES_TILE && number != LOWEST) number *= -LOG2E; \
-    if (LANE < 2 * QUERIES_TILE) ((LOCAL f32 *)(local + NUMBERS_AT(filled)))[LANE] = number; \
+    if (LANE < QUERIES_TILE) number = number == LOWEST ? LOWEST : number * -LOG2E; \
+    else number = -number; \
+    if (LANE < 2 * QUERIES_TILE) ((LOCAL f32 *)(local + NUMBERS_AT(filled)))[NUMBER_AT(LANE)] = number; \
     filled = filled + 1 == SLOTS ? 0 : filled + 1
 
     f32 s[SUMS_OF(QUERIES_TILE)], dp[SUMS_OF(QUERIES_TILE)], number;
@@ -398,14 +412,15 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
     wait_for_copies(1);
     SHOW_TO_UNITS();
     BARRIER();
-    start_scores(s, PLACE_K, PLACE_Q(0));
+    start_scores(s, PLACE_K, PLACE_Q(0), 0);
     WAIT_FOR_PRODUCTS(0);
     u32 weights[SUMS_OF(QUERIES_TILE) / 2];
 #define NUMBERS(slot) ((LOCAL const f32 *)(local + NUMBERS_AT(slot)))
     weigh(weights, s, NUMBERS(0), slope, p, span, at.tile * QUERIES_TILE, key);
-    start_scores(dp, PLACE_V, PLACE_DY(0));
+    begin_with(dp, NUMBERS(0) + QUERIES_TILE);
+    start_scores(dp, PLACE_V, PLACE_DY(0), 1);
     start_values(sums_v, weights, PLACE_DY(0));
-    Turn turn, before;
+    Turn turn = {counters, 0, 0, 0}, before = turn;
     int slot = 0, step = 0;
     for (;;) {
         int query = at.tile * QUERIES_TILE;
@@ -416,12 +431,10 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         WAIT_FOR_PRODUCTS(1);
         LOCAL u8 *to = local + (PLACE_DS(step % 2) - tiles) + (HALF * 64 + OWN_WAVE * 16 + ROW) * LINE;
         EACH(j, QUERIES_TILE / 8) {
-            Two shift;
-            shift.word = *(LOCAL const u32x2 *)(NUMBERS(slot) + (QUERIES_TILE + j * 8 + COLUMN));
             EACH(half, 2) {
                 f32 w[2];
                 unpack(w, weights[j * 2 + half]);
-                EACH(r, 2) w[r] *= dp[j * 4 + half * 2 + r] - shift.each[r];
+                EACH(r, 2) w[r] *= dp[j * 4 + half * 2 + r];
                 *(LOCAL u32 *)(to + j / 8 * (KEYS_TILE * LINE) + half * 8 * LINE + (j % 8 ^ ROW) * 16 + COLUMN * 2) = pack(w[0], w[1]);
             }
         }
@@ -444,7 +457,7 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
             break;
         }
         int next = slot + 1 == SLOTS ? 0 : slot + 1;
-        start_scores(s, PLACE_K, PLACE_Q(next));
+        start_scores(s, PLACE_K, PLACE_Q(next), 0);
         start_keys(sums_k, PLACE_DS(step % 2), PLACE_Q(slot));
         start_queries(sums_q, PLACE_DS(step % 2), PLACE_K);
         slot = next;
@@ -455,8 +468,9 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         Place place = at;
         NEXT(at);
         weigh(weights, s, NUMBERS(slot), slope, p, span, at.tile * QUERIES_TILE, key);
+        begin_with(dp, NUMBERS(slot) + QUERIES_TILE);
         WAIT_FOR_PRODUCTS(0);
-        start_scores(dp, PLACE_V, PLACE_DY(slot));
+        start_scores(dp, PLACE_V, PLACE_DY(slot), 1);
         start_values(sums_v, weights, PLACE_DY(slot));
         add_queries(turn, sums_q, sums + (number_of_tile * (QUERIES_TILE * DIM) + HALF * 4096 + LANE % 128 * 4),
                     dq + (batch * p.v[29] + place.head * p.v[30] + query * p.v[31]), p.v[31], span.queries - query, width, scale);

@@ -158,6 +158,16 @@ PACK(bf16)
 
 #endif
 
+FUNCTION void unpack_f16(f32 *v, u32 word) {
+    v[0] = f16_to_f32((u16)word);
+    v[1] = f16_to_f32((u16)(word >> 16));
+}
+
+FUNCTION void unpack_bf16(f32 *v, u32 word) {
+    v[0] = as_f32(word << 16);
+    v[1] = as_f32(word & 0xffff0000);
+}
+
 // Transposes four words between four threads: each gets all four words of one block of eight columns.
 FUNCTION void exchange(u32 *w) {
     int is_odd = LANE & 1, is_high = LANE & 2;

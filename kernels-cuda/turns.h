@@ -11,7 +11,10 @@ FUNCTION void await_turn(GLOBAL const u32 *counter, u32 ended, u32 turn) {
 
 #ifdef SIMT
 
-#define FENCE() __threadfence()
+FUNCTION void set_after_all(GLOBAL u32 *p, u32 v) {
+    __threadfence();
+    show_u32(p, v);
+}
 
 FUNCTION void add_four(GLOBAL f32 *p, const f32 *v) {
     for (int i = 0; i < 4; i++) {
@@ -26,8 +29,8 @@ FUNCTION void put_four(GLOBAL f32 *p, const f32 *v) {
 
 #else
 
-// The accesses of the wave before this are seen before the accesses of this thread after it.
-#define FENCE() asm volatile("fence.acq_rel.gpu;" ::: "memory")
+// Writes a word that is seen after all earlier writes and additions of the wave.
+FUNCTION void set_after_all(GLOBAL u32 *p, u32 v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 
 // Adds to four numbers in a word of 16 bytes.
 FUNCTION void add_four(GLOBAL f32 *p, const f32 *v) {
@@ -43,8 +46,5 @@ FUNCTION void put_four(GLOBAL f32 *p, const f32 *v) {
 // Ends a turn of the wave.
 FUNCTION void end_turn(GLOBAL u32 *counter, u32 turn) {
     WAVE_BARRIER();
-    if (LANE % WAVE == 0) {
-        FENCE();
-        show_u32(counter, turn + 1);
-    }
+    if (LANE % WAVE == 0) set_after_all(counter, turn + 1);
 }
