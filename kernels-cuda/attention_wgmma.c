@@ -2,18 +2,18 @@
 // and a positive scale; without a mask and dropout. Products are summed in f32; weights, and gradients of scores, are rounded to T
 // before the next product. Compute capability 9.0.
 //
-// A group has eight waves, in two halves. Tiles in local memory are as in products.h: DIM / 64 boxes of as many lines as the tile has
-// rows. Copies of later tiles run while earlier ones are multiplied.
+// A group has two or three parts of four waves. Tiles in local memory are as in products.h: DIM / 64 boxes of as many lines as the tile
+// has rows. Copies of later tiles run while earlier ones are multiplied.
 //
-// THREADS: 256
+// THREADS: 256 or, for the output of rows of up to 64 elements, 384
 // ACC: f32
 // DIM: 64 or 128, D rounded up
 // OUTPUT, GRADIENTS: flag, the kernel: attention_wgmma, attention_gradients_wgmma
-// T, INTS, p: as in attention.h; for gradients then the strides of batches, heads and rows of dq, and
-// the number of heads whose groups alternate
+// T, INTS, PACKED, LENGTHS, p: as in attention.h; for gradients p goes on with the strides of batches, heads and rows of dq, and the
+// number of heads whose groups alternate
 
 #define KEYS_TILE 128
-// Queries of a group or, for gradients, of a step: their scores, and gradients of scores, are in registers beside sums of two gradients.
+// Queries of a group or, for gradients, of a step, whose scores and their gradients are in registers beside sums of two gradients.
 #if defined(OUTPUT)
 #define QUERIES_TILE (THREADS / 2)
 #elif DIM == 64
@@ -33,20 +33,19 @@
 #define WORDS (DIM / CHUNK)
 #define BOXES (DIM / 64)
 #define BYTES(rows) ((rows) * BOXES * LINE)
-// A thread's half of the group and wave in it; in blocks of eight rows and eight columns, its row and its first column.
-#define HALF (LANE / 128)
+// A thread's part of the group, and wave of the part; in blocks of eight rows and eight columns, its row and its first column.
+#define PART (LANE / 128)
 #define OWN_WAVE (LANE / 32 % 4)
 #define ROW (LANE % 32 / 4)
 #define COLUMN (LANE % 4 * 2)
 
 #define pack CAT(pack_, T)
+#define unpack CAT(unpack_, T)
 
 typedef union {
     u32x4 word;
     f32 each[4];
 } Four;
-
-#define unpack CAT(unpack_, T)
 
 // Starts the copies of a tile of n rows. Rows and columns that are not in memory become 0.
 FUNCTION void copy_rows(LocalPlace to, Rows rows, int n, int width) {
@@ -78,13 +77,7 @@ FUNCTION void put_rows(GLOBAL S *to, i64 step, const f32 *sums, int columns, int
     }
 }
 
-// 1 if all keys of a tile are there, and all queries of the other tile attend to them.
-FUNCTION int is_whole(Span span, int query, int key) {
-    int first = key - (query + QUERIES_TILE - 1), last = key + KEYS_TILE - 1 - query;
-    return key + KEYS_TILE <= span.keys && first >= span.low && last <= span.high;
-}
-
-// Rows and columns of scores: queries and keys, or the other way round, for gradients, queries.
+// Rows and columns of scores: queries and keys or, for gradients, keys and queries.
 #ifdef OUTPUT
 #define SCORES KEYS_TILE
 #define ROWS QUERIES_TILE
@@ -96,9 +89,9 @@ CAT(PRODUCT_, QUERIES_TILE)(product_scores, T, 1, 1)
 #endif
 CAT(PRODUCT_OF_REGISTERS_, DIM)(product_values, T, 0)
 
-// s = the products of this half's 64 rows of a tile of 128 and SCORES rows of another. Starts them.
+// s += the products of this part's 64 rows of a tile of ROWS and SCORES rows of another, or = without numbers before. Starts them.
 FUNCTION void start_scores(f32 *s, LocalPlace rows, LocalPlace columns, int has_before) {
-    u64 a = tile_anew(rows + HALF * BOX), b = tile_anew(columns);
+    u64 a = tile_anew(rows + PART * BOX), b = tile_anew(columns);
     BEGIN_PRODUCTS();
     EACH(d, DIM / 16) product_scores(s, further(a, d / 4 * ROWS * LINE + d % 4 * 32), further(b, d / 4 * SCORES * LINE + d % 4 * 32), has_before || d > 0);
     END_GROUP_OF_PRODUCTS();
@@ -169,9 +162,9 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
     EACH(i, 2) \
     copy_rows(PLACE_V(slot) + i * BYTES(64), rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + (from) + i * 64, last_key), 64, width)
 #define MASK_SCORES() \
-    if (!is_whole(span, query, key)) { \
+    if (!is_whole(span, query, QUERIES_TILE, key, KEYS_TILE)) { \
         EACH(i, SUMS_OF(SCORES)) { \
-            int own_query = query + HALF * 64 + OWN_WAVE * 16 + ROW + i / 2 % 2 * 8, own_key = key + i / 4 * 8 + COLUMN + i % 2; \
+            int own_query = query + PART * 64 + OWN_WAVE * 16 + ROW + i / 2 % 2 * 8, own_key = key + i / 4 * 8 + COLUMN + i % 2; \
             s[i] = masked(s[i], p, span, batch, head, own_query, own_key); \
         } \
     }
@@ -222,44 +215,48 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
             f32 other = as_f32(wave_xor(as_u32(total[half]), by));
             total[half] += other;
         }
-        int is_empty = total[half] == 0, own = HALF * 64 + OWN_WAVE * 16 + ROW + half * 8;
+        int is_empty = total[half] == 0, own = PART * 64 + OWN_WAVE * 16 + ROW + half * 8;
         f32 share = is_empty ? 1.0f : 1.0f / total[half];
         EACH(i, SUMS_OF(DIM) / 2) sums[i / 2 * 4 + half * 2 + i % 2] *= share;
         if (LANE % 4 == 0 && own < of_q.count) lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[half], slope, log2_(total[half]));
     }
-    put_rows(o + RESULT_AT(batch, head, first), p.v[RESULT_STRIDES + 2], sums, DIM, HALF * 64, of_q.count, 0, width, 1);
+    put_rows(o + RESULT_AT(batch, head, first), p.v[RESULT_STRIDES + 2], sums, DIM, PART * 64, of_q.count, 0, width, 1);
 }
 #endif
 
 #ifdef GRADIENTS
-// Tiles of queries in local memory.
-#define SLOTS 3
-#define QUERIES_BYTES BYTES(QUERIES_TILE)
+// Tiles in local memory: of queries, of dy and numbers of queries, and of gradients of scores. A step has the place of its number
+// modulo these.
+#define TILES_Q 3
+#define TILES_DY 3
+#define TILES_DS 2
+// Copies run so many steps ahead.
+#define AHEAD 2
 #define DS_BYTES (KEYS_TILE * QUERIES_TILE * 2)
 #define PLACE_K tiles
 #define PLACE_V (PLACE_K + BYTES(KEYS_TILE))
-#define PLACE_Q(slot) (PLACE_V + BYTES(KEYS_TILE) + (u32)(slot) * 2 * QUERIES_BYTES)
-#define PLACE_DY(slot) (PLACE_Q(slot) + QUERIES_BYTES)
-#define PLACE_DS(buffer) (PLACE_Q(SLOTS) + (u32)(buffer) * DS_BYTES)
-// For the queries of a slot, logarithms, then sums.
-#define NUMBERS_AT(slot) (2 * BYTES(KEYS_TILE) + 2 * SLOTS * QUERIES_BYTES + 2 * DS_BYTES + (slot) * 2 * QUERIES_TILE * 4)
-#define LOCAL_BYTES NUMBERS_AT(SLOTS)
+#define PLACE_Q(step) (PLACE_V + BYTES(KEYS_TILE) + (u32)((step) % TILES_Q) * BYTES(QUERIES_TILE))
+#define PLACE_DY(step) (PLACE_V + BYTES(KEYS_TILE) + (u32)(TILES_Q + (step) % TILES_DY) * BYTES(QUERIES_TILE))
+#define DS_AT(step) (2 * BYTES(KEYS_TILE) + (TILES_Q + TILES_DY) * BYTES(QUERIES_TILE) + (step) % TILES_DS * DS_BYTES)
+// Logarithms of queries, then sums.
+#define NUMBERS_AT(step) (DS_AT(0) + TILES_DS * DS_BYTES + (step) % TILES_DY * 2 * QUERIES_TILE * 4)
+#define LOCAL_BYTES (NUMBERS_AT(0) + TILES_DY * 2 * QUERIES_TILE * 4)
 
 CAT(PRODUCT_, DIM)(product_keys, T, 1, 0)
 PRODUCT_64(product_queries, T, 0, 0)
 
-// sums += this half's rows of gradients of scores times the rows of a tile of queries. Starts it.
+// sums += this part's rows of gradients of scores times the rows of a tile of queries. Starts it.
 FUNCTION void start_keys(f32 *sums, LocalPlace ds, LocalPlace queries) {
-    u64 a = tile_anew(ds + HALF * BOX), b = tile_anew(queries);
+    u64 a = tile_anew(ds + PART * BOX), b = tile_anew(queries);
     BEGIN_PRODUCTS();
     EACH(n, QUERIES_TILE / 16) product_keys(sums, further(a, n / 4 * KEYS_TILE * LINE + n % 4 * 32), further(b, n * 16 * LINE), 1);
     END_GROUP_OF_PRODUCTS();
 }
 
-// sums = this half of the gradient of a tile of queries: half of the rows, or half of the columns. Starts it.
+// sums = this part of the gradient of a tile of queries: half of the rows, or half of the columns. Starts it.
 FUNCTION void start_queries(f32 *sums, LocalPlace ds, LocalPlace keys) {
-    u64 a = tile_anew(ds + (QUERIES_TILE == 128 ? HALF * KEYS_TILE * LINE : 0));
-    u64 b = tile_anew(keys + (QUERIES_TILE == 128 ? 0 : HALF * KEYS_TILE * LINE));
+    u64 a = tile_anew(ds + (QUERIES_TILE == 128 ? PART * KEYS_TILE * LINE : 0));
+    u64 b = tile_anew(keys + (QUERIES_TILE == 128 ? 0 : PART * KEYS_TILE * LINE));
     BEGIN_PRODUCTS();
     EACH(n, KEYS_TILE / 16) product_queries(sums, further(a, n * 16 * LINE), further(b, n * 16 * LINE), n > 0);
     END_GROUP_OF_PRODUCTS();
@@ -267,8 +264,7 @@ FUNCTION void start_queries(f32 *sums, LocalPlace ds, LocalPlace keys) {
 
 // A tile of queries of one of the heads that share keys.
 typedef struct {
-    i64 head;
-    int tile;
+    int head, tile;
 } Place;
 
 // Numbers of the queries of a tile, for the columns of a thread: those of two blocks of eight columns are four in a row.
@@ -288,11 +284,11 @@ FUNCTION void begin_with(f32 *sums, LOCAL const f32 *numbers) {
     }
 }
 
-// The weights of a tile's scores, in words: rows are keys, columns queries. `shifts`: -log2 of the sums of queries.
+// The weights of a tile's scores, in words. `shifts`: -log2 of the sums of the queries' exponentials.
 FUNCTION void weigh(u32 *weights, f32 *s, LOCAL const f32 *shifts, f32 slope, Ints p, Span span, int query, int key) {
-    if (!is_whole(span, query, key)) {
+    if (!is_whole(span, query, QUERIES_TILE, key, KEYS_TILE)) {
         EACH(i, SUMS_OF(QUERIES_TILE)) {
-            int own_query = query + i / 4 * 8 + COLUMN + i % 2, own_key = key + HALF * 64 + OWN_WAVE * 16 + ROW + i / 2 % 2 * 8;
+            int own_query = query + i / 4 * 8 + COLUMN + i % 2, own_key = key + PART * 64 + OWN_WAVE * 16 + ROW + i / 2 % 2 * 8;
             s[i] = masked(s[i], p, span, 0, 0, own_query, own_key);
         }
     }
@@ -303,47 +299,65 @@ FUNCTION void weigh(u32 *weights, f32 *s, LOCAL const f32 *shifts, f32 slope, In
     }
 }
 
-// The turn of a tile of keys to add to the gradient of a tile of queries: a wave's counter, the counter as it was read early, and the
-// numbers of this turn and the last.
+// Writes the gradients of scores, weights times gradients of weights, to this part's lines of local memory.
+FUNCTION void put_gradients(LOCAL u8 *to, const u32 *weights, const f32 *dp) {
+    LOCAL u8 *own = to + (PART * 64 + OWN_WAVE * 16 + ROW) * LINE + COLUMN * 2;
+    EACH(j, QUERIES_TILE / 8) EACH(half, 2) {
+        f32 w[2];
+        unpack(w, weights[j * 2 + half]);
+        EACH(r, 2) w[r] *= dp[j * 4 + half * 2 + r];
+        *(LOCAL u32 *)(own + j / 8 * (KEYS_TILE * LINE) + half * 8 * LINE + (j % 8 ^ ROW) * 16) = pack(w[0], w[1]);
+    }
+}
+
+// The turn of a tile of keys to add to the gradient of a tile of queries: the number of its counter, the counter as it was read early, and
+// the numbers of this turn and the last.
 typedef struct {
-    GLOBAL u32 *counter;
-    u32 ended, number, last;
+    u32 counter, ended, number, last;
 } Turn;
 
-FUNCTION Turn turn_of(GLOBAL u32 *counter, Span span, int query, int tile) {
+FUNCTION Turn turn_of(GLOBAL const u32 *counters, u32 counter, Span span, int query, int tile) {
     Turn turn;
     int from = query + span.low, to = query + QUERIES_TILE - 1 + span.high;
     int first = from > 0 ? from / KEYS_TILE : 0, last = (to < span.keys ? to : span.keys - 1) / KEYS_TILE;
     turn.counter = counter;
-    turn.ended = seen_u32(counter);
+    turn.ended = seen_u32(counters + counter);
     turn.number = (u32)(last - tile);
     turn.last = (u32)(last - first);
     return turn;
 }
 
-// Adds to the sums of a tile of queries, from this thread's first word on, or writes the gradient if this is the last turn.
-FUNCTION void add_queries(Turn turn, f32 *own, GLOBAL f32 *sums, GLOBAL S *dq, i64 step, int queries, int width, f32 scale) {
-    await_turn(turn.counter, turn.ended, turn.number);
+// Adds to the sums of a tile of queries, or writes the gradient if this is the last turn.
+FUNCTION void add_queries(Turn turn, GLOBAL const u32 *counters, f32 *own, GLOBAL f32 *sums, GLOBAL S *dq, i64 step, int queries, int width,
+                          f32 scale) {
+    await_turn(counters + turn.counter, turn.ended, turn.number);
+    GLOBAL f32 *shared = sums + ((i64)turn.counter * (QUERIES_TILE * DIM) + PART * 4096 + LANE % 128 * 4);
     if (turn.number == turn.last) {
-        EACH(j, 8) {
-            Four four;
-            if (turn.number == 0) continue;
-            four.word = seen_u32x4((GLOBAL const u32x4 *)(sums + j * 512));
-            EACH(i, 4) own[j * 4 + i] += four.each[i];
+        if (turn.number > 0) {
+            see_all(counters + turn.counter);
+            EACH(j, 8) {
+                Four four;
+                four.word = seen_u32x4((GLOBAL const u32x4 *)(shared + j * 512));
+                EACH(i, 4) own[j * 4 + i] += four.each[i];
+            }
         }
-        put_rows(dq, step, own, 64, QUERIES_TILE == 128 ? HALF * 64 : 0, queries, QUERIES_TILE == 128 ? 0 : HALF * 64, width, scale);
+        put_rows(dq, step, own, 64, QUERIES_TILE == 128 ? PART * 64 : 0, queries, QUERIES_TILE == 128 ? 0 : PART * 64, width, scale);
     } else if (turn.number == 0) {
-        EACH(j, 8) put_four(sums + j * 512, own + j * 4);
+        EACH(j, 8) put_four(shared + j * 512, own + j * 4);
     } else {
-        EACH(j, 8) add_four(sums + j * 512, own + j * 4);
+        EACH(j, 8) add_four(shared + j * 512, own + j * 4);
     }
 }
 
-// Gradients of all, for a tile of keys: sums over the heads of queries that share them, and over queries, of which each adds to the
-// gradient of q. Rows of scores are keys. Tiles of keys add in descending order: if a query attends to the keys up to its own, all begin
-// with the first tile of queries that they have part in, and none waits for another. The last one to add writes dq. Every query attends to some
-// key. `sums`, `counters`: scratch, f32 of a head's tiles of queries in the order of threads, and the turns of the eight waves of each
-// tile.
+// All gradients, for a tile of keys: sums over the heads of queries that share them, and over queries, to whose gradients it adds. Rows of
+// scores are keys.
+//
+// Groups of a head's tiles of keys start in descending order, and add in this order. If queries attend to the keys up to their own, a tile
+// begins with its first queries, which the tile before it has finished: no group waits. If they attend to all keys, a group waits at first,
+// and follows the one before it from then on. Groups of several heads alternate, so that those of a head start apart. The last one to
+// add writes dq. Every query attends to some key.
+//
+// `sums`: scratch, f32 of each tile of queries in the order of threads. `counters`: turns of each tile of queries.
 KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
                                   GLOBAL const A *delta, GLOBAL S *dq, GLOBAL S *dk, GLOBAL S *dv, GLOBAL f32 *sums, GLOBAL u32 *counters,
                                   Ints p, A scale) {
@@ -371,116 +385,105 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         (place).tile = start; \
         (place).head++; \
     }
-    // The tile that is copied next, and that of a step.
-    Place copied = {key_head * p.v[4], start}, at = copied;
-    int filled = 0;
-#define COPY_QUERIES() \
+    // The tile of queries that is copied next, and that of a step.
+    Place copied = {(int)(key_head * p.v[4]), start}, at = copied;
+    // A thread reads a number of a query of the tile: its logarithm, or its sum of dy o. Weights are 0 for queries that are not there, and
+    // for those without keys.
+#define READ_NUMBER() \
     { \
-        int query = copied.tile * QUERIES_TILE; \
-        copy_rows(PLACE_Q(filled), rows_of(q, p, QUERY_STRIDES, batch, copied.head, query, span.queries), QUERIES_TILE, width); \
-        copy_rows(PLACE_DY(filled), rows_of(dy, p, DY_STRIDES, batch, copied.head, query, span.queries), QUERIES_TILE, width); \
-        int own = query + LANE % QUERIES_TILE; \
-        i64 row = (batch * heads + copied.head) * p.v[0] + own; \
-        /* -infinity where the weights are 0: for queries that are not there, and those without keys. */ \
+        int own = copied.tile * QUERIES_TILE + LANE % QUERIES_TILE; \
+        i64 at_row = (batch * heads + copied.head) * p.v[0] + own; \
         number = LANE < QUERIES_TILE ? LOWEST : 0; \
-        if (LANE < 2 * QUERIES_TILE && own < span.queries) number = LANE < QUERIES_TILE ? lse[row] : delta[row]; \
-        NEXT(copied); \
+        if (LANE < 2 * QUERIES_TILE && own < span.queries) number = LANE < QUERIES_TILE ? lse[at_row] : delta[at_row]; \
     }
-#define KEEP_NUMBER() \
+#define KEEP_NUMBER(step) \
     if (LANE < QUERIES_TILE) number = number == LOWEST ? LOWEST : number * -LOG2E; \
     else number = -number; \
-    if (LANE < 2 * QUERIES_TILE) ((LOCAL f32 *)(local + NUMBERS_AT(filled)))[NUMBER_AT(LANE)] = number; \
-    filled = filled + 1 == SLOTS ? 0 : filled + 1
+    if (LANE < 2 * QUERIES_TILE) ((LOCAL f32 *)(local + NUMBERS_AT(step)))[NUMBER_AT(LANE)] = number
+#define COPY_QUERIES(step) \
+    { \
+        int from = copied.tile * QUERIES_TILE; \
+        copy_rows(PLACE_Q(step), rows_of(q, p, QUERY_STRIDES, batch, copied.head, from, span.queries), QUERIES_TILE, width); \
+        copy_rows(PLACE_DY(step), rows_of(dy, p, DY_STRIDES, batch, copied.head, from, span.queries), QUERIES_TILE, width); \
+        NEXT(copied); \
+    }
+#define NUMBERS(step) ((LOCAL const f32 *)(local + NUMBERS_AT(step)))
 
     f32 s[SUMS_OF(QUERIES_TILE)], dp[SUMS_OF(QUERIES_TILE)], number;
+    u32 weights[SUMS_OF(QUERIES_TILE) / 2];
     i64 row = RESULT_AT(batch, key_head, key);
     if (steps <= 0) {
-        put_rows(dk + row, p.v[RESULT_STRIDES + 2], sums_k, DIM, HALF * 64, of_k.count, 0, width, 0);
-        put_rows(dv + row, p.v[RESULT_STRIDES + 2], sums_v, DIM, HALF * 64, of_k.count, 0, width, 0);
+        put_rows(dk + row, p.v[RESULT_STRIDES + 2], sums_k, DIM, PART * 64, of_k.count, 0, width, 0);
+        put_rows(dv + row, p.v[RESULT_STRIDES + 2], sums_v, DIM, PART * 64, of_k.count, 0, width, 0);
         return;
     }
     copy_rows(PLACE_K, of_k, KEYS_TILE, width);
     copy_rows(PLACE_V, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, span.keys), KEYS_TILE, width);
-    COPY_QUERIES();
-    KEEP_NUMBER();
-    end_group_of_copies();
-    if (steps > 1) {
-        COPY_QUERIES();
-        KEEP_NUMBER();
+    for (int i = 0; i < AHEAD; i++) {
+        if (i < steps) {
+            READ_NUMBER();
+            KEEP_NUMBER(i);
+            COPY_QUERIES(i);
+        }
+        end_group_of_copies();
     }
-    end_group_of_copies();
-    wait_for_copies(1);
+    wait_for_copies(AHEAD - 1);
     SHOW_TO_UNITS();
     BARRIER();
     start_scores(s, PLACE_K, PLACE_Q(0), 0);
     WAIT_FOR_PRODUCTS(0);
-    u32 weights[SUMS_OF(QUERIES_TILE) / 2];
-#define NUMBERS(slot) ((LOCAL const f32 *)(local + NUMBERS_AT(slot)))
     weigh(weights, s, NUMBERS(0), slope, p, span, at.tile * QUERIES_TILE, key);
     begin_with(dp, NUMBERS(0) + QUERIES_TILE);
     start_scores(dp, PLACE_V, PLACE_DY(0), 1);
     start_values(sums_v, weights, PLACE_DY(0));
-    Turn turn = {counters, 0, 0, 0}, before = turn;
-    int slot = 0, step = 0;
-    for (;;) {
-        int query = at.tile * QUERIES_TILE;
-        i64 number_of_tile = (batch * heads + at.head) * all_queries + at.tile;
-        turn = turn_of(counters + (number_of_tile * 8 + LANE / 32), span, query, tile);
-
-        // The gradients of scores go to local memory.
+    u32 before = 0, turn_before = 0;
+    for (int step = 0;; step++) {
+        int query = at.tile * QUERIES_TILE, next = step + 1;
+        Turn turn = turn_of(counters, (u32)(batch * heads + at.head) * (u32)all_queries + (u32)at.tile, span, query, tile);
         WAIT_FOR_PRODUCTS(1);
-        LOCAL u8 *to = local + (PLACE_DS(step % 2) - tiles) + (HALF * 64 + OWN_WAVE * 16 + ROW) * LINE;
-        EACH(j, QUERIES_TILE / 8) {
-            EACH(half, 2) {
-                f32 w[2];
-                unpack(w, weights[j * 2 + half]);
-                EACH(r, 2) w[r] *= dp[j * 4 + half * 2 + r];
-                *(LOCAL u32 *)(to + j / 8 * (KEYS_TILE * LINE) + half * 8 * LINE + (j % 8 ^ ROW) * 16 + COLUMN * 2) = pack(w[0], w[1]);
-            }
-        }
-        // All threads have written their gradients, the next tile is complete, and the tile before this one has been read.
+        put_gradients(local + DS_AT(step), weights, dp);
+        // All threads have written their gradients of scores, the next tile is complete, and the tile before this one has been read.
         wait_for_copies(0);
         SHOW_TO_UNITS();
         BARRIER();
-        if (step + 2 < steps) COPY_QUERIES();
+        int copies = step + AHEAD < steps;
+        if (copies) {
+            READ_NUMBER();
+            COPY_QUERIES(step + AHEAD);
+        }
         end_group_of_copies();
         f32 sums_q[SUMS_OF(64)];
-#define ADD_QUERIES() \
-    add_queries(turn, sums_q, sums + (number_of_tile * (QUERIES_TILE * DIM) + HALF * 4096 + LANE % 128 * 4), \
-                dq + (batch * p.v[29] + at.head * p.v[30] + query * p.v[31]), p.v[31], span.queries - query, width, scale)
-        if (step + 1 == steps) {
-            start_keys(sums_k, PLACE_DS(step % 2), PLACE_Q(slot));
-            start_queries(sums_q, PLACE_DS(step % 2), PLACE_K);
-            if (step > 0) end_turn(before.counter, before.number);
+        GLOBAL S *own_dq = dq + (batch * p.v[29] + at.head * p.v[30] + query * p.v[31]);
+        if (next == steps) {
+            start_keys(sums_k, tiles + DS_AT(step), PLACE_Q(step));
+            start_queries(sums_q, tiles + DS_AT(step), PLACE_K);
+            if (step > 0) end_turn(counters + before, turn_before);
             WAIT_FOR_PRODUCTS(0);
-            ADD_QUERIES();
+            add_queries(turn, counters, sums_q, sums, own_dq, p.v[31], span.queries - query, width, scale);
+            BARRIER();
+            end_turn(counters + turn.counter, turn.number);
             break;
         }
-        int next = slot + 1 == SLOTS ? 0 : slot + 1;
         start_scores(s, PLACE_K, PLACE_Q(next), 0);
-        start_keys(sums_k, PLACE_DS(step % 2), PLACE_Q(slot));
-        start_queries(sums_q, PLACE_DS(step % 2), PLACE_K);
-        slot = next;
-        // Additions of the turn before have ended in the meantime.
-        if (step > 0) end_turn(before.counter, before.number);
-        before = turn;
-        WAIT_FOR_PRODUCTS(2);
-        Place place = at;
+        start_keys(sums_k, tiles + DS_AT(step), PLACE_Q(step));
+        start_queries(sums_q, tiles + DS_AT(step), PLACE_K);
+        // The additions of the turn before have ended in the meantime.
+        if (step > 0) end_turn(counters + before, turn_before);
+        before = turn.counter;
+        turn_before = turn.number;
         NEXT(at);
-        weigh(weights, s, NUMBERS(slot), slope, p, span, at.tile * QUERIES_TILE, key);
-        begin_with(dp, NUMBERS(slot) + QUERIES_TILE);
+        WAIT_FOR_PRODUCTS(2);
+        weigh(weights, s, NUMBERS(next), slope, p, span, at.tile * QUERIES_TILE, key);
+        begin_with(dp, NUMBERS(next) + QUERIES_TILE);
         WAIT_FOR_PRODUCTS(0);
-        start_scores(dp, PLACE_V, PLACE_DY(slot), 1);
-        start_values(sums_v, weights, PLACE_DY(slot));
-        add_queries(turn, sums_q, sums + (number_of_tile * (QUERIES_TILE * DIM) + HALF * 4096 + LANE % 128 * 4),
-                    dq + (batch * p.v[29] + place.head * p.v[30] + query * p.v[31]), p.v[31], span.queries - query, width, scale);
-        if (step + 2 < steps) {
-            KEEP_NUMBER();
+        start_scores(dp, PLACE_V, PLACE_DY(next), 1);
+        start_values(sums_v, weights, PLACE_DY(next));
+        add_queries(turn, counters, sums_q, sums, own_dq, p.v[31], span.queries - query, width, scale);
+        if (copies) {
+            KEEP_NUMBER(step + AHEAD);
         }
-        step++;
     }
-    end_turn(turn.counter, turn.number);
-    put_rows(dk + row, p.v[RESULT_STRIDES + 2], sums_k, DIM, HALF * 64, of_k.count, 0, width, scale);
-    put_rows(dv + row, p.v[RESULT_STRIDES + 2], sums_v, DIM, HALF * 64, of_k.count, 0, width, 1);
+    put_rows(dk + row, p.v[RESULT_STRIDES + 2], sums_k, DIM, PART * 64, of_k.count, 0, width, scale);
+    put_rows(dv + row, p.v[RESULT_STRIDES + 2], sums_v, DIM, PART * 64, of_k.count, 0, width, 1);
 }
 #endif

@@ -15,6 +15,7 @@ use isograd_core::ops::attention::sequences::Sequences;
 use isograd_core::ops::{Attention, Causal};
 use isograd_core::{Call, DType, Device, Operand, Result, Rng, Tensor};
 use std::ops::Range;
+use std::slice;
 
 pub const FAMILY: Family = Family {
     launchers: &[Launcher::of::<FlashAttention>(), Launcher::of::<FlashAttentionBackward>()],
@@ -38,9 +39,8 @@ const FEW_WGMMA: usize = 64;
 const KEYS_WGMMA: usize = 128;
 const ALIGNMENT: usize = 1024;
 const SUMS_WGMMA: usize = 8192;
-/// Tiles of keys of a head that run together, of all that a device has room for: few, so that each begins when the one before it is well
-/// ahead with its additions.
-const TOGETHER: usize = 8;
+/// Tiles of keys of a head that run at a time, at most: few of them wait for each other when they start.
+const TOGETHER: usize = 32;
 /// Rows of scores of a head of keys for which the keys are divided, at most: if there is one query, and if there are several.
 const MOST_HEADS: usize = 64;
 const MOST_ROWS: usize = 16;
@@ -171,16 +171,14 @@ impl<'a> Problem<'a> {
 
     /// True if rows consist of whole words of so many elements.
     fn has_words(&self, elements: usize) -> Result<bool> {
-        let (size, width) = (self.rows[0].dtype.size(), self.dims(0)[3]);
-        let steps = self.rows.iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
-        let memory = self.rows.iter().map(|x| Ok((place(x)?, size))).collect::<Result<Vec<_>>>()?;
-        Ok(fits(elements, steps.chain([width]), memory))
+        let rows: Vec<Operand<'_>> = self.rows.iter().map(|x| **x).collect();
+        are_words(elements, &rows)
     }
 
-    /// A program for tiles of `4 grid` queries and keys.
-    fn variant(&self, grid: usize) -> Result<Variant> {
+    /// A program for tiles of `4 grid` queries and keys, which moves words, or elements.
+    fn variant(&self, grid: usize, has_words: bool) -> Result<Variant> {
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
-        let vector = if self.has_words(WORD)? { WORD } else { 1 };
+        let vector = if has_words { WORD } else { 1 };
         // A thread of a wide row has an even number of columns.
         let unit = if width > 2 * grid { 2 * grid } else { grid };
         let program = self.program("attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
@@ -199,7 +197,7 @@ impl<'a> Problem<'a> {
         }
         let grid = grid_of(gpu.driver().limits(), rows);
         let entry = kernel.names()[1];
-        Ok(Method { program: self.variant(grid)?, entry, tile: 4 * grid, threads: grid * grid, given: 0 })
+        Ok(Method { program: self.variant(grid, self.has_words(WORD)?)?, entry, tile: 4 * grid, threads: grid * grid, given: 0 })
     }
 
     /// The same on matrix units; `None` where the device has none, or its dialect no kernel for the call.
@@ -237,13 +235,15 @@ impl<'a> Problem<'a> {
         Ok(fits && SCALES.contains(&self.of.scale) && self.has_words(16 / size)?)
     }
 
-    /// The forward kernel. Narrow rows leave registers for four more waves.
+    /// The forward kernel. Narrow rows leave registers for four more waves, for which a tile is too large where its keys end at its queries.
     fn on_wgmma(&self, gpu: &Gpu) -> Result<Option<Method>> {
         if !self.fits_wgmma(gpu)? {
             return Ok(None);
         }
         let dim = self.dims(0)[3].next_multiple_of(64);
-        let threads = if dim == 64 { 384 } else { 256 };
+        let (queries, keys, band) = (self.dims(0)[2] as i64, self.dims(1)[2] as i64, self.of.band);
+        let has_all = band.low <= 1 - queries && band.high >= keys - 1;
+        let threads = if dim == 64 && has_all { 384usize } else { 256 };
         let (program, tile) = (self.program(WGMMA, dim).define("THREADS", threads), threads / 2);
         // A tile of queries, and two of keys and of values.
         let given = (tile + 4 * KEYS_WGMMA) * dim * self.rows[0].dtype.size() + ALIGNMENT;
@@ -254,25 +254,24 @@ impl<'a> Problem<'a> {
     fn launch_on_wgmma(&self, gpu: &Gpu, read: &[Address], outputs: &[Operand<'_>]) -> Result<bool> {
         let [dq, dk, _] = outputs else { return Ok(false) };
         let (q, k, band) = (self.dims(0), self.dims(1), self.of.band);
-        let (size, written) = (self.rows[0].dtype.size(), addresses(outputs)?);
+        let size = self.rows[0].dtype.size();
         // Every query attends to some key, so that a tile of keys writes its gradient.
         let has_keys = band.high >= 0 && q[2] as i64 - 1 + band.low < k[2] as i64;
-        let steps = outputs.iter().flat_map(|y| y.layout.strides()[..3].iter().copied());
-        let has_words = fits(16 / size, steps, written.iter().map(|&y| (y, size)));
-        if self.of.sequences != Sequences::Whole || !has_keys || !has_words || !self.fits_wgmma(gpu)? {
+        let is_whole = self.of.sequences == Sequences::Whole;
+        if !is_whole || !has_keys || !are_words(16 / size, outputs)? || !self.fits_wgmma(gpu)? {
             return Ok(false);
         }
         let (threads, dim) = (256usize, q[3].next_multiple_of(64));
         let queries = SUMS_WGMMA / dim;
         let (tiles, tiles_q) = (k[2].div_ceil(KEYS_WGMMA), q[0] * q[1] * q[2].div_ceil(queries));
-        // Counters of the turns of eight waves, then sums, unless there is one turn.
-        let counted = tiles_q * 8 * size_of::<u32>();
+        // Counters of turns, then sums, unless there is one turn.
+        let counted = (tiles_q * size_of::<u32>()).next_multiple_of(16);
         let scratch = gpu.scratch(counted + if tiles > 1 { tiles_q * SUMS_WGMMA * size_of::<f32>() } else { 0 })?;
         gpu.driver().fill(scratch.address, 0, counted)?;
         let mut ints = self.ints(tiles, dk);
         ints.extend(dq.layout.strides()[..3].iter().map(|&n| n as i64));
         ints.push(gpu.driver().limits().units.div_ceil(tiles.min(TOGETHER)) as i64);
-        let pointers = [read, &written, &[scratch.address + counted as Address, scratch.address]].concat();
+        let pointers = [read, &addresses(outputs)?, &[scratch.address + counted as Address, scratch.address]].concat();
         let arguments = self.arguments(&pointers, &ints)?;
         // Keys and values, three tiles of queries and of gradients with two numbers of each query, and two of gradients of scores.
         let rows = 2 * KEYS_WGMMA + 6 * queries;
@@ -430,7 +429,8 @@ impl<'a> Problem<'a> {
     ) -> Result<()> {
         let [batches, heads, queries] = [0, 1, 2].map(|d| self.dims(0)[d]);
         let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
-        let program = self.variant(grid)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
+        let has_words = self.has_words(WORD)? && are_words(WORD, slice::from_ref(o))?;
+        let program = self.variant(grid, has_words)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
         let dlse = dlse.map_or(Ok(delta), place)?;
         let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1, o)));
         let geometry = Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid);
@@ -472,6 +472,13 @@ fn bytes(ints: &[i64]) -> &[u8] {
 fn grid_of(limits: &Limits, rows: usize) -> usize {
     const ROOM: usize = 44 << 10;
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
+}
+
+/// True if rows of these operands consist of whole words of so many elements.
+fn are_words(elements: usize, operands: &[Operand<'_>]) -> Result<bool> {
+    let steps = operands.iter().flat_map(|x| x.layout.strides()[..3].iter().chain(x.layout.shape().dims().last()).copied());
+    let memory = operands.iter().map(|x| Ok((place(x)?, x.dtype.size()))).collect::<Result<Vec<_>>>()?;
+    Ok(fits(elements, steps, memory))
 }
 
 /// Attention of few queries to the first keys of each batch.
