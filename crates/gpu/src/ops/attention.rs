@@ -197,7 +197,13 @@ impl<'a> Problem<'a> {
         }
         let grid = grid_of(gpu.driver().limits(), rows);
         let entry = kernel.names()[1];
-        Ok(Method { program: self.variant(grid, self.has_words(WORD)?)?, entry, tile: 4 * grid, threads: grid * grid, given: 0 })
+        Ok(Method {
+            program: self.variant(grid, self.has_words(WORD)?)?,
+            entry,
+            tile: 4 * grid,
+            threads: grid * grid,
+            given: 0,
+        })
     }
 
     /// The same on matrix units; `None` where the device has none, or its dialect no kernel for the call.
@@ -476,7 +482,8 @@ fn grid_of(limits: &Limits, rows: usize) -> usize {
 
 /// True if rows of these operands consist of whole words of so many elements.
 fn are_words(elements: usize, operands: &[Operand<'_>]) -> Result<bool> {
-    let steps = operands.iter().flat_map(|x| x.layout.strides()[..3].iter().chain(x.layout.shape().dims().last()).copied());
+    let steps =
+        operands.iter().flat_map(|x| x.layout.strides()[..3].iter().chain(x.layout.shape().dims().last()).copied());
     let memory = operands.iter().map(|x| Ok((place(x)?, x.dtype.size()))).collect::<Result<Vec<_>>>()?;
     Ok(fits(elements, steps, memory))
 }
