@@ -113,17 +113,6 @@ FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows
     }
 }
 
-// 1 if all keys of a tile are there, and all queries of the other tile attend to them. Results of queries that are not there are not
-// written, and their weights in sums are 0.
-FUNCTION int is_whole(Span span, int query, int n_queries, int key, int n_keys) {
-#ifdef MASK
-    return 0;
-#else
-    int first = key - (query + n_queries - 1), last = key + n_keys - 1 - query;
-    return key + n_keys <= span.keys && first >= span.low && last <= span.high;
-#endif
-}
-
 #ifdef DROPOUT
 // 1 if a weight is kept, 0 if not. `kept` is the factor of sums in f32: rounded with a weight, it would be another factor.
 FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {

@@ -8,6 +8,8 @@
 
 #include "hopper.h"
 #include "products.h"
+CAT(PRODUCT_, TILE_N)(product, T, A_ALONG_K, B_ALONG_K)
+#define SUMS SUMS_OF(TILE_N)
 #include "finish.h"
 
 #undef BOUNDS

@@ -19,6 +19,8 @@
 
 #include "copies.h"
 #include "products.h"
+CAT(PRODUCT_, TILE_N)(product, T, A_ALONG_K, B_ALONG_K)
+#define SUMS SUMS_OF(TILE_N)
 #define A_VECTOR CHUNK
 #define B_VECTOR CHUNK
 #define WORDS_TOGETHER (TILE_N > TILE_M ? 8 : 4)

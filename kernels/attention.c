@@ -199,7 +199,12 @@ KERNEL(attention_delta)(GLOBAL const S *dy, GLOBAL const A *dlse, GLOBAL const S
     if (row < rows) {
         GLOBAL const S *g = dy + (batch * p.v[DY_STRIDES] + head * p.v[DY_STRIDES + 1] + query * p.v[DY_STRIDES + 2]);
         GLOBAL const S *own = o + RESULT_AT(batch, head, query);
-        for (int d = MEMBER; d < width; d += TEAM) sum = fma_((A)LOAD(T, g, d), (A)LOAD(T, own, d), sum);
+        for (int d = MEMBER * VECTOR; d < width; d += TEAM * VECTOR) {
+            Word a, b;
+            SET_WORD(a, *(GLOBAL const WORD *)(g + d));
+            SET_WORD(b, *(GLOBAL const WORD *)(own + d));
+            EACH(j, VECTOR) sum = fma_((A)LOAD(T, a.each, j), (A)LOAD(T, b.each, j), sum);
+        }
     }
     sum = TEAM_SUM(sum);
     if (row >= rows || MEMBER > 0) return;

@@ -186,6 +186,17 @@ FUNCTION A masked(A score, Ints p, Span span, i64 batch, i64 head, int query, in
     return score;
 }
 
+// 1 if all keys of a tile are there, and all queries of the other tile attend to them. Results of queries that are not there are not
+// written, and their weights in sums are 0.
+FUNCTION int is_whole(Span span, int query, int n_queries, int key, int n_keys) {
+#ifdef MASK
+    return 0;
+#else
+    int first = key - (query + n_queries - 1), last = key + n_keys - 1 - query;
+    return key + n_keys <= span.keys && first >= span.low && last <= span.high;
+#endif
+}
+
 #ifdef DROPOUT
 #define DROPOUT_ARGUMENTS , GLOBAL const i64 *base, i64 seed, i64 offset, i64 stream, i64 threshold, A kept
 #define DROPOUT_VALUES , base, seed, offset, stream, threshold, kept

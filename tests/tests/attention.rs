@@ -60,7 +60,7 @@ struct Problem {
     sequences: Sequences,
 }
 
-/// 64 or 128 queries and 64 keys are a tile of matrix units; 64 or 32 of each are a tile elsewhere.
+/// 64 or 128 queries and 64 keys are a tile of matrix units, or 128 or 192 queries and 128 keys; 64 or 32 of each are a tile elsewhere.
 fn problems() -> Vec<(&'static str, Problem)> {
     let full = Problem {
         queries: [1, 2, 150, 64],
@@ -118,6 +118,13 @@ fn problems() -> Vec<(&'static str, Problem)> {
         ("few_queries_with_a_window", Problem { window: Some([200, 100]), ..few([1, 2, 5, 64], [1, 600]) }),
         ("few_queries_with_a_mask", Problem { mask: Mask::Float, ..few([1, 3, 4, 64], [1, 600]) }),
         ("tiles", full.clone()),
+        ("less_than_a_tile", few([1, 2, 60, 64], [2, 50])),
+        // Three and four tiles of keys add to the gradients of the same queries.
+        ("tiles_that_add_in_turn", few([1, 1, 130, 64], [1, 300])),
+        (
+            "tiles_of_wide_rows_that_add_in_turn",
+            Problem { causal: Causal::BottomRight, ..few([1, 2, 200, 128], [1, 400]) },
+        ),
         ("tiles_of_wide_rows", Problem { queries: [1, 1, 70, 128], keys: [1, 131], ..full.clone() }),
         ("tiles_of_the_widest_rows", Problem { queries: [1, 1, 70, 256], keys: [1, 67], ..full.clone() }),
         ("tiles_of_padded_rows", Problem { queries: [2, 1, 66, 40], keys: [1, 130], has_dlse: true, ..full.clone() }),

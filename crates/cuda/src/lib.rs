@@ -40,6 +40,8 @@ pub static DIALECT: Dialect = Dialect {
         ("products.h", include_str!("../kernels/products.h")),
         ("wgmma.c", include_str!("../kernels/wgmma.c")),
         ("wgmma_words.c", include_str!("../kernels/wgmma_words.c")),
+        ("turns.h", include_str!("../kernels/turns.h")),
+        ("attention_wgmma.c", include_str!("../kernels/attention_wgmma.c")),
     ],
     // Four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

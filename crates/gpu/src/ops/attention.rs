@@ -15,6 +15,7 @@ use isograd_core::ops::attention::sequences::Sequences;
 use isograd_core::ops::{Attention, Causal};
 use isograd_core::{Call, DType, Device, Operand, Result, Rng, Tensor};
 use std::ops::Range;
+use std::slice;
 
 pub const FAMILY: Family = Family {
     launchers: &[Launcher::of::<FlashAttention>(), Launcher::of::<FlashAttentionBackward>()],
@@ -29,6 +30,17 @@ const WORD: usize = 4;
 const MMA: &str = "attention_mma.c";
 /// The widest rows of which a wave has two results.
 const MOST_MMA: usize = 128;
+/// The file of the kernels on matrix units that read local memory; the widest rows that they take.
+const WGMMA: &str = "attention_wgmma.c";
+const MOST_WGMMA: usize = 128;
+/// Rows up to which a tile of theirs would be half empty.
+const FEW_WGMMA: usize = 64;
+/// Keys of their tiles; bytes of a multiple of which tiles begin; numbers of a tile of the gradient of q.
+const KEYS_WGMMA: usize = 128;
+const ALIGNMENT: usize = 1024;
+const SUMS_WGMMA: usize = 8192;
+/// Tiles of keys of a head that run at a time, at most: few of them wait for each other when they start.
+const TOGETHER: usize = 32;
 /// Rows of scores of a head of keys for which the keys are divided, at most: if there is one query, and if there are several.
 const MOST_HEADS: usize = 64;
 const MOST_ROWS: usize = 16;
@@ -63,6 +75,9 @@ impl FusedLaunch for FlashAttentionBackward {
         let delta = gpu.scratch(lse.layout.shape().numel() * lse.dtype.size())?;
         problem.launch_delta(gpu, dy, self.has_dlse.then(|| &results[1]), o, delta.address)?;
         let read = [problem.places()?.as_slice(), &[place(dy)?, place(lse)?, delta.address]].concat();
+        if problem.launch_on_wgmma(gpu, &read, call.outputs)? {
+            return Ok(());
+        }
         let (dq, dkv) = call.outputs.split_at(usize::from(self.queries));
         for (kernel, written) in [(Kernel::Queries, dq), (Kernel::Keys, dkv)] {
             if let Some(first) = written.first() {
@@ -156,16 +171,14 @@ impl<'a> Problem<'a> {
 
     /// True if rows consist of whole words of so many elements.
     fn has_words(&self, elements: usize) -> Result<bool> {
-        let (size, width) = (self.rows[0].dtype.size(), self.dims(0)[3]);
-        let steps = self.rows.iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
-        let memory = self.rows.iter().map(|x| Ok((place(x)?, size))).collect::<Result<Vec<_>>>()?;
-        Ok(fits(elements, steps.chain([width]), memory))
+        let rows: Vec<Operand<'_>> = self.rows.iter().map(|x| **x).collect();
+        are_words(elements, &rows)
     }
 
-    /// A program for tiles of `4 grid` queries and keys.
-    fn variant(&self, grid: usize) -> Result<Variant> {
+    /// A program for tiles of `4 grid` queries and keys, which moves words, or elements.
+    fn variant(&self, grid: usize, has_words: bool) -> Result<Variant> {
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
-        let vector = if self.has_words(WORD)? { WORD } else { 1 };
+        let vector = if has_words { WORD } else { 1 };
         // A thread of a wide row has an even number of columns.
         let unit = if width > 2 * grid { 2 * grid } else { grid };
         let program = self.program("attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
@@ -174,12 +187,23 @@ impl<'a> Problem<'a> {
 
     /// The program and the shape of a launch. Tiles are along the rows of q, or of k.
     fn method(&self, gpu: &Gpu, kernel: Kernel, rows: usize) -> Result<Method> {
+        if kernel == Kernel::Output
+            && let Some(method) = self.on_wgmma(gpu)?
+        {
+            return Ok(method);
+        }
         if let Some(method) = self.on_matrix_units(gpu, kernel)? {
             return Ok(method);
         }
         let grid = grid_of(gpu.driver().limits(), rows);
         let entry = kernel.names()[1];
-        Ok(Method { program: self.variant(grid)?, entry, tile: 4 * grid, threads: grid * grid, given: 0 })
+        Ok(Method {
+            program: self.variant(grid, self.has_words(WORD)?)?,
+            entry,
+            tile: 4 * grid,
+            threads: grid * grid,
+            given: 0,
+        })
     }
 
     /// The same on matrix units; `None` where the device has none, or its dialect no kernel for the call.
@@ -205,6 +229,64 @@ impl<'a> Problem<'a> {
         let program = self.program(MMA, dim).define("STEPS", width.div_ceil(16)).define("BLOCKS", blocks);
         let (entry, threads) = (kernel.names()[2], 128usize);
         Ok(Some(Method { program: program.define("THREADS", threads), entry, tile, threads, given }))
+    }
+
+    /// True if kernels on matrix units that read local memory compute the call.
+    fn fits_wgmma(&self, gpu: &Gpu) -> Result<bool> {
+        let has_kernel = gpu.driver().dialect().files.iter().any(|(file, _)| *file == WGMMA);
+        let is_plain = self.mask.is_none() && self.of.dropout.is_none();
+        let is_large = self.dims(0)[2].min(self.dims(1)[2]) > FEW_WGMMA && self.dims(0)[3] <= MOST_WGMMA;
+        let size = self.rows[0].dtype.size();
+        let fits = gpu.driver().limits().has_wgmma && has_kernel && is_plain && is_large && size == 2;
+        Ok(fits && SCALES.contains(&self.of.scale) && self.has_words(16 / size)?)
+    }
+
+    /// The forward kernel. Narrow rows leave registers for four more waves, for which a tile is too large where its keys end at its queries.
+    fn on_wgmma(&self, gpu: &Gpu) -> Result<Option<Method>> {
+        if !self.fits_wgmma(gpu)? {
+            return Ok(None);
+        }
+        let dim = self.dims(0)[3].next_multiple_of(64);
+        let (queries, keys, band) = (self.dims(0)[2] as i64, self.dims(1)[2] as i64, self.of.band);
+        let has_all = band.low <= 1 - queries && band.high >= keys - 1;
+        let threads = if dim == 64 && has_all { 384usize } else { 256 };
+        let (program, tile) = (self.program(WGMMA, dim).define("THREADS", threads), threads / 2);
+        // A tile of queries, and two of keys and of values.
+        let given = (tile + 4 * KEYS_WGMMA) * dim * self.rows[0].dtype.size() + ALIGNMENT;
+        Ok(Some(Method { program, entry: "attention_wgmma", tile, threads, given }))
+    }
+
+    /// Launches the kernel of all gradients; false if it does not take the call.
+    fn launch_on_wgmma(&self, gpu: &Gpu, read: &[Address], outputs: &[Operand<'_>]) -> Result<bool> {
+        let [dq, dk, _] = outputs else { return Ok(false) };
+        let (q, k, band) = (self.dims(0), self.dims(1), self.of.band);
+        let size = self.rows[0].dtype.size();
+        // Every query attends to some key, so that a tile of keys writes its gradient.
+        let has_keys = band.high >= 0 && q[2] as i64 - 1 + band.low < k[2] as i64;
+        let is_whole = self.of.sequences == Sequences::Whole;
+        if !is_whole || !has_keys || !are_words(16 / size, outputs)? || !self.fits_wgmma(gpu)? {
+            return Ok(false);
+        }
+        let (threads, dim) = (256usize, q[3].next_multiple_of(64));
+        let queries = SUMS_WGMMA / dim;
+        let (tiles, tiles_q) = (k[2].div_ceil(KEYS_WGMMA), q[0] * q[1] * q[2].div_ceil(queries));
+        // Counters of turns, then sums, unless there is one turn.
+        let counted = (tiles_q * size_of::<u32>()).next_multiple_of(16);
+        let scratch = gpu.scratch(counted + if tiles > 1 { tiles_q * SUMS_WGMMA * size_of::<f32>() } else { 0 })?;
+        gpu.driver().fill(scratch.address, 0, counted)?;
+        let mut ints = self.ints(tiles, dk);
+        ints.extend(dq.layout.strides()[..3].iter().map(|&n| n as i64));
+        ints.push(gpu.driver().limits().units.div_ceil(tiles.min(TOGETHER)) as i64);
+        let pointers = [read, &addresses(outputs)?, &[scratch.address + counted as Address, scratch.address]].concat();
+        let arguments = self.arguments(&pointers, &ints)?;
+        // Keys and values, three tiles of queries and of gradients with two numbers of each query, and two of gradients of scores.
+        let rows = 2 * KEYS_WGMMA + 6 * queries;
+        let given = rows * dim * size + 2 * KEYS_WGMMA * queries * size + 6 * queries * size_of::<f32>() + ALIGNMENT;
+        let program = Variant::new(WGMMA).stored(self.rows[0].dtype).define("INTS", ints.len()).define("DIM", dim);
+        let program = program.define("THREADS", threads).define("GRADIENTS", true);
+        let geometry = Geometry { given, ..Geometry::new([tiles * k[1] * k[0], 1, 1], threads) };
+        gpu.launch(program, "attention_gradients_wgmma", geometry, &arguments)?;
+        Ok(true)
     }
 
     fn launch(
@@ -353,7 +435,8 @@ impl<'a> Problem<'a> {
     ) -> Result<()> {
         let [batches, heads, queries] = [0, 1, 2].map(|d| self.dims(0)[d]);
         let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
-        let program = self.variant(grid)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
+        let has_words = self.has_words(WORD)? && are_words(WORD, slice::from_ref(o))?;
+        let program = self.variant(grid, has_words)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
         let dlse = dlse.map_or(Ok(delta), place)?;
         let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1, o)));
         let geometry = Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid);
@@ -397,6 +480,14 @@ fn grid_of(limits: &Limits, rows: usize) -> usize {
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
 }
 
+/// True if rows of these operands consist of whole words of so many elements.
+fn are_words(elements: usize, operands: &[Operand<'_>]) -> Result<bool> {
+    let steps =
+        operands.iter().flat_map(|x| x.layout.strides()[..3].iter().chain(x.layout.shape().dims().last()).copied());
+    let memory = operands.iter().map(|x| Ok((place(x)?, x.dtype.size()))).collect::<Result<Vec<_>>>()?;
+    Ok(fits(elements, steps, memory))
+}
+
 /// Attention of few queries to the first keys of each batch.
 fn decode(device: &Device, dtype: DType, q: [usize; 4], k: [usize; 4]) -> Result<()> {
     let [q, k] = [q, k].map(|dims| zeros(device, dtype, &dims));
@@ -405,6 +496,14 @@ fn decode(device: &Device, dtype: DType, q: [usize; 4], k: [usize; 4]) -> Result
     q.scaled_dot_product_attention(&k, &k, &Attention { key_lengths, ..Attention::default() })?;
     q.scaled_dot_product_attention(&k, &k, &Attention { causal: Causal::BottomRight, ..Attention::default() })?;
     Ok(())
+}
+
+/// Attention of queries to the keys up to their own.
+fn plain(device: &Device, dtype: DType, dims: &[usize]) -> Result<()> {
+    differentiate(device, dtype, &[dims, dims, dims], |x| {
+        let causal = Attention { causal: Causal::TopLeft, ..Attention::default() };
+        x[0].scaled_dot_product_attention(&x[1], &x[2], &causal)
+    })
 }
 
 /// Attention with a mask and dropout.
@@ -418,12 +517,7 @@ fn with_all(device: &Device, dtype: DType, dims: &[usize]) -> Result<()> {
 
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] = &[
-    |d, t| {
-        differentiate(d, t, &[&[2, 8, 1024, 64], &[2, 8, 1024, 64], &[2, 8, 1024, 64]], |x| {
-            let causal = Attention { causal: Causal::TopLeft, ..Attention::default() };
-            x[0].scaled_dot_product_attention(&x[1], &x[2], &causal)
-        })
-    },
+    |d, t| plain(d, t, &[2, 8, 1024, 64]),
     |d, t| {
         differentiate(d, t, &[&[2, 8, 1024, 128], &[2, 2, 1024, 128], &[2, 2, 1024, 128]], |x| {
             x[0].scaled_dot_product_attention(&x[1], &x[2], &Attention::default())
@@ -440,6 +534,9 @@ const EXAMPLES: &[Example] = &[
     |d, t| decode(d, t, [1, 12, 1, 64], [1, 12, 1024, 64]),
     |d, t| decode(d, t, [2, 8, 2, 40], [2, 2, 600, 40]),
     |d, t| decode(d, t, [64, 32, 1, 36], [64, 32, 100, 36]),
+    // Few queries and keys.
+    |d, t| plain(d, t, &[2, 8, 64, 64]),
+    |d, t| plain(d, t, &[2, 8, 64, 128]),
     // Rows of whole words of 16 bytes, and of 8.
     |d, t| with_all(d, t, &[2, 4, 100, 40]),
     |d, t| with_all(d, t, &[2, 4, 8, 36]),

@@ -140,9 +140,14 @@ fn attention(
     if places.iter().any(|place| place % 16 != 0) {
         return Ok(None);
     }
+    // Our own gradients in a fixed order are faster on matrix units that read local memory.
+    let is_deterministic = gpu.is_deterministic.load(Ordering::Relaxed);
+    if backward.is_some() && is_deterministic && gpu.driver().limits().has_wgmma {
+        return Ok(None);
+    }
     let form = Attention {
         dtype: operands[0].dtype,
-        is_deterministic: gpu.is_deterministic.load(Ordering::Relaxed),
+        is_deterministic,
         is_causal: !is_full,
         scale: (of.scale as f32).to_bits(),
         operands: operands.iter().map(|x| view(x.layout)).map(with_four).collect(),
