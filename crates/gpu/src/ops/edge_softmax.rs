@@ -43,12 +43,15 @@ fn by_rows(gpu: &Gpu, call: &Call<'_>, kernel: &'static str, is_permuted: bool) 
     let words = heads / vector;
     let threads = group_size(gpu.driver().limits());
     // Two entries for each thread in the mean.
-    let team = entries.div_ceil(2 * rows.max(1)).next_power_of_two().min(MOST_OF_ROW).min(threads);
+    let number = |name: &str, default: usize| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let each = if words >= 8 { number("H2_EACH", 2) } else { number("H2_EACH_FEW", 2) };
+    let kept = if words >= 8 { number("H2_KEPT", KEPT) } else { number("H2_KEPT_FEW", KEPT) };
+    let team = entries.div_ceil(each * rows.max(1)).next_power_of_two().min(MOST_OF_ROW).min(threads);
     let operands: Vec<&Operand<'_>> = call.inputs.iter().collect();
     let variant = Variant::new("edge_softmax.c")
         .define("THREADS", threads)
         .define("TEAM", team)
-        .define("KEPT", KEPT)
+        .define("KEPT", kept)
         .define("I", call.inputs[0].dtype)
         .stored(y.dtype)
         .words(vector, y.dtype.size())

@@ -1,94 +1,88 @@
 //! Reductions over the entries of sparse matrices and the edges of graphs, and their gradients: a launch each.
 
-use crate::driver::Address;
+use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::grid::{group_size, groups};
+use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::{addresses, optional};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::index::is_wide;
 use crate::program::source::Variant;
-use isograd_core::ops::sparse::kernels::{SparseEntryBackward, SparseMaxBackward, SparseReduce, Terms};
+use isograd_core::ops::sparse::kernels::{SparseBackward, SparseReduce, Terms};
 use isograd_core::ops::{Csr, IndexReduce, Message, Messages};
 use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 
-pub const FAMILY: Family = Family {
-    launchers: &[
-        Launcher::of::<SparseReduce>(),
-        Launcher::of::<SparseMaxBackward>(),
-        Launcher::of::<SparseEntryBackward>(),
-    ],
-    examples: EXAMPLES,
-};
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<SparseReduce>(), Launcher::of::<SparseBackward>()], examples: EXAMPLES };
 
-/// Threads of an entry whose terms are summed, at most: they exchange registers.
-const MOST_OF_ENTRY: usize = 32;
+/// Threads of a row at most, which exchange registers.
+const MOST_OF_ROW: usize = 32;
 
 impl FusedLaunch for SparseReduce {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let Terms { has_weight, has_attribute, .. } = self.terms;
-        let given = [self.is_permuted, has_weight, has_attribute, self.is_divided];
-        let rest = optional(&inputs[3..], given, inputs[2]);
+        let rest = optional(&inputs[3..], [self.is_permuted, has_weight, has_attribute], inputs[2]);
         let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false);
         let mut pointers = [&inputs[..3], &rest[..], &outputs[..1]].concat();
         let mut variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
-        variant = variant.flag("DIVIDED", self.is_divided);
         if self.terms.reduce == IndexReduce::Max {
             let kept = call.outputs.get(2);
             pointers.extend([outputs[1], outputs[kept.map_or(0, |_| 2)]]);
             variant =
                 rows.with_best(variant, kept.unwrap_or(&call.outputs[0]).dtype).flag("KEEPS_BEST", kept.is_some());
         }
-        let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(call.outputs[0].layout.shape()[0]));
-        let teams = rows.threads / rows.team;
-        let count = call.outputs[0].layout.shape()[0];
-        gpu.launch(variant, "sparse_reduce", groups(count.div_ceil(teams), rows.threads), &arguments)
+        let (lists, width) = (call.outputs[0].layout.shape()[0], rows.heads * rows.per_head);
+        let count = lists * rows.slices;
+        let numbers = [count, lists, divider(lists), width, rows.heads, rows.per_head, divider(rows.per_head)];
+        let arguments = Arguments::new().pointers(pointers).numbers(numbers);
+        gpu.launch(variant, "sparse_reduce", rows.geometry(count), &arguments)
     }
 }
 
-impl FusedLaunch for SparseMaxBackward {
-    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-        let (others, last) = inputs[3..].split_at(inputs.len() - 6);
-        let given = [self.is_permuted, self.terms.has_weight, self.terms.has_attribute];
-        let rest = optional(others, given, inputs[2]);
-        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], last[0], outputs[0]], false);
-        let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
-        let variant = rows.with_best(variant, call.inputs[inputs.len() - 2].dtype);
-        let columns = call.outputs[0].layout.shape()[0];
-        let pointers = [&inputs[..3], &rest[..], last, &outputs[..]].concat();
-        let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(columns));
-        let teams = rows.threads / rows.team;
-        gpu.launch(variant, "sparse_max_backward", groups(columns.div_ceil(teams), rows.threads), &arguments)
-    }
-}
-
-impl FusedLaunch for SparseEntryBackward {
+impl FusedLaunch for SparseBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let Terms { reduce, has_weight, has_attribute } = self.terms;
-        let given = [has_weight, has_attribute, true, reduce == IndexReduce::Mean];
         let (is_max, x) = (reduce == IndexReduce::Max, inputs[2]);
-        let (present, largest) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 2 } else { 0 });
-        let rest = optional(present, given, x);
-        let written = optional(&outputs, [self.wants_weight, self.wants_attribute], outputs[0]);
-        let attribute = if self.wants_attribute { written[1] } else { x };
-        let rows = Rows::new(gpu, call, &[x, rest[1], rest[2], attribute], true);
-        let variant = rows.variant(self.terms, call.inputs);
-        let variant = variant.flag("OF_WEIGHTS", self.wants_weight).flag("OF_ATTRIBUTES", self.wants_attribute);
+        let (present, last) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 3 } else { 1 });
+        let rest =
+            optional(present, [self.is_permuted, has_weight, has_attribute, reduce == IndexReduce::Mean], x);
+        let written = optional(&outputs, self.wanted(), outputs[0]);
+        let places = [x, rest[2], last[0], if self.wants_input { written[0] } else { x }];
+        let attributes = if self.wants_attribute { written[2] } else { x };
+        let rows = Rows::new(gpu, call, &[&places[..], &[attributes]].concat(), true);
+        let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
+        let variant = variant.flag("OF_INPUT", self.wants_input).flag("OF_WEIGHTS", self.wants_weight);
+        let variant = variant.flag("OF_ATTRIBUTES", self.wants_attribute);
         let variant = if is_max { rows.with_best(variant, call.inputs[inputs.len() - 2].dtype) } else { variant };
-        let count = call.inputs[0].layout.shape()[0] * rows.heads;
-        let pointers = [&inputs[..3], &rest[..], largest, &written[..]].concat();
-        let numbers = [count, rows.heads, divider(rows.heads), rows.per_head];
+
+        let (columns, entries) = (call.inputs[2].layout.shape()[0], call.inputs[1].layout.shape()[0]);
+        let (of_slice, weights) = (columns * rows.heads, entries * rows.heads);
+        // The parts of sums that several slices make.
+        let acc = rows.dtype.acc();
+        let parts = match self.wants_weight && rows.slices > 1 {
+            true => Some(gpu.scratch(rows.slices * weights * acc.size())?),
+            false => None,
+        };
+        let variant = variant.define("DOT", if parts.is_some() { acc } else { rows.dtype });
+        let dots = parts.as_ref().map_or(written[1], |parts| parts.address);
+        let pointers = [&inputs[..3], &rest[..], last, &[written[0], dots, written[2]]].concat();
+        let count = of_slice * rows.slices;
+        let by_heads = divider(rows.heads);
+        let numbers = [count, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
         let arguments = Arguments::new().pointers(pointers).numbers(numbers);
-        let teams = rows.threads / rows.team;
-        gpu.launch(variant, "sparse_entry_backward", groups(count.div_ceil(teams), rows.threads), &arguments)
+        gpu.launch(variant.clone(), "sparse_backward", rows.geometry(count), &arguments)?;
+        if parts.is_none() {
+            return Ok(());
+        }
+        let arguments = Arguments::new().pointers([dots, written[1]]).numbers([weights, rows.slices]);
+        gpu.launch(variant, "sparse_weights", in_groups(weights, rows.threads), &arguments)
     }
 }
 
-/// The rows `[heads, F]` of the third input, in words, and the threads that share one.
+/// The rows `[heads, F]` of the third input, in words, and the threads that share a slice of one.
 struct Rows {
     dtype: DType,
     heads: usize,
@@ -98,6 +92,8 @@ struct Rows {
     per_head: usize,
     threads: usize,
     team: usize,
+    /// Slices of a row, or of a head if a team takes one head.
+    slices: usize,
 }
 
 impl Rows {
@@ -108,8 +104,10 @@ impl Rows {
         let vector = vector_of(x.dtype, features, places);
         let per_head = features / vector;
         let threads = group_size(gpu.driver().limits());
-        let team = if is_head { team(per_head, threads.min(MOST_OF_ENTRY)) } else { team(heads * per_head, threads) };
-        Rows { dtype: x.dtype, heads, vector, per_head, threads, team }
+        let width = if is_head { per_head } else { heads * per_head };
+        let most = std::env::var(if is_head { "H2_BACK" } else { "H2_TEAM" }).map_or(MOST_OF_ROW, |t| t.parse().unwrap());
+        let team = team(width, threads.min(most));
+        Rows { dtype: x.dtype, heads, vector, per_head, threads, team, slices: width.div_ceil(team) }
     }
 
     fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
@@ -136,9 +134,9 @@ impl Rows {
             .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * self.vector)
     }
 
-    /// The number of rows, words of a row, heads, words of a head and their divider.
-    fn numbers(&self, rows: usize) -> [usize; 5] {
-        [rows, self.heads * self.per_head, self.heads, self.per_head, divider(self.per_head)]
+    /// A team for each of `count` items.
+    fn geometry(&self, count: usize) -> Geometry {
+        groups(count.div_ceil(self.threads / self.team), self.threads)
     }
 }
 

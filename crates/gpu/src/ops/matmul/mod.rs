@@ -413,10 +413,10 @@ pub(crate) struct Loading {
     /// Its name.
     pub file: &'static str,
     /// Its flags.
-    pub flags: [(&'static str, bool); 3],
-    /// The address of a table that it takes.
-    pub table: Option<u64>,
-    /// The integers that it takes, after the table.
+    pub flags: Vec<(&'static str, bool)>,
+    /// The addresses that it takes.
+    pub pointers: Vec<u64>,
+    /// The integers that it takes, after the addresses.
     pub ints: Vec<usize>,
 }
 
@@ -602,7 +602,7 @@ impl Product {
             ints.push(first);
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
-            let loaded = |list: Arguments, own: &Loading| list.pointers(own.table).ints(&own.ints);
+            let loaded = |list: Arguments, own: &Loading| list.pointers(own.pointers.iter().copied()).ints(&own.ints);
             let arguments = self.loading.iter().fold(arguments, loaded);
             let geometry = Geometry { given, ..Geometry::new([groups, 1, 1], threads) };
             gpu.launch(variant.clone(), entry, geometry, &arguments)?;
@@ -657,7 +657,7 @@ impl Product {
             given = wgmma::given_for_words(tile, stages);
         }
         if let Some(loading) = &self.loading {
-            variant = variant.loading(loading.file).flags(loading.flags);
+            variant = loading.flags.iter().fold(variant.loading(loading.file), |variant, (name, is_set)| variant.flag(name, *is_set));
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
