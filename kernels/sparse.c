@@ -88,11 +88,11 @@ typedef struct {
 } Batch;
 #define EACH_READ(b) _Pragma("unroll") for (int b = 0; b < BATCH; b++)
 
-// A group has the lists of its teams, from `base` on. First each team takes its own list (`whose` is -1), unless it is long. Then
-// all teams share each long list: that of the team `whose`.
+// A group has `together` lists at once, from `base` on: one for each team or, if there are few lists, for some of them. First each
+// team takes its own list (`whose` is -1), unless it is long. Then all teams share each long list: that of the team `whose`.
 #define EACH_LIST(base, whose) \
-    for (i64 base = GROUP * TEAMS; base < count; base += GROUPS * TEAMS) \
-        for (int whose = -1; whose < TEAMS; whose++)
+    for (i64 base = GROUP * together; base < count; base += GROUPS * together) \
+        for (int whose = -1; whose < (int)together; whose++)
 
 // Whether the group has a long list. All threads call this before the first of them.
 LOCAL_FUNCTION int has_long(LOCAL const u8 *are_long) {
@@ -102,9 +102,9 @@ LOCAL_FUNCTION int has_long(LOCAL const u8 *are_long) {
     return found;
 }
 
-// This team's piece of a long list: a number of whole partial sums.
+// This team's piece of a long list.
 FUNCTION void take_piece(idx *first, idx *end) {
-    idx piece = (*end - *first + TEAMS * PART - 1) / (TEAMS * PART) * PART, before = LANE / TEAM * piece;
+    idx piece = (*end - *first + TEAMS * BATCH - 1) / (TEAMS * BATCH) * BATCH, before = LANE / TEAM * piece;
     *first = before < *end - *first ? *first + before : *end;
     if (*end - *first > piece) *end = *first + piece;
 }
@@ -128,7 +128,7 @@ KERNEL(sparse_reduce)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL c
 #ifdef MAX
                       GLOBAL i32 *ties, GLOBAL SB *best,
 #endif
-                      i64 count, i64 rows, i64 by_rows, i64 width, i64 heads, i64 per_head, i64 by_head) {
+                      i64 count, i64 together, i64 rows, i64 by_rows, i64 width, i64 heads, i64 per_head, i64 by_head) {
 #ifndef MAX
     SHARED(u8, are_long, TEAMS);
     SHARED(A, pieces, THREADS * VECTOR);
@@ -138,17 +138,17 @@ KERNEL(sparse_reduce)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL c
         if (whose >= 0) break;
 #else
         // No team reads the flags of the lists before any more.
-        if (whose < 0 && base != GROUP * TEAMS) BARRIER();
+        if (whose < 0 && base != GROUP * together) BARRIER();
         if (whose == 0 && !has_long(are_long)) break;
         if (whose >= 0 && !are_long[whose]) continue;
 #endif
-        i64 all = base + (whose < 0 ? LANE / TEAM : whose);
-        idx item = (idx)(all < count ? all : count - 1), slice = QUOTIENT(item, rows, by_rows);
+        int team = whose < 0 ? LANE / TEAM : whose, has_list = team < (int)together && base + team < count;
+        idx item = (idx)(has_list ? base + team : count - 1), slice = QUOTIENT(item, rows, by_rows);
         idx row = item - slice * (idx)rows, u = slice * TEAM + MEMBER;
         idx first = (idx)starts[row], end = (idx)starts[row + 1], length = end - first;
-        int is_there = all < count && u < (idx)width;
+        int is_there = has_list && u < (idx)width;
 #ifndef MAX
-        if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = all < count && length > LONG;
+        if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = has_list && length > LONG;
         if (whose < 0 && length > LONG) continue;
         if (whose >= 0) take_piece(&first, &end);
 #endif
@@ -264,8 +264,8 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
 #ifdef MAX
                         GLOBAL const SB *best, GLOBAL const i32 *ties,
 #endif
-                        GLOBAL S *dx, GLOBAL SD *dweights, GLOBAL S *dattributes, i64 count, i64 of_slice, i64 by_slice, i64 heads,
-                        i64 by_heads, i64 per_head, i64 weights_of_slice) {
+                        GLOBAL S *dx, GLOBAL SD *dweights, GLOBAL S *dattributes, i64 count, i64 together, i64 of_slice,
+                        i64 by_slice, i64 heads, i64 by_heads, i64 per_head, i64 weights_of_slice) {
     SHARED(u8, are_long, TEAMS);
     SHARED(A, pieces, THREADS * VECTOR);
 #ifdef OF_WEIGHTS
@@ -276,23 +276,23 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
 #endif
     EACH_LIST(base, whose) {
         // No team reads the flags of the lists before any more.
-        if (whose < 0 && base != GROUP * TEAMS) BARRIER();
+        if (whose < 0 && base != GROUP * together) BARRIER();
         if (whose == 0 && !has_long(are_long)) break;
         if (whose >= 0 && !are_long[whose]) continue;
-        i64 all = base + (whose < 0 ? LANE / TEAM : whose);
-        idx item = (idx)(all < count ? all : count - 1), slice = QUOTIENT(item, of_slice, by_slice);
+        int team = whose < 0 ? LANE / TEAM : whose, has_list = team < (int)together && base + team < count;
+        idx item = (idx)(has_list ? base + team : count - 1), slice = QUOTIENT(item, of_slice, by_slice);
         idx place = item - slice * (idx)of_slice, column = place, head = 0, u = slice * TEAM + MEMBER;
 #ifdef HEADS
         column = QUOTIENT(place, heads, by_heads);
         head = place - column * (idx)heads;
 #endif
         idx first = (idx)starts[column], end = (idx)starts[column + 1];
-        int is_long = end - first > LONG, has_word = all < count && u < (idx)per_head;
-        if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = all < count && is_long;
+        int is_long = end - first > LONG, has_word = has_list && u < (idx)per_head;
+        if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = has_list && is_long;
         if (whose >= 0) take_piece(&first, &end);
         // All threads of a group take the same number of turns: a team without a list has no entries, and a thread without a word reads
         // the first one.
-        if (all >= count || (whose < 0 && is_long)) end = first;
+        if (!has_list || (whose < 0 && is_long)) end = first;
         if (!has_word) u = 0;
 #if defined(OF_WEIGHTS) || defined(MAX)
         Word own;
@@ -324,8 +324,8 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
             }
             EACH_READ(b) {
                 A g[VECTOR], factor = of.weight[b];
+                int is_entry = k + b < end && has_word;
                 dot[b] = 0;
-                if (k + b >= end || !has_word) continue;
                 EACH_PART(j) g[j] = (A)LOAD(T, of.read[b].each, j);
 #if defined(OF_WEIGHTS) || defined(MAX)
                 A plain[VECTOR];
@@ -338,18 +338,19 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
 #endif
 #ifdef OF_WEIGHTS
                 EACH_PART(j) dot[b] = fma_(g[j], plain[j], dot[b]);
+                if (!is_entry) dot[b] = 0;
 #endif
 #ifdef MEAN
                 factor /= length[b];
                 dot[b] /= length[b];
 #endif
 #ifdef OF_INPUT
-                EACH_PART(j) part[j] = fma_(factor, g[j], part[j]);
+                EACH_PART(j) part[j] = is_entry ? fma_(factor, g[j], part[j]) : part[j];
 #endif
 #ifdef OF_ATTRIBUTES
                 Word made;
                 EACH_PART(j) STORE(T, made.each, j, factor * g[j]);
-                ((GLOBAL WORD *)dattributes)[entry[b] * (idx)per_head + u] = made.all;
+                if (is_entry) ((GLOBAL WORD *)dattributes)[entry[b] * (idx)per_head + u] = made.all;
 #endif
             }
 #ifdef OF_WEIGHTS

@@ -140,7 +140,7 @@ impl Inverse {
         let others = lists.others.index_select(0, &positions)?;
         let ends = counts.index_select(0, &at)?.cumsum(0)?;
         let starts = Tensor::concat(&[&ends.narrow(0, 0, 1)?.mul_scalar(0)?, &ends], 0)?;
-        Ok(Inverse { rows: found, joined: Some(Csr::new(&starts, &others, rows)?) })
+        Ok(Inverse { rows: found, joined: Some(Csr::of_rows(&starts, &others, rows)?) })
     }
 }
 
@@ -352,7 +352,7 @@ impl Maps {
     fn input(&self, g: &Tensor, w: &Tensor) -> Result<Tensor> {
         let op = self.names.input;
         let (own_g, own_w) = (dense(g)?, dense(w)?);
-        let dx = if self.has_kernel::<MeshInput>(g) {
+        let dx = if self.has_kernel::<MeshInput>(g) && self.extents.rows > 0 {
             self.product_for_input(&own_g, &own_w)?
         } else {
             input(&self.extents, &own_g, &self.table.neighbors, &own_w).map_err(|e| e.of(op))?

@@ -16,15 +16,17 @@ use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 pub const FAMILY: Family =
     Family { launchers: &[Launcher::of::<SparseReduce>(), Launcher::of::<SparseBackward>()], examples: EXAMPLES };
 
-/// Threads of a row at most, which exchange registers.
-const MOST_OF_ROW: usize = 32;
+/// Threads of a row at most: slices of x are small, so that a cache holds them.
+const MOST_OF_ROW: usize = 8;
+/// The same with gradients of weights, whose sums over each slice are written and read.
+const MOST_WITH_WEIGHTS: usize = 16;
 
 impl FusedLaunch for SparseReduce {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let Terms { has_weight, has_attribute, .. } = self.terms;
         let rest = optional(&inputs[3..], [self.is_permuted, has_weight, has_attribute], inputs[2]);
-        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false);
+        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false, MOST_OF_ROW);
         let mut pointers = [&inputs[..3], &rest[..], &outputs[..1]].concat();
         let mut variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
         if self.terms.reduce == IndexReduce::Max {
@@ -35,7 +37,8 @@ impl FusedLaunch for SparseReduce {
         }
         let (lists, width) = (call.outputs[0].layout.shape()[0], rows.heads * rows.per_head);
         let count = lists * rows.slices;
-        let numbers = [count, lists, divider(lists), width, rows.heads, rows.per_head, divider(rows.per_head)];
+        let together = rows.together(count);
+        let numbers = [count, together, lists, divider(lists), width, rows.heads, rows.per_head, divider(rows.per_head)];
         let arguments = Arguments::new().pointers(pointers).numbers(numbers);
         gpu.launch(variant, "sparse_reduce", rows.geometry(count), &arguments)
     }
@@ -52,7 +55,8 @@ impl FusedLaunch for SparseBackward {
         let written = optional(&outputs, self.wanted(), outputs[0]);
         let places = [x, rest[2], last[0], if self.wants_input { written[0] } else { x }];
         let attributes = if self.wants_attribute { written[2] } else { x };
-        let rows = Rows::new(gpu, call, &[&places[..], &[attributes]].concat(), true);
+        let most = if self.wants_weight { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
+        let rows = Rows::new(gpu, call, &[&places[..], &[attributes]].concat(), true, most);
         let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
         let variant = variant.flag("OF_INPUT", self.wants_input).flag("OF_WEIGHTS", self.wants_weight);
         let variant = variant.flag("OF_ATTRIBUTES", self.wants_attribute);
@@ -71,7 +75,8 @@ impl FusedLaunch for SparseBackward {
         let pointers = [&inputs[..3], &rest[..], last, &[written[0], dots, written[2]]].concat();
         let count = of_slice * rows.slices;
         let by_heads = divider(rows.heads);
-        let numbers = [count, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
+        let together = rows.together(count);
+        let numbers = [count, together, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
         let arguments = Arguments::new().pointers(pointers).numbers(numbers);
         gpu.launch(variant.clone(), "sparse_backward", rows.geometry(count), &arguments)?;
         if parts.is_none() {
@@ -94,20 +99,22 @@ struct Rows {
     team: usize,
     /// Slices of a row, or of a head if a team takes one head.
     slices: usize,
+    /// Multiprocessors.
+    units: usize,
 }
 
 impl Rows {
-    /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head.
-    fn new(gpu: &Gpu, call: &Call<'_>, places: &[Address], is_head: bool) -> Rows {
+    /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head. `most`: threads of
+    /// a row.
+    fn new(gpu: &Gpu, call: &Call<'_>, places: &[Address], is_head: bool, most: usize) -> Rows {
         let x = &call.inputs[2];
         let [heads, features] = [1, 2].map(|d| x.layout.shape()[d]);
         let vector = vector_of(x.dtype, features, places);
         let per_head = features / vector;
         let threads = group_size(gpu.driver().limits());
         let width = if is_head { per_head } else { heads * per_head };
-        let most = std::env::var(if is_head { "H2_BACK" } else { "H2_TEAM" }).map_or(MOST_OF_ROW, |t| t.parse().unwrap());
         let team = team(width, threads.min(most));
-        Rows { dtype: x.dtype, heads, vector, per_head, threads, team, slices: width.div_ceil(team) }
+        Rows { dtype: x.dtype, heads, vector, per_head, threads, team, slices: width.div_ceil(team), units: gpu.driver().limits().units.max(1) }
     }
 
     fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
@@ -134,9 +141,13 @@ impl Rows {
             .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * self.vector)
     }
 
-    /// A team for each of `count` items.
-    fn geometry(&self, count: usize) -> Geometry {
-        groups(count.div_ceil(self.threads / self.team), self.threads)
+    /// Lists that a group has at once: one for each team, or fewer if they are few, which may be long.
+    fn together(&self, lists: usize) -> usize {
+        (lists / self.units).clamp(1, self.threads / self.team)
+    }
+
+    fn geometry(&self, lists: usize) -> Geometry {
+        groups(lists.div_ceil(self.together(lists)), self.threads)
     }
 }
 

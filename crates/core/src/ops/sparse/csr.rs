@@ -71,6 +71,12 @@ impl Csr {
         if let Some((at, value)) = first_outside(col, columns)? {
             return Err(Error::value(op, format!("element {at} of col is {value}, expected 0..{columns}")));
         }
+        Csr::of_rows(row_ptr, col, columns)
+    }
+
+    /// [`Csr::new`] without its checks.
+    pub(in crate::ops) fn of_rows(row_ptr: &Tensor, col: &Tensor, columns: usize) -> Result<Csr> {
+        let (rows, entries) = (row_ptr.numel() - 1, col.numel());
         let dtype = index_dtype(&[rows, columns, entries]);
         let (starts, column) = (own(row_ptr, dtype)?, own(col, dtype)?);
         let lists = EntryLists { starts, others: column.clone(), entries: None };

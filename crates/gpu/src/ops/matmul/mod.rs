@@ -440,11 +440,12 @@ pub(crate) struct Loaded {
 pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
     let Loaded { e, dtype, a, b, c, y, is_wide, has_words, loading } = loaded;
     let beta = if c.is_some() { 1.0 } else { 0.0 };
+    let has_table = !loading.pointers.is_empty() && !a.is_along_k();
     let (c, loading) = (c.unwrap_or((y, [0; 3])), Some(loading));
     let product = Product { e, dtype, a, b, c, y, alpha: 1.0, beta, activation: None, joined: None, z: None, loading };
     let (limits, mma) = (gpu.driver().limits(), if has_words { gpu.driver().dialect().mma } else { &[] });
     let is_for_wgmma = has_words && limits.has_wgmma && y.is_multiple_of(WIDEST as u64);
-    let plan = is_for_wgmma.then(|| wgmma::choose_words(e, limits)).flatten();
+    let plan = is_for_wgmma.then(|| wgmma::choose_words(e, has_table, limits)).flatten();
     let plan = plan.or_else(|| choose_mma(e, &used(e, mma), limits));
     let plan = plan.unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
     product.run(gpu, Plan { is_wide, ..plan })
