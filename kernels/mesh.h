@@ -63,11 +63,12 @@ FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 
 // The position of a channel of a sample's neighbour, which is entry `at` of the table; -1 if it is absent.
 FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channel, Extents e) {
-    idx u = (idx)table[at];
-#ifdef JOINED
-    if (u >= N_ROWS) return N_OF_X + ((u - N_ROWS) * N_SAMPLES + sample) * N_CHANNELS + channel;
+    idx u = (idx)table[at], row = sample * N_ROWS + u;
+#if defined(JOINED) && defined(BATCHED)
+    // The rows of `joined` follow those of all samples. Without branches, the places of all words are computed side by side.
+    row = u < N_ROWS ? row : u * N_SAMPLES + sample;
 #endif
-    return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
+    return u < 0 ? (idx)-1 : row * N_CHANNELS + channel;
 }
 
 // The position of an element of the factor; -1 if there is none.
@@ -100,7 +101,7 @@ FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) {
 // The parts of positions that do not depend on the step along K. For the neighbours of rows (MESH_FORWARD): the sample and the row
 // of each word. For one element of neighbours (MESH_WEIGHT): s and the channel.
 typedef struct {
-    GLOBAL const S *x, *joined;
+    GLOBAL const S *x, *beyond;
     GLOBAL const i64 *table;
     Extents e;
     idx row, k, k_step, of_x;
@@ -108,7 +109,7 @@ typedef struct {
 } Words;
 
 #ifdef JOINED
-#define WORD_PLACE(w, at) ((at) < (w).of_x ? (w).x + (at) : (w).joined + ((at) - (w).of_x))
+#define WORD_PLACE(w, at) (((at) < (w).of_x ? (w).x : (w).beyond) + (at))
 #endif
 
 // The entry of neighbour s of row v, or the last one: words beyond the product's extents have entries behind the table.
@@ -121,7 +122,7 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
     Extents e = f.e;
     Words w;
     w.x = f.x;
-    w.joined = f.joined;
+    w.beyond = f.joined - (i64)N_OF_X;
     w.of_x = side == SIDE_A ? N_OF_X : HIGHEST_IDX;
     w.table = f.table;
     w.e = e;

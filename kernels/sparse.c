@@ -16,6 +16,7 @@
 // HEADS: flag, there are several heads
 // MEAN: flag, the reduction is a mean
 // MAX: flag, the reduction is a maximum
+// LONG_LISTS: flag, lists of more than LONG entries are shared by all teams of a group; not in sparse_reduce with MAX
 // KEEPS_BEST: flag, `best` has the maxima; otherwise y has them
 // BEST: T, or ACC if the maxima are kept in the dtype in which they were compared
 // BEST_WORD, BEST_WORDS: type and number of words of VECTOR maxima
@@ -92,7 +93,9 @@ typedef struct {
 // team takes its own list (`whose` is -1), unless it is long. Then all teams share each long list: that of the team `whose`.
 #define EACH_LIST(base, whose) \
     for (i64 base = GROUP * together; base < count; base += GROUPS * together) \
-        for (int whose = -1; whose < (int)together; whose++)
+        for (int whose = -1; whose < LISTS_TO_SHARE; whose++)
+#ifdef LONG_LISTS
+#define LISTS_TO_SHARE (int)together
 
 // Whether the group has a long list. All threads call this before the first of them.
 LOCAL_FUNCTION int has_long(LOCAL const u8 *are_long) {
@@ -118,6 +121,15 @@ LOCAL_FUNCTION void join_pieces(A *sum, LOCAL A *pieces) {
     BARRIER();
 }
 
+// Shares the long lists after the others. No team reads the flags of the lists before any more.
+#define NEXT_LONG(base, whose) \
+    if (whose < 0 && base != GROUP * together) BARRIER(); \
+    if (whose == 0 && !has_long(are_long)) break; \
+    if (whose >= 0 && !are_long[whose]) continue
+#else
+#define LISTS_TO_SHARE 0
+#endif
+
 #ifndef DOT
 
 // sparse_reduce: y [rows, width] from x. List i is the positions starts[i] .. starts[i + 1]; others[k] is the row of x of position k.
@@ -129,25 +141,20 @@ KERNEL(sparse_reduce)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL c
                       GLOBAL i32 *ties, GLOBAL SB *best,
 #endif
                       i64 count, i64 together, i64 rows, i64 by_rows, i64 width, i64 heads, i64 per_head, i64 by_head) {
-#ifndef MAX
+#ifdef LONG_LISTS
     SHARED(u8, are_long, TEAMS);
     SHARED(A, pieces, THREADS * VECTOR);
 #endif
     EACH_LIST(base, whose) {
-#ifdef MAX
-        if (whose >= 0) break;
-#else
-        // No team reads the flags of the lists before any more.
-        if (whose < 0 && base != GROUP * together) BARRIER();
-        if (whose == 0 && !has_long(are_long)) break;
-        if (whose >= 0 && !are_long[whose]) continue;
+#ifdef LONG_LISTS
+        NEXT_LONG(base, whose);
 #endif
         int team = whose < 0 ? LANE / TEAM : whose, has_list = team < (int)together && base + team < count;
         idx item = (idx)(has_list ? base + team : count - 1), slice = QUOTIENT(item, rows, by_rows);
         idx row = item - slice * (idx)rows, u = slice * TEAM + MEMBER;
         idx first = (idx)starts[row], end = (idx)starts[row + 1], length = end - first;
         int is_there = has_list && u < (idx)width;
-#ifndef MAX
+#ifdef LONG_LISTS
         if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = has_list && length > LONG;
         if (whose < 0 && length > LONG) continue;
         if (whose >= 0) take_piece(&first, &end);
@@ -201,7 +208,7 @@ KERNEL(sparse_reduce)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL c
             }
             EACH_PART(j) sum[j] += part[j];
         }
-#ifndef MAX
+#ifdef LONG_LISTS
         if (whose >= 0) join_pieces(sum, pieces);
 #endif
         if (!is_there || (whose >= 0 && LANE >= TEAM)) continue;
@@ -266,8 +273,10 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
 #endif
                         GLOBAL S *dx, GLOBAL SD *dweights, GLOBAL S *dattributes, i64 count, i64 together, i64 of_slice,
                         i64 by_slice, i64 heads, i64 by_heads, i64 per_head, i64 weights_of_slice) {
+#ifdef LONG_LISTS
     SHARED(u8, are_long, TEAMS);
     SHARED(A, pieces, THREADS * VECTOR);
+#endif
 #ifdef OF_WEIGHTS
     JOINS(BATCH);
 #if WAVE == 1
@@ -275,10 +284,9 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
 #endif
 #endif
     EACH_LIST(base, whose) {
-        // No team reads the flags of the lists before any more.
-        if (whose < 0 && base != GROUP * together) BARRIER();
-        if (whose == 0 && !has_long(are_long)) break;
-        if (whose >= 0 && !are_long[whose]) continue;
+#ifdef LONG_LISTS
+        NEXT_LONG(base, whose);
+#endif
         int team = whose < 0 ? LANE / TEAM : whose, has_list = team < (int)together && base + team < count;
         idx item = (idx)(has_list ? base + team : count - 1), slice = QUOTIENT(item, of_slice, by_slice);
         idx place = item - slice * (idx)of_slice, column = place, head = 0, u = slice * TEAM + MEMBER;
@@ -287,9 +295,12 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
         head = place - column * (idx)heads;
 #endif
         idx first = (idx)starts[column], end = (idx)starts[column + 1];
-        int is_long = end - first > LONG, has_word = has_list && u < (idx)per_head;
+        int is_long = 0, has_word = has_list && u < (idx)per_head;
+#ifdef LONG_LISTS
+        is_long = end - first > LONG;
         if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = has_list && is_long;
         if (whose >= 0) take_piece(&first, &end);
+#endif
         // All threads of a group take the same number of turns: a team without a list has no entries, and a thread without a word reads
         // the first one.
         if (!has_list || (whose < 0 && is_long)) end = first;
@@ -299,73 +310,74 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
         SET_WORD(own, READ(x, place * (idx)per_head + u));
 #endif
         A sum[VECTOR], part[VECTOR];
-        EACH_PART(j) sum[j] = part[j] = 0;
+        EACH_PART(j) sum[j] = 0;
         idx turns = LONGEST(end - first);
-        for (idx turn = 0; turn < turns; turn += BATCH) {
-            Batch of;
-            idx k = first + turn, entry[BATCH], from[BATCH];
-            A length[BATCH], dot[BATCH];
-            EACH_READ(b) {
-                // Past the end the last entry is read again.
-                idx at = k + b < end ? k + b : end > 0 ? end - 1 : 0, row = (idx)others[at];
-                from[b] = (row * (idx)heads + head) * (idx)per_head + u;
-                SET_WORD(of.read[b], READ(dy, from[b]));
-                entry[b] = ENTRY(at) * (idx)heads + head;
-                of.weight[b] = 1;
+        for (idx start = 0; start < turns; start += PART) {
+            EACH_PART(j) part[j] = 0;
+            for (idx turn = start; turn < turns && turn < start + PART; turn += BATCH) {
+                Batch of;
+                idx k = first + turn, entry[BATCH], from[BATCH];
+                A length[BATCH], dot[BATCH];
+                EACH_READ(b) {
+                    // Past the end the last entry is read again.
+                    idx at = k + b < end ? k + b : end > 0 ? end - 1 : 0, row = (idx)others[at];
+                    from[b] = (row * (idx)heads + head) * (idx)per_head + u;
+                    SET_WORD(of.read[b], READ(dy, from[b]));
+                    entry[b] = ENTRY(at) * (idx)heads + head;
+                    of.weight[b] = 1;
 #ifdef WEIGHTED
-                of.weight[b] = (A)LOAD(T, weights, entry[b]);
+                    of.weight[b] = (A)LOAD(T, weights, entry[b]);
 #endif
 #ifdef ATTRIBUTES
-                SET_WORD(of.attribute[b], READ(attributes, entry[b] * (idx)per_head + u));
+                    SET_WORD(of.attribute[b], READ(attributes, entry[b] * (idx)per_head + u));
 #endif
 #ifdef MEAN
-                length[b] = (A)(divisors[row + 1] - divisors[row]);
+                    length[b] = (A)(divisors[row + 1] - divisors[row]);
 #endif
-            }
-            EACH_READ(b) {
-                A g[VECTOR], factor = of.weight[b];
-                int is_entry = k + b < end && has_word;
-                dot[b] = 0;
-                EACH_PART(j) g[j] = (A)LOAD(T, of.read[b].each, j);
+                }
+                EACH_READ(b) {
+                    A g[VECTOR], factor = of.weight[b];
+                    int is_entry = k + b < end && has_word;
+                    dot[b] = 0;
+                    EACH_PART(j) g[j] = (A)LOAD(T, of.read[b].each, j);
 #if defined(OF_WEIGHTS) || defined(MAX)
-                A plain[VECTOR];
-                PLAIN_TERM(plain, own, of.attribute[b]);
+                    A plain[VECTOR];
+                    PLAIN_TERM(plain, own, of.attribute[b]);
 #endif
 #ifdef MAX
-                A term[VECTOR];
-                EACH_PART(j) term[j] = factor * plain[j];
-                of_largest(g, term, of.read[b], best, ties, from[b]);
+                    A term[VECTOR];
+                    EACH_PART(j) term[j] = factor * plain[j];
+                    of_largest(g, term, of.read[b], best, ties, from[b]);
 #endif
 #ifdef OF_WEIGHTS
-                EACH_PART(j) dot[b] = fma_(g[j], plain[j], dot[b]);
-                if (!is_entry) dot[b] = 0;
+                    EACH_PART(j) dot[b] = fma_(g[j], plain[j], dot[b]);
+                    if (!is_entry) dot[b] = 0;
 #endif
 #ifdef MEAN
-                factor /= length[b];
-                dot[b] /= length[b];
+                    factor /= length[b];
+                    dot[b] /= length[b];
 #endif
 #ifdef OF_INPUT
-                EACH_PART(j) part[j] = is_entry ? fma_(factor, g[j], part[j]) : part[j];
+                    EACH_PART(j) part[j] = is_entry ? fma_(factor, g[j], part[j]) : part[j];
 #endif
 #ifdef OF_ATTRIBUTES
-                Word made;
-                EACH_PART(j) STORE(T, made.each, j, factor * g[j]);
-                if (is_entry) ((GLOBAL WORD *)dattributes)[entry[b] * (idx)per_head + u] = made.all;
+                    Word made;
+                    EACH_PART(j) STORE(T, made.each, j, factor * g[j]);
+                    if (is_entry) ((GLOBAL WORD *)dattributes)[entry[b] * (idx)per_head + u] = made.all;
 #endif
-            }
+                }
 #ifdef OF_WEIGHTS
-            team_join(dot, BATCH, SIDE(BATCH), JOIN_TO_SUM);
-            EACH_READ(b)
-                if (k + b < end && MEMBER == b % TEAM) STORE(DOT, dweights, slice * weights_of_slice + entry[b], dot[b]);
+                team_join(dot, BATCH, SIDE(BATCH), JOIN_TO_SUM);
+                EACH_READ(b)
+                    if (k + b < end && MEMBER == b % TEAM) STORE(DOT, dweights, slice * weights_of_slice + entry[b], dot[b]);
 #endif
-            if ((turn + BATCH) % PART == 0) EACH_PART(j) {
-                sum[j] += part[j];
-                part[j] = 0;
             }
+            EACH_PART(j) sum[j] += part[j];
         }
 #ifdef OF_INPUT
-        EACH_PART(j) sum[j] += part[j];
+#ifdef LONG_LISTS
         if (whose >= 0) join_pieces(sum, pieces);
+#endif
         Word made;
         EACH_PART(j) STORE(T, made.each, j, sum[j]);
         if (has_word && (whose < 0 ? !is_long : LANE < TEAM)) ((GLOBAL WORD *)dx)[place * (idx)per_head + u] = made.all;

@@ -2,9 +2,9 @@
 
 use crate::driver::Address;
 use crate::launch::device::Gpu;
+use crate::launch::operands::addresses;
 use crate::launch::operands::place;
 use crate::launch::words::divider;
-use crate::launch::operands::addresses;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, MMA_WORD, Side, WIDEST};
 use isograd_core::ops::Neighbors;

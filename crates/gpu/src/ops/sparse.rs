@@ -20,6 +20,9 @@ pub const FAMILY: Family =
 const MOST_OF_ROW: usize = 8;
 /// The same with gradients of weights, whose sums over each slice are written and read.
 const MOST_WITH_WEIGHTS: usize = 16;
+/// Entries of a list in the mean from which on some lists are likely long, and all threads of a group share each that is. Where none
+/// is, looking for them takes a tenth of the time.
+const MANY: usize = 32;
 
 impl FusedLaunch for SparseReduce {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -37,8 +40,11 @@ impl FusedLaunch for SparseReduce {
         }
         let (lists, width) = (call.outputs[0].layout.shape()[0], rows.heads * rows.per_head);
         let count = lists * rows.slices;
+        let are_long = self.terms.reduce != IndexReduce::Max && has_many(call.inputs, lists);
+        let variant = variant.flag("LONG_LISTS", are_long);
         let together = rows.together(count);
-        let numbers = [count, together, lists, divider(lists), width, rows.heads, rows.per_head, divider(rows.per_head)];
+        let numbers =
+            [count, together, lists, divider(lists), width, rows.heads, rows.per_head, divider(rows.per_head)];
         let arguments = Arguments::new().pointers(pointers).numbers(numbers);
         gpu.launch(variant, "sparse_reduce", rows.geometry(count), &arguments)
     }
@@ -50,8 +56,7 @@ impl FusedLaunch for SparseBackward {
         let Terms { reduce, has_weight, has_attribute } = self.terms;
         let (is_max, x) = (reduce == IndexReduce::Max, inputs[2]);
         let (present, last) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 3 } else { 1 });
-        let rest =
-            optional(present, [self.is_permuted, has_weight, has_attribute, reduce == IndexReduce::Mean], x);
+        let rest = optional(present, [self.is_permuted, has_weight, has_attribute, reduce == IndexReduce::Mean], x);
         let written = optional(&outputs, self.wanted(), outputs[0]);
         let places = [x, rest[2], last[0], if self.wants_input { written[0] } else { x }];
         let attributes = if self.wants_attribute { written[2] } else { x };
@@ -70,6 +75,7 @@ impl FusedLaunch for SparseBackward {
             true => Some(gpu.scratch(rows.slices * weights * acc.size())?),
             false => None,
         };
+        let variant = variant.flag("LONG_LISTS", has_many(call.inputs, columns));
         let variant = variant.define("DOT", if parts.is_some() { acc } else { rows.dtype });
         let dots = parts.as_ref().map_or(written[1], |parts| parts.address);
         let pointers = [&inputs[..3], &rest[..], last, &[written[0], dots, written[2]]].concat();
@@ -114,7 +120,16 @@ impl Rows {
         let threads = group_size(gpu.driver().limits());
         let width = if is_head { per_head } else { heads * per_head };
         let team = team(width, threads.min(most));
-        Rows { dtype: x.dtype, heads, vector, per_head, threads, team, slices: width.div_ceil(team), units: gpu.driver().limits().units.max(1) }
+        Rows {
+            dtype: x.dtype,
+            heads,
+            vector,
+            per_head,
+            threads,
+            team,
+            slices: width.div_ceil(team),
+            units: gpu.driver().limits().units.max(1),
+        }
     }
 
     fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
@@ -149,6 +164,11 @@ impl Rows {
     fn geometry(&self, lists: usize) -> Geometry {
         groups(lists.div_ceil(self.together(lists)), self.threads)
     }
+}
+
+/// Whether this number of lists, whose entries are the second input, has many entries in the mean.
+fn has_many(inputs: &[Operand<'_>], lists: usize) -> bool {
+    inputs[1].layout.shape()[0] > MANY * lists
 }
 
 /// The threads of a row of `width` words, a power of 2 up to `most`: as many as the row has words, or a part of them that leaves few

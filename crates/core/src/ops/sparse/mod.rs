@@ -168,10 +168,13 @@ impl Operands {
             wants_weight: has_weight && t.needs(1),
             wants_attribute: has_attribute && t.needs(last),
         };
-        let (dy, row_starts) = (t.dy().contiguous()?, match reduce {
-            IndexReduce::Mean => Some(&self.pattern.by_row()?.starts),
-            _ => None,
-        });
+        let (dy, row_starts) = (
+            t.dy().contiguous()?,
+            match reduce {
+                IndexReduce::Mean => Some(&self.pattern.by_row()?.starts),
+                _ => None,
+            },
+        );
         let (weight, attribute) = self.split(inputs);
         let found = [Some(&inputs[0]), weight, attribute].into_iter().zip(kernel.wanted()).map(|(x, is_wanted)| {
             let made = x.filter(|_| is_wanted).map(|x| Tensor::allocate(self.op, x.shape(), x.dtype(), x.device()));
@@ -188,6 +191,11 @@ impl Operands {
             .collect();
         run_fused(self.op, &kernel, &operands, &found.iter().flatten().collect::<Vec<_>>())?;
         let are_there = [true, has_weight, has_attribute];
-        Ok(found.into_iter().zip(are_there).filter(|(_, is_there)| *is_there).map(|(dx, _)| Gradient::from(dx)).collect())
+        Ok(found
+            .into_iter()
+            .zip(are_there)
+            .filter(|(_, is_there)| *is_there)
+            .map(|(dx, _)| Gradient::from(dx))
+            .collect())
     }
 }

@@ -658,7 +658,10 @@ impl Product {
             given = wgmma::given_for_words(tile, stages);
         }
         if let Some(loading) = &self.loading {
-            variant = loading.flags.iter().fold(variant.loading(loading.file), |variant, (name, is_set)| variant.flag(name, *is_set));
+            variant = loading
+                .flags
+                .iter()
+                .fold(variant.loading(loading.file), |variant, (name, is_set)| variant.flag(name, *is_set));
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();

@@ -83,7 +83,11 @@ pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Opti
             let steps = k.div_ceil(parts).div_ceil(words.tile.k);
             let busiest = groups.saturating_mul(parts).div_ceil(units);
             let joining = if parts > 1 { OF_PARTS + parts.saturating_mul(results) / NUMBERS_A_CLOCK } else { 0 };
-            let step = if has_table { words.with_table } else { words.step };
+            // Groups that share a multiprocessor take their steps together.
+            let (step, busiest) = match has_table {
+                true => (words.with_table, busiest.next_multiple_of(words.at_once)),
+                false => (words.step, busiest),
+            };
             (busiest.saturating_mul(steps * step + words.start) + joining, words.tile, parts)
         })
     });
