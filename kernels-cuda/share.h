@@ -41,8 +41,11 @@ FUNCTION void find(Share s, int side, int k, int columns, int tile, int along_k,
 }
 
 // Starts the copies of these words. Words that are not there are 0; for them any valid address `x` is passed.
+#ifndef WORD_PLACE
+#define WORD_PLACE(w, at) ((w).x + (at))
+#endif
 FUNCTION void copy_words(Share s, GLOBAL const S *x, const Offset *at, int tile, int along_k, LocalPlace to) {
 #pragma unroll
     for (int i = 0; i < WORDS_OF(tile); i++)
-        copy_async(to + s.to + i * LINES(tile, along_k) * LINE_BYTES(tile, along_k), at[i] < 0 ? x : s.from.x + at[i], at[i] < 0 ? 0 : 16);
+        copy_async(to + s.to + i * LINES(tile, along_k) * LINE_BYTES(tile, along_k), at[i] < 0 ? x : WORD_PLACE(s.from, at[i]), at[i] < 0 ? 0 : 16);
 }

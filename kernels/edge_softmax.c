@@ -40,6 +40,9 @@
 // The positions of its other words.
 #define EACH_OTHER(k) for (idx k = KEPT_AT(KEPT); k < end; k += TEAM)
 
+// Powers take the place of the logits, unless that would round them: then they are computed again.
+#define KEEPS_POWERS (sizeof(S) == sizeof(A))
+
 // A quotient of a power and a sum, of which `by` is the inverse. In 16 bits the product with that is exact enough.
 #define SHARE_OF(power, sum, by) (sizeof(S) == 2 ? (power) * (by) : (power) / (sum))
 
@@ -48,15 +51,14 @@ KERNEL(edge_softmax)(GLOBAL const SI *starts, GLOBAL const S *x, GLOBAL const SI
                      i64 by_words) {
     JOINS(VECTOR);
     EACH_LIST(first, end, u)
-    A own[KEPT][VECTOR], most[VECTOR], sum[VECTOR];
-    EACH_KEPT(n) {
-        idx k = KEPT_AT(n);
-        Word w;
-        if (k < end) SET_WORD(w, READ(x, PLACE(k)));
-        EACH_PART(j) own[n][j] = k < end ? (A)LOAD(T, w.each, j) : LOWEST;
-    }
+    Word own[KEPT];
+    A most[VECTOR], sum[VECTOR];
+    EACH_KEPT(n) if (KEPT_AT(n) < end) SET_WORD(own[n], READ(x, PLACE(KEPT_AT(n))));
     EACH_PART(j) most[j] = LOWEST;
-    EACH_KEPT(n) EACH_PART(j) most[j] = LARGER(most[j], own[n][j]);
+    EACH_KEPT(n) if (KEPT_AT(n) < end) EACH_PART(j) {
+        A v = (A)LOAD(T, own[n].each, j);
+        most[j] = LARGER(most[j], v);
+    }
     EACH_OTHER(k) {
         Word w;
         SET_WORD(w, READ(x, PLACE(k)));
@@ -68,8 +70,9 @@ KERNEL(edge_softmax)(GLOBAL const SI *starts, GLOBAL const S *x, GLOBAL const SI
     team_join(most, VECTOR, SIDE(VECTOR), JOIN_TO_MAX);
     EACH_PART(j) sum[j] = 0;
     EACH_KEPT(n) if (KEPT_AT(n) < end) EACH_PART(j) {
-        own[n][j] = POWER(own[n][j] - most[j]);
-        sum[j] += own[n][j];
+        A power = POWER((A)LOAD(T, own[n].each, j) - most[j]);
+        sum[j] += power;
+        if (KEEPS_POWERS) STORE(T, own[n].each, j, power);
     }
     idx after = KEPT_AT(KEPT);
     while (after < end) {
@@ -91,9 +94,11 @@ KERNEL(edge_softmax)(GLOBAL const SI *starts, GLOBAL const S *x, GLOBAL const SI
     EACH_KEPT(n) {
         idx k = KEPT_AT(n);
         if (k >= end) continue;
-        Word w;
-        EACH_PART(j) STORE(T, w.each, j, SHARE_OF(own[n][j], sum[j], by[j]));
-        PUT(y, PLACE(k), w.all);
+        EACH_PART(j) {
+            A kept = (A)LOAD(T, own[n].each, j), power = KEEPS_POWERS ? kept : POWER(kept - most[j]);
+            STORE(T, own[n].each, j, SHARE_OF(power, sum[j], by[j]));
+        }
+        PUT(y, PLACE(k), own[n].all);
     }
     EACH_OTHER(k) {
         idx at = PLACE(k);

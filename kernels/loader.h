@@ -11,7 +11,8 @@
 //   element(f, side, row, k)       the address of the element, or of the word that begins with it
 //   Words                          equidistant words of a factor, at most WORDS_TOGETHER: a kernel that reads words defines it
 //   words(f, side, row, k, row_step, k_step)   words from (row, k) on, at a distance of row_step rows and k_step elements of K
-//   word_at(w, side, i, k)         the position of word i, `k` further along K, from w.x on; -1 if it is not in memory: then it is 0
+//   word_at(w, side, i, k)         the position of word i, `k` further along K; -1 if it is not in memory: then it is 0
+//   WORD_PLACE(w, at)              the address of a position; w.x + at if it is not defined
 //   Offset                         the type of this position
 //   HAS_ABSENT                     defined if elements may not be in memory: results that are NaN are then summed again (again.h)
 //   LOADER_ARGUMENTS               further arguments of the kernel, each after a comma

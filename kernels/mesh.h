@@ -1,43 +1,50 @@
 // The loader of convolutions over meshes, in place of loader.h, which documents the names. It reads the features of each row's
 // neighbours where they lie; they are never written side by side to memory. n: samples, v: rows of a sample, s: neighbours of a row.
-// y [n, V, outputs], x [n, V, channels], w [outputs, S, channels] and table [V, S] are contiguous. A neighbour of -1 is absent.
+// y [n, V, outputs], x [n, V, channels], w [outputs, S, channels] and table [V, S] are contiguous. A neighbour of -1 is absent, and a
+// neighbour from V on is a row of `joined` [rows, n, channels], which has no other use.
 //
 //   MESH_FORWARD   y = neighbours in x @ w^T:     rows are (n, v) and outputs, K is (s, channel)
 //   MESH_WEIGHT    w = y^T @ neighbours in x:     rows are outputs and (s, channel), K is (n, v)
 //
 // BATCHED: flag, there are several samples
+// JOINED: flag, there are rows of `joined`
 //
 // Words are adjacent channels or outputs: their numbers are multiples of a word's elements.
 
 #include "finish.h"
 
-// V, S, channels, outputs; then dividers for QUOTIENT: V and channels.
+// V, S, channels, outputs, samples; then dividers for QUOTIENT: V and channels.
 typedef struct {
-    i64 v[6];
+    i64 v[7];
 } Extents;
 
 #define N_ROWS ((idx)e.v[0])
 #define N_SLOTS ((idx)e.v[1])
 #define N_CHANNELS ((idx)e.v[2])
 #define N_OUTPUTS ((idx)e.v[3])
-#define BY_ROWS e.v[4]
-#define BY_CHANNELS e.v[5]
+#define N_SAMPLES ((idx)e.v[4])
+#define BY_ROWS e.v[5]
+#define BY_CHANNELS e.v[6]
+// Elements of x. Positions from there on are in `joined`.
+#define N_OF_X (N_SAMPLES * N_ROWS * N_CHANNELS)
 
 #define SIDE_A 0
 #define SIDE_B 1
-#define LOADER_ARGUMENTS , GLOBAL const i64 *table, Extents extents
-#define LOADER_VALUES , table, extents
+#define LOADER_ARGUMENTS , GLOBAL const i64 *table, GLOBAL const S *joined, Extents extents
+#define LOADER_VALUES , table, joined, extents
 
 typedef struct {
-    GLOBAL const S *x;
+    GLOBAL const S *x, *joined;
     GLOBAL const i64 *table;
     i64 row, k;
     Extents e;
 } Factor;
 
-FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, GLOBAL const i64 *table, Extents e) {
+FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, GLOBAL const i64 *table,
+                       GLOBAL const S *joined, Extents e) {
     Factor f;
     f.x = x;
+    f.joined = joined;
     f.table = table;
     f.row = row;
     f.k = k;
@@ -56,8 +63,12 @@ FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 
 // The position of a channel of a sample's neighbour, which is entry `at` of the table; -1 if it is absent.
 FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channel, Extents e) {
-    idx u = (idx)table[at];
-    return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
+    idx u = (idx)table[at], row = sample * N_ROWS + u;
+#if defined(JOINED) && defined(BATCHED)
+    // The rows of `joined` follow those of all samples. Without branches, the places of all words are computed side by side.
+    row = u < N_ROWS ? row : u * N_SAMPLES + sample;
+#endif
+    return u < 0 ? (idx)-1 : row * N_CHANNELS + channel;
 }
 
 // The position of an element of the factor; -1 if there is none.
@@ -77,18 +88,29 @@ FUNCTION idx position(Factor f, int side, int row, int k) {
 
 FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
 
-FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
+FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) {
+    idx at = position(f, side, row, k);
+#ifdef JOINED
+    Extents e = f.e;
+    if (side == SIDE_A && at >= N_OF_X) return f.joined + (at - N_OF_X);
+#endif
+    return f.x + at;
+}
 
 #ifdef WORDS_TOGETHER
 // The parts of positions that do not depend on the step along K. For the neighbours of rows (MESH_FORWARD): the sample and the row
 // of each word. For one element of neighbours (MESH_WEIGHT): s and the channel.
 typedef struct {
-    GLOBAL const S *x;
+    GLOBAL const S *x, *beyond;
     GLOBAL const i64 *table;
     Extents e;
-    idx row, k, k_step;
+    idx row, k, k_step, of_x;
     idx first[WORDS_TOGETHER], then[WORDS_TOGETHER];
 } Words;
+
+#ifdef JOINED
+#define WORD_PLACE(w, at) (((at) < (w).of_x ? (w).x : (w).beyond) + (at))
+#endif
 
 // The entry of neighbour s of row v, or the last one: words beyond the product's extents have entries behind the table.
 FUNCTION idx entry_of(idx v, idx s, Extents e) {
@@ -100,6 +122,8 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
     Extents e = f.e;
     Words w;
     w.x = f.x;
+    w.beyond = f.joined - (i64)N_OF_X;
+    w.of_x = side == SIDE_A ? N_OF_X : HIGHEST_IDX;
     w.table = f.table;
     w.e = e;
     w.row = (idx)f.row + row;

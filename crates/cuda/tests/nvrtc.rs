@@ -60,6 +60,8 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("group_norm_backward", 4, FEW),
     ("total_parts", 4, FEW),
     ("sparse_reduce", 48, FLIGHT),
+    ("sparse_backward", 24, FLIGHT),
+    ("edge_softmax", 4, FEW),
     ("row_loss", 16, FEW),
     ("log_softmax_backward", 4, FEW),
     ("batch_norm", 16, FEW),

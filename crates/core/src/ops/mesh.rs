@@ -5,8 +5,9 @@
 
 use super::conv::Names;
 use super::conv::columns::is_finite;
-use super::sparse::kernels::SparseReduce;
-use super::{Csr, gradients, pointwise_one};
+use super::sparse::csr::row_of_positions;
+use super::sparse::{Csr, EntryLists};
+use super::{gradients, pointwise_one};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Gradients, Saved, record};
@@ -17,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The neighbours of each row of a mesh `[V, S]`, where a row is an edge or a vertex, and -1 an absent neighbour.
 ///
-/// The lists of the rows that have a row as a neighbour, by which the gradient of an input is summed, are made on the device when they are
-/// first needed, and kept. Changes in place of the tensor from which the table was made do not affect it. Clones share it.
+/// The inverse table, of the rows that have a row as a neighbour, is made on the device when the gradient of an input first needs it, which
+/// waits for the device, and is kept. Changes in place of the tensor from which the table was made do not affect it. Clones share it.
 #[derive(Clone)]
 pub struct Neighbors(Arc<Tables>);
 
@@ -33,8 +34,16 @@ struct Tables {
 struct Table {
     /// `[V, S]`, i64.
     neighbors: Tensor,
-    /// The pattern `[V, V S]` with the neighbour `neighbors[v, s]` in this row and column `v S + s`. Absent neighbours are in no list.
-    uses: Arc<OnceLock<Csr>>,
+    inverse: Arc<OnceLock<Inverse>>,
+}
+
+/// The rows that have a row as a neighbour.
+struct Inverse {
+    /// `[V, S]`, i64: the row v with `neighbors[v, s] = u`, for each u and s. If there are several, it is V + i, and list i of `joined`
+    /// has them; -1 if there is none.
+    rows: Tensor,
+    /// The lists of several rows, as a pattern `[lists, V]`.
+    joined: Option<Csr>,
 }
 
 impl Neighbors {
@@ -86,16 +95,52 @@ impl fmt::Debug for Neighbors {
 
 impl Table {
     fn new(neighbors: Tensor) -> Table {
-        Table { neighbors, uses: Arc::default() }
+        Table { neighbors, inverse: Arc::default() }
     }
 
-    /// The pattern that sums the shares `[V S, C]` of neighbours to rows `[V, C]`.
-    fn uses(&self) -> Result<&Csr> {
-        if let Some(uses) = self.uses.get() {
-            return Ok(uses);
+    fn inverse(&self) -> Result<&Inverse> {
+        if let Some(inverse) = self.inverse.get() {
+            return Ok(inverse);
         }
-        let uses = Csr::of_present(&numbers(&self.neighbors)?, self.neighbors.dims()[0])?;
-        Ok(self.uses.get_or_init(|| uses))
+        let inverse = Inverse::new(&self.neighbors)?;
+        Ok(self.inverse.get_or_init(|| inverse))
+    }
+}
+
+impl Inverse {
+    /// The inverse of a table `[V, S]` with at least one element.
+    fn new(neighbors: &Tensor) -> Result<Inverse> {
+        let (rows, slots, n) = (neighbors.dims()[0], neighbors.dims()[1], neighbors.numel());
+        let row = Tensor::arange(rows, neighbors.device())?;
+        // A list for each u and s, and a last one of absent neighbours.
+        let list = neighbors.mul_scalar(slots as i64)?.add(&Tensor::arange(slots, neighbors.device())?)?;
+        let list = neighbors.ge_scalar(0)?.where_scalar(&list, n as i64)?.reshape(n)?;
+        let row_of = row.unsqueeze(1)?.broadcast_to((rows, slots))?.reshape(n)?;
+        let list = if n < i32::MAX as usize { list.cast(DType::I32)? } else { list };
+        let lists = EntryLists::new(&list, &row_of, n + 1)?;
+
+        let starts = lists.starts.cast(DType::I64)?;
+        let (first, end) = (starts.narrow(0, 0, n)?, starts.narrow(0, 1, n)?);
+        let counts = end.sub(&first)?;
+        let is_joined = counts.gt_scalar(1)?;
+        let number = is_joined.cast(DType::I64)?.cumsum(0)?.add_scalar(rows as i64 - 1)?;
+        // Empty lists at the end begin behind the last position.
+        let only = lists.others.index_select(0, &first.clamp(None, Some((n as i64 - 1).into()))?)?;
+        let found = is_joined.where_cond(&number, &only)?;
+        let found = counts.gt_scalar(0)?.where_scalar(&found, -1)?.reshape((rows, slots))?;
+
+        let at = is_joined.nonzero()?.swap_remove(0);
+        if at.numel() == 0 {
+            return Ok(Inverse { rows: found, joined: None });
+        }
+        // The lists of several rows, without the others and without absent neighbours.
+        let list = row_of_positions(&starts, n)?;
+        let is_in_joined = is_joined.index_select(0, &list.clamp(None, Some((n as i64 - 1).into()))?)?;
+        let positions = is_in_joined.logical_and(&list.lt_scalar(n as i64)?)?.nonzero()?.swap_remove(0);
+        let others = lists.others.index_select(0, &positions)?;
+        let ends = counts.index_select(0, &at)?.cumsum(0)?;
+        let starts = Tensor::concat(&[&ends.narrow(0, 0, 1)?.mul_scalar(0)?, &ends], 0)?;
+        Ok(Inverse { rows: found, joined: Some(Csr::of_rows(&starts, &others, rows)?) })
     }
 }
 
@@ -119,6 +164,12 @@ pub struct Neighborhoods {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshForward(pub Neighborhoods);
 
+/// Inputs: the gradient `[B, V, O]` of the output, an inverse table `[V, S]` (i64), a weight `[C, S O]`, which is that of [`MeshForward`] with
+/// its channels as rows, and where present sums `[L, B, O]` of rows of the gradient. An element u of the table is a row of the gradient, or
+/// V + i for sum i, or -1. Output: the gradient `[B, V, C]` of x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeshInput(pub Neighborhoods);
+
 /// Inputs: the gradient `[B, V, O]` of the output, x `[B, V, C]`, and the table `[V, S]` of [`MeshForward`]. Output: the gradient
 /// `[O, S C]` of the weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +182,26 @@ impl Fused for MeshForward {
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         forward(&self.0, [&inputs[0], &inputs[1], &inputs[2]], inputs.get(3)).map(|y| vec![Some(y)])
+    }
+
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        of_sizes(self, inputs)
+    }
+}
+
+impl Fused for MeshInput {
+    fn name(&self) -> &'static str {
+        "mesh_conv_input"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let Neighborhoods { channels, outputs, .. } = self.0;
+        let g = match inputs.get(3) {
+            Some(sums) => Tensor::concat(&[&inputs[0], &sums.transpose(0, 1)?], 1)?,
+            None => inputs[0].clone(),
+        };
+        let turned = Neighborhoods { channels: outputs, outputs: channels, ..self.0 };
+        forward(&turned, [&g, &inputs[1], &inputs[2]], None).map(|dx| vec![Some(dx)])
     }
 
     fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
@@ -280,13 +351,36 @@ impl Maps {
     /// `dx[b, u, c] = sum of g[b, v, o] w[o, s C + c]` over o, and all v and s with `table[v, s] = u`.
     fn input(&self, g: &Tensor, w: &Tensor) -> Result<Tensor> {
         let op = self.names.input;
-        let dx = input(&self.extents, &dense(g)?, &self.table, &dense(w)?).map_err(|e| e.of(op))?;
+        let (own_g, own_w) = (dense(g)?, dense(w)?);
+        let dx = if self.has_kernel::<MeshInput>(g) && self.extents.rows > 0 {
+            self.product_for_input(&own_g, &own_w)?
+        } else {
+            input(&self.extents, &own_g, &self.table.neighbors, &own_w).map_err(|e| e.of(op))?
+        };
         let (maps, saved) = (self.clone(), [Saved::input(g), Saved::input(w)]);
         record(op, &[g, w], dx, move |t| {
             let dg = t.want(0, || maps.forward(t.dy(), &t.get(&saved[1])?, None))?;
             let dw = t.want(1, || maps.weight(&t.get(&saved[0])?, t.dy()))?;
             gradients![dg, dw]
         })
+    }
+
+    /// The same as a product with the inverse table: rows of g that have the same neighbour u in the same place s are added before.
+    fn product_for_input(&self, g: &Tensor, w: &Tensor) -> Result<Tensor> {
+        let op = self.names.input;
+        let Neighborhoods { batch, rows, slots, channels, outputs } = self.extents;
+        let Inverse { rows: table, joined } = self.table.inverse()?;
+        let sum = |lists: &Csr| {
+            // Samples are features of a row here, so that one pattern serves all of them.
+            let g = g.transpose(0, 1)?.reshape((rows, batch * outputs))?;
+            no_autocast(|| g.sparse_mm(lists, None))?.reshape((lists.rows(), batch, outputs))
+        };
+        let sums = joined.as_ref().map(sum).transpose()?;
+        let turned = w.reshape((outputs, slots, channels))?.transpose(0, 2)?.reshape((channels, slots * outputs))?;
+        let dx = Tensor::allocate(op, &Shape::from((batch, rows, channels)), g.dtype(), g.device())?;
+        let inputs: Vec<&Tensor> = [g, table, &turned].into_iter().chain(&sums).collect();
+        run_fused(op, &MeshInput(self.extents), &inputs, &[&dx])?;
+        Ok(dx)
     }
 
     /// `dw[o, s C + c] = sum of g[b, v, o] x[b, table[v, s], c]` over samples b and rows v.
@@ -320,16 +414,16 @@ fn dense(x: &Tensor) -> Result<Tensor> {
     x.detach().contiguous()
 }
 
-/// The index of each neighbour of a table, `[V S]`, and V for absent ones.
-fn numbers(table: &Tensor) -> Result<Tensor> {
-    table.ge_scalar(0)?.where_scalar(table, table.dims()[0] as i64)?.reshape(table.numel())
+/// The index of each neighbour of a table, `[V S]`, and `rows` for absent ones.
+fn numbers(table: &Tensor, rows: usize) -> Result<Tensor> {
+    table.ge_scalar(0)?.where_scalar(table, rows as i64)?.reshape(table.numel())
 }
 
 /// The features of each row's neighbours, `[B V, S C]`. Those of absent ones are 0.
 fn columns(e: &Neighborhoods, x: &Tensor, table: &Tensor) -> Result<Tensor> {
     let Neighborhoods { batch, rows, slots, channels, .. } = *e;
     let zeros = Tensor::zeros((batch, 1, channels), x.dtype(), x.device())?;
-    let found = Tensor::concat(&[x, &zeros], 1)?.index_select(1, &numbers(table)?)?;
+    let found = Tensor::concat(&[x, &zeros], 1)?.index_select(1, &numbers(table, x.dims()[1])?)?;
     found.reshape((batch * rows, slots * channels))
 }
 
@@ -384,27 +478,19 @@ fn weight_by_slots(e: &Neighborhoods, [g, x, table]: [&Tensor; 3]) -> Result<Ten
     Tensor::concat(&parts.iter().collect::<Vec<_>>(), 1)?.cast(x.dtype())
 }
 
-/// The gradient of the input: the share of each neighbour, and sums of the shares of each row in the order of the table.
-fn input(e: &Neighborhoods, g: &Tensor, table: &Table, w: &Tensor) -> Result<Tensor> {
+/// The composite of [`MeshInput`] and its sums: the share of each neighbour, and sums of the shares of each row in the order of the table.
+fn input(e: &Neighborhoods, g: &Tensor, table: &Tensor, w: &Tensor) -> Result<Tensor> {
     let Neighborhoods { batch, rows, slots, channels, outputs } = *e;
-    let (dtype, acc) = (g.dtype(), g.dtype().acc());
+    let acc = g.dtype().acc();
     no_autocast(|| {
-        // Samples are features of a row here, so that one pattern serves all of them.
-        let shares = |dtype: DType| {
-            let g = g.cast(dtype)?.transpose(0, 1)?.reshape((rows * batch, outputs))?;
-            let shares = g.matmul(&w.cast(dtype)?)?.reshape((rows, batch, slots, channels))?;
-            shares.transpose(1, 2)?.reshape((rows * slots, batch * channels))
-        };
-        let sums = if has_kernel::<SparseReduce>(g) {
-            // Adds in the accumulation dtype. Shares of 16 bits are half as much to write and to read.
-            shares(dtype)?.sparse_mm(table.uses()?, None)?
-        } else {
-            let shares = shares(acc)?;
-            // The last row is that of absent neighbours.
-            let zeros = Tensor::zeros((rows + 1, batch * channels), acc, g.device())?;
-            zeros.index_add(0, &numbers(&table.neighbors)?, &shares, 1)?.narrow(0, 0, rows)?
-        };
+        // Samples are features of a row here, so that one index serves all of them.
+        let wide = g.cast(acc)?.transpose(0, 1)?.reshape((rows * batch, outputs))?;
+        let shares = wide.matmul(&w.cast(acc)?)?.reshape((rows, batch, slots, channels))?;
+        let shares = shares.transpose(1, 2)?.reshape((rows * slots, batch * channels))?;
+        // The last row is that of absent neighbours.
+        let zeros = Tensor::zeros((rows + 1, batch * channels), acc, g.device())?;
+        let sums = zeros.index_add(0, &numbers(table, rows)?, &shares, 1)?.narrow(0, 0, rows)?;
         let dx = sums.reshape((rows, batch, channels))?.transpose(0, 1)?;
-        dx.cast(dtype)?.contiguous()
+        dx.cast(g.dtype())?.contiguous()
     })
 }

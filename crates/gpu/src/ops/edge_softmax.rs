@@ -17,8 +17,9 @@ pub const FAMILY: Family =
 
 /// Threads of a row, at most: they exchange registers.
 const MOST_OF_ROW: usize = 32;
-/// Words that a thread keeps.
-const KEPT: usize = 4;
+/// Words of a row that a thread takes in the mean, and those that it keeps. With many, there are few exchanges for each.
+const MEAN: usize = 4;
+const KEPT: usize = 8;
 
 impl FusedLaunch for EdgeSoftmax {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -42,8 +43,7 @@ fn by_rows(gpu: &Gpu, call: &Call<'_>, kernel: &'static str, is_permuted: bool) 
     let vector = vector_of(y.dtype, heads, &[given[1], given[given.len() - 1], outputs[0]]);
     let words = heads / vector;
     let threads = group_size(gpu.driver().limits());
-    // Two entries for each thread in the mean.
-    let team = entries.div_ceil(2 * rows.max(1)).next_power_of_two().min(MOST_OF_ROW).min(threads);
+    let team = entries.div_ceil(MEAN * rows.max(1)).next_power_of_two().min(MOST_OF_ROW).min(threads);
     let operands: Vec<&Operand<'_>> = call.inputs.iter().collect();
     let variant = Variant::new("edge_softmax.c")
         .define("THREADS", threads)

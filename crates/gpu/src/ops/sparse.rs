@@ -1,94 +1,99 @@
 //! Reductions over the entries of sparse matrices and the edges of graphs, and their gradients: a launch each.
 
-use crate::driver::Address;
+use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::grid::{group_size, groups};
+use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::{addresses, optional};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::index::is_wide;
 use crate::program::source::Variant;
-use isograd_core::ops::sparse::kernels::{SparseEntryBackward, SparseMaxBackward, SparseReduce, Terms};
+use isograd_core::ops::sparse::kernels::{SparseBackward, SparseReduce, Terms};
 use isograd_core::ops::{Csr, IndexReduce, Message, Messages};
 use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 
-pub const FAMILY: Family = Family {
-    launchers: &[
-        Launcher::of::<SparseReduce>(),
-        Launcher::of::<SparseMaxBackward>(),
-        Launcher::of::<SparseEntryBackward>(),
-    ],
-    examples: EXAMPLES,
-};
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<SparseReduce>(), Launcher::of::<SparseBackward>()], examples: EXAMPLES };
 
-/// Threads of an entry whose terms are summed, at most: they exchange registers.
-const MOST_OF_ENTRY: usize = 32;
+/// Threads of a row at most: slices of x are small, so that a cache holds them.
+const MOST_OF_ROW: usize = 8;
+/// The same with gradients of weights, whose sums over each slice are written and read.
+const MOST_WITH_WEIGHTS: usize = 16;
+/// Entries of a list in the mean from which on some lists are likely long, and all threads of a group share each that is. Where none
+/// is, looking for them takes a tenth of the time.
+const MANY: usize = 32;
 
 impl FusedLaunch for SparseReduce {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let Terms { has_weight, has_attribute, .. } = self.terms;
-        let given = [self.is_permuted, has_weight, has_attribute, self.is_divided];
-        let rest = optional(&inputs[3..], given, inputs[2]);
-        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false);
+        let rest = optional(&inputs[3..], [self.is_permuted, has_weight, has_attribute], inputs[2]);
+        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false, MOST_OF_ROW);
         let mut pointers = [&inputs[..3], &rest[..], &outputs[..1]].concat();
         let mut variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
-        variant = variant.flag("DIVIDED", self.is_divided);
         if self.terms.reduce == IndexReduce::Max {
             let kept = call.outputs.get(2);
             pointers.extend([outputs[1], outputs[kept.map_or(0, |_| 2)]]);
             variant =
                 rows.with_best(variant, kept.unwrap_or(&call.outputs[0]).dtype).flag("KEEPS_BEST", kept.is_some());
         }
-        let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(call.outputs[0].layout.shape()[0]));
-        let teams = rows.threads / rows.team;
-        let count = call.outputs[0].layout.shape()[0];
-        gpu.launch(variant, "sparse_reduce", groups(count.div_ceil(teams), rows.threads), &arguments)
+        let (lists, width) = (call.outputs[0].layout.shape()[0], rows.heads * rows.per_head);
+        let count = lists * rows.slices;
+        let are_long = self.terms.reduce != IndexReduce::Max && has_many(call.inputs, lists);
+        let variant = variant.flag("LONG_LISTS", are_long);
+        let together = rows.together(count);
+        let numbers =
+            [count, together, lists, divider(lists), width, rows.heads, rows.per_head, divider(rows.per_head)];
+        let arguments = Arguments::new().pointers(pointers).numbers(numbers);
+        gpu.launch(variant, "sparse_reduce", rows.geometry(count), &arguments)
     }
 }
 
-impl FusedLaunch for SparseMaxBackward {
-    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-        let (others, last) = inputs[3..].split_at(inputs.len() - 6);
-        let given = [self.is_permuted, self.terms.has_weight, self.terms.has_attribute];
-        let rest = optional(others, given, inputs[2]);
-        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], last[0], outputs[0]], false);
-        let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
-        let variant = rows.with_best(variant, call.inputs[inputs.len() - 2].dtype);
-        let columns = call.outputs[0].layout.shape()[0];
-        let pointers = [&inputs[..3], &rest[..], last, &outputs[..]].concat();
-        let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(columns));
-        let teams = rows.threads / rows.team;
-        gpu.launch(variant, "sparse_max_backward", groups(columns.div_ceil(teams), rows.threads), &arguments)
-    }
-}
-
-impl FusedLaunch for SparseEntryBackward {
+impl FusedLaunch for SparseBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let Terms { reduce, has_weight, has_attribute } = self.terms;
-        let given = [has_weight, has_attribute, true, reduce == IndexReduce::Mean];
         let (is_max, x) = (reduce == IndexReduce::Max, inputs[2]);
-        let (present, largest) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 2 } else { 0 });
-        let rest = optional(present, given, x);
-        let written = optional(&outputs, [self.wants_weight, self.wants_attribute], outputs[0]);
-        let attribute = if self.wants_attribute { written[1] } else { x };
-        let rows = Rows::new(gpu, call, &[x, rest[1], rest[2], attribute], true);
-        let variant = rows.variant(self.terms, call.inputs);
-        let variant = variant.flag("OF_WEIGHTS", self.wants_weight).flag("OF_ATTRIBUTES", self.wants_attribute);
+        let (present, last) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 3 } else { 1 });
+        let rest = optional(present, [self.is_permuted, has_weight, has_attribute, reduce == IndexReduce::Mean], x);
+        let written = optional(&outputs, self.wanted(), outputs[0]);
+        let places = [x, rest[2], last[0], if self.wants_input { written[0] } else { x }];
+        let attributes = if self.wants_attribute { written[2] } else { x };
+        let most = if self.wants_weight { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
+        let rows = Rows::new(gpu, call, &[&places[..], &[attributes]].concat(), true, most);
+        let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
+        let variant = variant.flag("OF_INPUT", self.wants_input).flag("OF_WEIGHTS", self.wants_weight);
+        let variant = variant.flag("OF_ATTRIBUTES", self.wants_attribute);
         let variant = if is_max { rows.with_best(variant, call.inputs[inputs.len() - 2].dtype) } else { variant };
-        let count = call.inputs[0].layout.shape()[0] * rows.heads;
-        let pointers = [&inputs[..3], &rest[..], largest, &written[..]].concat();
-        let numbers = [count, rows.heads, divider(rows.heads), rows.per_head];
+
+        let (columns, entries) = (call.inputs[2].layout.shape()[0], call.inputs[1].layout.shape()[0]);
+        let (of_slice, weights) = (columns * rows.heads, entries * rows.heads);
+        // The parts of sums that several slices make.
+        let acc = rows.dtype.acc();
+        let parts = match self.wants_weight && rows.slices > 1 {
+            true => Some(gpu.scratch(rows.slices * weights * acc.size())?),
+            false => None,
+        };
+        let variant = variant.flag("LONG_LISTS", has_many(call.inputs, columns));
+        let variant = variant.define("DOT", if parts.is_some() { acc } else { rows.dtype });
+        let dots = parts.as_ref().map_or(written[1], |parts| parts.address);
+        let pointers = [&inputs[..3], &rest[..], last, &[written[0], dots, written[2]]].concat();
+        let count = of_slice * rows.slices;
+        let by_heads = divider(rows.heads);
+        let together = rows.together(count);
+        let numbers = [count, together, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
         let arguments = Arguments::new().pointers(pointers).numbers(numbers);
-        let teams = rows.threads / rows.team;
-        gpu.launch(variant, "sparse_entry_backward", groups(count.div_ceil(teams), rows.threads), &arguments)
+        gpu.launch(variant.clone(), "sparse_backward", rows.geometry(count), &arguments)?;
+        if parts.is_none() {
+            return Ok(());
+        }
+        let arguments = Arguments::new().pointers([dots, written[1]]).numbers([weights, rows.slices]);
+        gpu.launch(variant, "sparse_weights", in_groups(weights, rows.threads), &arguments)
     }
 }
 
-/// The rows `[heads, F]` of the third input, in words, and the threads that share one.
+/// The rows `[heads, F]` of the third input, in words, and the threads that share a slice of one.
 struct Rows {
     dtype: DType,
     heads: usize,
@@ -98,18 +103,33 @@ struct Rows {
     per_head: usize,
     threads: usize,
     team: usize,
+    /// Slices of a row, or of a head if a team takes one head.
+    slices: usize,
+    /// Multiprocessors.
+    units: usize,
 }
 
 impl Rows {
-    /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head.
-    fn new(gpu: &Gpu, call: &Call<'_>, places: &[Address], is_head: bool) -> Rows {
+    /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head. `most`: threads of
+    /// a row.
+    fn new(gpu: &Gpu, call: &Call<'_>, places: &[Address], is_head: bool, most: usize) -> Rows {
         let x = &call.inputs[2];
         let [heads, features] = [1, 2].map(|d| x.layout.shape()[d]);
         let vector = vector_of(x.dtype, features, places);
         let per_head = features / vector;
         let threads = group_size(gpu.driver().limits());
-        let team = if is_head { team(per_head, threads.min(MOST_OF_ENTRY)) } else { team(heads * per_head, threads) };
-        Rows { dtype: x.dtype, heads, vector, per_head, threads, team }
+        let width = if is_head { per_head } else { heads * per_head };
+        let team = team(width, threads.min(most));
+        Rows {
+            dtype: x.dtype,
+            heads,
+            vector,
+            per_head,
+            threads,
+            team,
+            slices: width.div_ceil(team),
+            units: gpu.driver().limits().units.max(1),
+        }
     }
 
     fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
@@ -136,10 +156,19 @@ impl Rows {
             .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * self.vector)
     }
 
-    /// The number of rows, words of a row, heads, words of a head and their divider.
-    fn numbers(&self, rows: usize) -> [usize; 5] {
-        [rows, self.heads * self.per_head, self.heads, self.per_head, divider(self.per_head)]
+    /// Lists that a group has at once: one for each team, or fewer if they are few, which may be long.
+    fn together(&self, lists: usize) -> usize {
+        (lists / self.units).clamp(1, self.threads / self.team)
     }
+
+    fn geometry(&self, lists: usize) -> Geometry {
+        groups(lists.div_ceil(self.together(lists)), self.threads)
+    }
+}
+
+/// Whether this number of lists, whose entries are the second input, has many entries in the mean.
+fn has_many(inputs: &[Operand<'_>], lists: usize) -> bool {
+    inputs[1].layout.shape()[0] > MANY * lists
 }
 
 /// The threads of a row of `width` words, a power of 2 up to `most`: as many as the row has words, or a part of them that leaves few

@@ -37,6 +37,20 @@ pub struct EntryLists {
     pub entries: Option<Tensor>,
 }
 
+impl EntryLists {
+    /// Sorts entries into a list for each value of `own`, which is below `count`. `others` has their other coordinate.
+    pub(in crate::ops) fn new(own: &Tensor, others: &Tensor, count: usize) -> Result<EntryLists> {
+        let (entries, dtype, device) = (own.numel(), own.dtype(), own.device());
+        let order = own.argsort(0, Order::Ascending)?;
+        let ones = Tensor::ones(entries, DType::I64, device)?;
+        let after = own.cast(DType::I64)?.add_scalar(1)?;
+        let starts =
+            Tensor::zeros(count + 1, DType::I64, device)?.index_add(0, &after, &ones, 1)?.cumsum(0)?.cast(dtype)?;
+        let others = others.index_select(0, &order)?;
+        Ok(EntryLists { starts: starts.contiguous()?, others, entries: Some(order.cast(dtype)?.contiguous()?) })
+    }
+}
+
 impl Csr {
     /// A pattern from compressed rows: the entries of row i are `row_ptr[i]..row_ptr[i + 1]`, in the columns `col[..]`, which need not be
     /// sorted. `row_ptr` is `[rows + 1]` and `col` `[entries]`, i64 or i32. Waits for the device. Errors: `Shape`, `Dtype`, `Device`;
@@ -57,6 +71,12 @@ impl Csr {
         if let Some((at, value)) = first_outside(col, columns)? {
             return Err(Error::value(op, format!("element {at} of col is {value}, expected 0..{columns}")));
         }
+        Csr::of_rows(row_ptr, col, columns)
+    }
+
+    /// [`Csr::new`] without its checks.
+    pub(in crate::ops) fn of_rows(row_ptr: &Tensor, col: &Tensor, columns: usize) -> Result<Csr> {
+        let (rows, entries) = (row_ptr.numel() - 1, col.numel());
         let dtype = index_dtype(&[rows, columns, entries]);
         let (starts, column) = (own(row_ptr, dtype)?, own(col, dtype)?);
         let lists = EntryLists { starts, others: column.clone(), entries: None };
@@ -81,16 +101,6 @@ impl Csr {
         }
         let dtype = index_dtype(&[rows, columns, row.numel()]);
         Ok(Csr::of(rows, columns, own(column, dtype)?, own(row, dtype)?.into(), OnceLock::new()))
-    }
-
-    /// The pattern `[rows, entries]` with entry e in row `row[e]` and column e. Entries of the row `rows` are in no list. Nothing is checked,
-    /// so that nothing waits for the device.
-    pub(in crate::ops) fn of_present(row: &Tensor, rows: usize) -> Result<Csr> {
-        let dtype = index_dtype(&[rows, row.numel()]);
-        let (row, column) = (own(row, dtype)?, Tensor::arange(row.numel(), row.device())?.cast(dtype)?);
-        let all = lists(&row, &column, rows + 1)?;
-        let by_row = EntryLists { starts: own(&all.starts.narrow(0, 0, rows + 1)?, dtype)?, entries: None, ..all };
-        Ok(Csr::of(rows, column.numel(), column, row.into(), by_row.into()))
     }
 
     fn of(rows: usize, columns: usize, column: Tensor, row: OnceLock<Tensor>, by_row: OnceLock<EntryLists>) -> Csr {
@@ -153,14 +163,14 @@ impl Csr {
     /// The entries of each row.
     pub(super) fn by_row(&self) -> Result<&EntryLists> {
         kept(&self.0.by_row, || match self.0.row.get() {
-            Some(row) => lists(row, &self.0.column, self.rows()),
+            Some(row) => EntryLists::new(row, &self.0.column, self.rows()),
             None => Err(Error::value("csr", "a pattern has its rows as lists or by entry")),
         })
     }
 
     /// The entries of each column.
     pub(super) fn by_column(&self) -> Result<&EntryLists> {
-        kept(&self.0.by_column, || lists(&self.0.column, self.row_index()?, self.columns()))
+        kept(&self.0.by_column, || EntryLists::new(&self.0.column, self.row_index()?, self.columns()))
     }
 
     /// The pattern `[rows, entries]` with entry e in column e. It reduces the messages of edges to nodes.
@@ -247,20 +257,8 @@ fn counts(starts: &Tensor, lists: usize) -> Result<Tensor> {
     starts.narrow(0, 1, lists)?.sub(&starts.narrow(0, 0, lists)?)
 }
 
-/// Sorts entries into a list for each value of `own`, which is below `count`. `others` has their other coordinate.
-fn lists(own: &Tensor, others: &Tensor, count: usize) -> Result<EntryLists> {
-    let (entries, dtype, device) = (own.numel(), own.dtype(), own.device());
-    let order = own.argsort(0, Order::Ascending)?;
-    let ones = Tensor::ones(entries, DType::I64, device)?;
-    let after = own.cast(DType::I64)?.add_scalar(1)?;
-    let starts =
-        Tensor::zeros(count + 1, DType::I64, device)?.index_add(0, &after, &ones, 1)?.cumsum(0)?.cast(dtype)?;
-    let others = others.index_select(0, &order)?;
-    Ok(EntryLists { starts: starts.contiguous()?, others, entries: Some(order.cast(dtype)?.contiguous()?) })
-}
-
 /// For each position in lists that begin at `starts`: the number of its list, in the dtype of `starts`.
-pub(super) fn row_of_positions(starts: &Tensor, positions: usize) -> Result<Tensor> {
+pub(in crate::ops) fn row_of_positions(starts: &Tensor, positions: usize) -> Result<Tensor> {
     let rows = starts.numel() - 1;
     // The number of lists that end at or before a position.
     let (ends, ones) = (starts.narrow(0, 1, rows)?, Tensor::ones(rows, DType::I64, starts.device())?);

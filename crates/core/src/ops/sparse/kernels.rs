@@ -21,41 +21,40 @@ pub struct Terms {
 }
 
 /// Inputs: the start of each row's list of entries `[M + 1]`; the column of each entry by position `[E]`, of which those after the last
-/// list are not read; x `[K, H, F]`; and where
-/// present, in this order, the entry at each position `[E]`, the weights, the attributes, and the starts `[K + 1]` of lists whose
-/// lengths divide the rows of x. Output: the terms reduced to rows `[M, H, F]`; zeros for a row without entries. `Max` has a second
-/// output, the number of terms that have the maximum, 0 if it is NaN (i32), and may have a third, the maxima in the accumulation dtype.
+/// list are not read; x `[K, H, F]`; and where present, in this order, the entry at each position `[E]`, the weights and the attributes.
+/// Output: the terms reduced to rows `[M, H, F]`; zeros for a row without entries. `Max` has a second output, the number of terms that
+/// have the maximum, 0 if it is NaN (i32), and may have a third, the maxima in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseReduce {
     /// The terms.
     pub terms: Terms,
     /// True if entries are not at the positions of their numbers.
     pub is_permuted: bool,
-    /// True if rows of x are divided.
-    pub is_divided: bool,
 }
 
-/// Inputs: the start of each column's list of entries `[K + 1]`; the row of each entry by position `[E]`; x; and where present the entry
-/// at each position, the weights and the attributes; dy, the maxima and their numbers, as [`SparseReduce`] returns them, `[M, H, F]`.
-/// Output: dx `[K, H, F]` of a maximum. Terms that have the maximum share its gradient.
+/// Inputs: the start of each column's list of entries `[K + 1]`; the row of each entry by position `[E]`; x; where present the entry at
+/// each position, the weights and the attributes; for a mean the start of each row's list `[M + 1]`; dy `[M, H, F]`; and for a maximum
+/// the maxima and their numbers, as [`SparseReduce`] returns them. Outputs: the gradients of x, of the weights and of the attributes,
+/// where wanted. Terms that have a maximum share its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SparseMaxBackward {
+pub struct SparseBackward {
     /// The terms.
     pub terms: Terms,
     /// True if entries are not at the positions of their numbers.
     pub is_permuted: bool,
-}
-
-/// Inputs: row and column of each entry `[E]`; x; the weights and attributes where present; dy; for a mean the start of each row's list;
-/// for a maximum the maxima and their numbers. Outputs: the gradients of the weights and of the attributes, where wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SparseEntryBackward {
-    /// The terms.
-    pub terms: Terms,
+    /// True if the gradient of x is wanted.
+    pub wants_input: bool,
     /// True if the gradient of the weights is wanted.
     pub wants_weight: bool,
     /// True if the gradient of the attributes is wanted.
     pub wants_attribute: bool,
+}
+
+impl SparseBackward {
+    /// Which gradients are wanted: of x, of the weights, of the attributes.
+    pub fn wanted(&self) -> [bool; 3] {
+        [self.wants_input, self.wants_weight, self.wants_attribute]
+    }
 }
 
 /// The operands of a composite, in order. Floats are in the accumulation dtype.
@@ -106,6 +105,16 @@ fn of_largest(terms: &Tensor, row: &Tensor, dy: &Tensor, best: &Tensor, ties: &T
     part.mul(&terms.eq(&best.index_select(0, row)?)?.cast(dy.dtype())?)
 }
 
+/// The outputs of a kernel for the absolute values of its floats; none for a maximum.
+fn of_sizes(fused: &dyn Fused, terms: Terms, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+    if terms.reduce == IndexReduce::Max {
+        return Ok(None);
+    }
+    let size = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
+    let sizes: Vec<Tensor> = inputs.iter().map(size).collect::<Result<_>>()?;
+    Ok(Some(fused.composite(&sizes, before)?.into_iter().flatten().collect()))
+}
+
 impl Fused for SparseReduce {
     fn name(&self) -> &'static str {
         "sparse_reduce"
@@ -113,14 +122,11 @@ impl Fused for SparseReduce {
 
     fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let mut operands = Operands::new(inputs);
-        let (starts, others, mut x) = (operands.next()?, operands.next()?, operands.next()?);
+        let (starts, others, x) = (operands.next()?, operands.next()?, operands.next()?);
         let entries = operands.optional(self.is_permuted)?;
         let at = |t: Tensor| entries.as_ref().map_or_else(|| Ok(t.clone()), |entries| t.index_select(0, entries));
         let weight = operands.optional(self.terms.has_weight)?.map(at).transpose()?;
         let attribute = operands.optional(self.terms.has_attribute)?.map(at).transpose()?;
-        if self.is_divided {
-            x = x.div(&lengths(&operands.next()?, operands.acc)?)?;
-        }
         let (rows, row) = (starts.numel() - 1, row_of_positions(&starts, others.numel())?);
         let terms = terms_of(&x.index_select(0, &others)?, weight.as_ref(), attribute.as_ref())?;
         // The last row has the positions after the last list.
@@ -136,18 +142,13 @@ impl Fused for SparseReduce {
     }
 
     fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        if self.terms.reduce == IndexReduce::Max {
-            return Ok(None);
-        }
-        let absolute = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
-        let inputs: Vec<Tensor> = inputs.iter().map(absolute).collect::<Result<_>>()?;
-        Ok(Some(self.composite(&inputs, before)?.into_iter().flatten().collect()))
+        of_sizes(self, self.terms, inputs, before)
     }
 }
 
-impl Fused for SparseMaxBackward {
+impl Fused for SparseBackward {
     fn name(&self) -> &'static str {
-        "sparse_max_backward"
+        "sparse_backward"
     }
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
@@ -157,42 +158,38 @@ impl Fused for SparseMaxBackward {
         let at = |t: Tensor| entries.as_ref().map_or_else(|| Ok(t.clone()), |entries| t.index_select(0, entries));
         let weight = operands.optional(self.terms.has_weight)?.map(at).transpose()?;
         let attribute = operands.optional(self.terms.has_attribute)?.map(at).transpose()?;
-        let (dy, best, ties) = (operands.next()?, operands.next()?, operands.next()?);
-        let column = row_of_positions(&starts, row.numel())?;
-        let terms = terms_of(&x.index_select(0, &column)?, weight.as_ref(), attribute.as_ref())?;
-        let dterms = of_largest(&terms, &row, &dy, &best, &ties)?;
-        let dx = terms_of(&dterms, weight.as_ref(), None)?;
-        Ok(vec![Some(dx.scatter_sum(&column, Some(starts.numel() - 1))?)])
-    }
-}
-
-impl Fused for SparseEntryBackward {
-    fn name(&self) -> &'static str {
-        "sparse_entry_backward"
-    }
-
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let mut operands = Operands::new(inputs);
-        let (row, column, x) = (operands.next()?, operands.next()?, operands.next()?);
-        let weight = operands.optional(self.terms.has_weight)?;
-        let attribute = operands.optional(self.terms.has_attribute)?;
+        let row_starts = operands.optional(self.terms.reduce == IndexReduce::Mean)?;
         let dy = operands.next()?;
+        let column = row_of_positions(&starts, row.numel())?;
         let plain = terms_of(&x.index_select(0, &column)?, None, attribute.as_ref())?;
-        let dterms = match self.terms.reduce {
-            IndexReduce::Sum => dy.index_select(0, &row)?,
-            IndexReduce::Mean => dy.div(&lengths(&operands.next()?, operands.acc)?)?.index_select(0, &row)?,
-            IndexReduce::Max => {
+        let dterms = match row_starts {
+            Some(starts) => dy.div(&lengths(&starts, operands.acc)?)?.index_select(0, &row)?,
+            None if self.terms.reduce == IndexReduce::Max => {
                 let terms = terms_of(&plain, weight.as_ref(), None)?;
                 of_largest(&terms, &row, &dy, &operands.next()?, &operands.next()?)?
             }
+            None => dy.index_select(0, &row)?,
         };
+        // From the order of positions to that of entries.
+        let by_entry = |t: Tensor| match &entries {
+            Some(entries) => t.zeros_like()?.index_add(0, entries, &t, 1),
+            None => Ok(t),
+        };
+        let weighted = terms_of(&dterms, weight.as_ref(), None)?;
         let mut found = Vec::new();
+        if self.wants_input {
+            found.push(Some(weighted.scatter_sum(&column, Some(starts.numel() - 1))?));
+        }
         if self.wants_weight {
-            found.push(Some(dterms.mul(&plain)?.sum(-1)?));
+            found.push(Some(by_entry(dterms.mul(&plain)?.sum(-1)?)?));
         }
         if self.wants_attribute {
-            found.push(Some(terms_of(&dterms, weight.as_ref(), None)?));
+            found.push(Some(by_entry(weighted)?));
         }
         Ok(found)
+    }
+
+    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        of_sizes(self, self.terms, inputs, before)
     }
 }

@@ -1,6 +1,6 @@
 //! Sparse matrices and graphs: products, and messages along edges.
 
-mod csr;
+pub(super) mod csr;
 pub mod kernels;
 mod messages;
 pub mod softmax;
@@ -8,7 +8,7 @@ pub mod softmax;
 pub use csr::{Csr, EntryLists};
 pub use messages::{Message, MessageMlp, Messages};
 
-use self::kernels::{SparseEntryBackward, SparseMaxBackward, SparseReduce, Terms, reduced, terms_of};
+use self::kernels::{SparseBackward, SparseReduce, Terms, reduced, terms_of};
 use super::graph::IndexReduce;
 use crate::fused::{has_kernel, record_fused, run_fused};
 use crate::tape::{Backward, Gradient, Gradients, Saved};
@@ -135,7 +135,7 @@ impl Operands {
         let shape = Shape::from((self.pattern.rows(), x.dims()[1], x.dims()[2]));
         let empty = |dtype: DType| Tensor::allocate(self.op, &shape, dtype, x.device());
         let y = empty(x.dtype())?;
-        let kernel = SparseReduce { terms: self.terms, is_permuted: lists.entries.is_some(), is_divided: false };
+        let kernel = SparseReduce { terms: self.terms, is_permuted: lists.entries.is_some() };
         let operands: Vec<&Tensor> = [&lists.starts, &lists.others, x]
             .into_iter()
             .chain(&lists.entries)
@@ -159,65 +159,43 @@ impl Operands {
     }
 
     fn backward(&self, t: &Backward<'_>, inputs: &[Tensor], largest: Option<&[Tensor; 2]>) -> Result<Gradients> {
-        let dy = t.dy().contiguous()?;
-        let dx = t.want(0, || self.input_gradient(inputs, &dy, largest))?;
-        let Terms { has_weight, has_attribute, .. } = self.terms;
-        let wants_weight = has_weight && t.needs(1);
-        let wants_attribute = has_attribute && t.needs(inputs.len() - 1);
-        let mut of_entries = Vec::new().into_iter();
-        if wants_weight || wants_attribute {
-            of_entries = self.entry_gradients(inputs, &dy, largest, [wants_weight, wants_attribute])?.into_iter();
-        }
-        let mut found = Gradients::default();
-        found.push(dx);
-        for (_, is_wanted) in
-            [(has_weight, wants_weight), (has_attribute, wants_attribute)].into_iter().filter(|of| of.0)
-        {
-            found.push(if is_wanted { Gradient::from(of_entries.next()) } else { Gradient::NONE });
-        }
-        Ok(found)
-    }
-
-    fn input_gradient(&self, inputs: &[Tensor], dy: &Tensor, largest: Option<&[Tensor; 2]>) -> Result<Tensor> {
-        let (x, (weight, attribute), lists) = (&inputs[0], self.split(inputs), self.pattern.by_column()?);
-        let dx = Tensor::allocate(self.op, x.shape(), x.dtype(), x.device())?;
-        let is_permuted = lists.entries.is_some();
-        let of = |x| [&lists.starts, &lists.others, x].into_iter().chain(&lists.entries).chain(weight);
-        if let Some([best, ties]) = largest {
-            let operands: Vec<&Tensor> = of(x).chain(attribute).chain([dy, best, ties]).collect();
-            run_fused(self.op, &SparseMaxBackward { terms: self.terms, is_permuted }, &operands, &[&dx])?;
-            return Ok(dx);
-        }
-        let is_divided = self.terms.reduce == IndexReduce::Mean;
-        let terms = Terms { reduce: IndexReduce::Sum, has_attribute: false, ..self.terms };
-        let starts = if is_divided { Some(&self.pattern.by_row()?.starts) } else { None };
-        let operands: Vec<&Tensor> = of(dy).chain(starts).collect();
-        run_fused(self.op, &SparseReduce { terms, is_permuted, is_divided }, &operands, &[&dx])?;
-        Ok(dx)
-    }
-
-    /// The gradients of the weight and of the attribute, where wanted.
-    fn entry_gradients(
-        &self,
-        inputs: &[Tensor],
-        dy: &Tensor,
-        largest: Option<&[Tensor; 2]>,
-        [wants_weight, wants_attribute]: [bool; 2],
-    ) -> Result<Vec<Tensor>> {
-        let ((weight, attribute), row) = (self.split(inputs), self.pattern.row_index()?);
-        let like = |t: &Tensor| Tensor::allocate(self.op, t.shape(), t.dtype(), t.device());
-        let wanted = weight.filter(|_| wants_weight).into_iter().chain(attribute.filter(|_| wants_attribute));
-        let outputs: Vec<Tensor> = wanted.map(like).collect::<Result<_>>()?;
-        let starts = if self.terms.reduce == IndexReduce::Mean { Some(&self.pattern.by_row()?.starts) } else { None };
-        let operands: Vec<&Tensor> = [row, self.pattern.column_index(), &inputs[0]]
+        let Terms { reduce, has_weight, has_attribute } = self.terms;
+        let (lists, last) = (self.pattern.by_column()?, inputs.len() - 1);
+        let kernel = SparseBackward {
+            terms: self.terms,
+            is_permuted: lists.entries.is_some(),
+            wants_input: t.needs(0),
+            wants_weight: has_weight && t.needs(1),
+            wants_attribute: has_attribute && t.needs(last),
+        };
+        let (dy, row_starts) = (
+            t.dy().contiguous()?,
+            match reduce {
+                IndexReduce::Mean => Some(&self.pattern.by_row()?.starts),
+                _ => None,
+            },
+        );
+        let (weight, attribute) = self.split(inputs);
+        let found = [Some(&inputs[0]), weight, attribute].into_iter().zip(kernel.wanted()).map(|(x, is_wanted)| {
+            let made = x.filter(|_| is_wanted).map(|x| Tensor::allocate(self.op, x.shape(), x.dtype(), x.device()));
+            made.transpose()
+        });
+        let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
+        let operands: Vec<&Tensor> = [&lists.starts, &lists.others, &inputs[0]]
             .into_iter()
+            .chain(&lists.entries)
             .chain(&inputs[1..])
-            .chain([dy])
-            .chain(starts)
+            .chain(row_starts)
+            .chain([&dy])
             .chain(largest.into_iter().flatten())
             .collect();
-        let kernel = SparseEntryBackward { terms: self.terms, wants_weight, wants_attribute };
-        run_fused(self.op, &kernel, &operands, &outputs.iter().collect::<Vec<_>>())?;
-        Ok(outputs)
+        run_fused(self.op, &kernel, &operands, &found.iter().flatten().collect::<Vec<_>>())?;
+        let are_there = [true, has_weight, has_attribute];
+        Ok(found
+            .into_iter()
+            .zip(are_there)
+            .filter(|(_, is_there)| *is_there)
+            .map(|(dx, _)| Gradient::from(dx))
+            .collect())
     }
 }

@@ -223,8 +223,8 @@ fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
     let file = if is_last { "conv_last.h" } else { "conv_first.h" };
     let over = if map == Map::Input { Over::Input } else { Over::Output };
     let [flat, strided] = extents::flags(windows);
-    let flags = [(map.flag(), true), flat, strided];
-    let loading = Loading { file, flags, table: None, ints: extents::ints(geometry, over) };
+    let flags = vec![(map.flag(), true), flat, strided];
+    let loading = Loading { file, flags, pointers: Vec::new(), ints: extents::ints(geometry, over) };
     let has_words = is_last && has_mma(gpu, geometry, dtype);
     matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: addresses[2], is_wide, has_words, loading })
 }

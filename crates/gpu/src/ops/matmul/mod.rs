@@ -413,10 +413,10 @@ pub(crate) struct Loading {
     /// Its name.
     pub file: &'static str,
     /// Its flags.
-    pub flags: [(&'static str, bool); 3],
-    /// The address of a table that it takes.
-    pub table: Option<u64>,
-    /// The integers that it takes, after the table.
+    pub flags: Vec<(&'static str, bool)>,
+    /// The addresses that it takes.
+    pub pointers: Vec<u64>,
+    /// The integers that it takes, after the addresses.
     pub ints: Vec<usize>,
 }
 
@@ -440,11 +440,12 @@ pub(crate) struct Loaded {
 pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
     let Loaded { e, dtype, a, b, c, y, is_wide, has_words, loading } = loaded;
     let beta = if c.is_some() { 1.0 } else { 0.0 };
+    let has_table = !loading.pointers.is_empty() && !a.is_along_k();
     let (c, loading) = (c.unwrap_or((y, [0; 3])), Some(loading));
     let product = Product { e, dtype, a, b, c, y, alpha: 1.0, beta, activation: None, joined: None, z: None, loading };
     let (limits, mma) = (gpu.driver().limits(), if has_words { gpu.driver().dialect().mma } else { &[] });
     let is_for_wgmma = has_words && limits.has_wgmma && y.is_multiple_of(WIDEST as u64);
-    let plan = is_for_wgmma.then(|| wgmma::choose_words(e, limits)).flatten();
+    let plan = is_for_wgmma.then(|| wgmma::choose_words(e, has_table, limits)).flatten();
     let plan = plan.or_else(|| choose_mma(e, &used(e, mma), limits));
     let plan = plan.unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
     product.run(gpu, Plan { is_wide, ..plan })
@@ -602,7 +603,7 @@ impl Product {
             ints.push(first);
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
-            let loaded = |list: Arguments, own: &Loading| list.pointers(own.table).ints(&own.ints);
+            let loaded = |list: Arguments, own: &Loading| list.pointers(own.pointers.iter().copied()).ints(&own.ints);
             let arguments = self.loading.iter().fold(arguments, loaded);
             let geometry = Geometry { given, ..Geometry::new([groups, 1, 1], threads) };
             gpu.launch(variant.clone(), entry, geometry, &arguments)?;
@@ -657,7 +658,10 @@ impl Product {
             given = wgmma::given_for_words(tile, stages);
         }
         if let Some(loading) = &self.loading {
-            variant = variant.loading(loading.file).flags(loading.flags);
+            variant = loading
+                .flags
+                .iter()
+                .fold(variant.loading(loading.file), |variant, (name, is_set)| variant.flag(name, *is_set));
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();

@@ -27,9 +27,9 @@ const MOST_BYTES: usize = 1 << 40;
 
 /// The tiles of `wgmma_words.c`, of 256 threads each.
 const WORDS: [Words; 3] = [
-    Words { tile: of_words(256, 16), stages: 4, at_once: 1, step: 2000, start: 3500 },
-    Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 1050, start: 1800 },
-    Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 750, start: 1500 },
+    Words { tile: of_words(256, 16), stages: 4, at_once: 1, step: 2000, with_table: 2330, start: 3500 },
+    Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 1050, with_table: 975, start: 1800 },
+    Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 750, with_table: 750, start: 1500 },
 ];
 /// Products of each result of a part, at least.
 const LEAST_PART: usize = 512;
@@ -46,8 +46,10 @@ struct Words {
     stages: usize,
     /// Groups that a multiprocessor has room for.
     at_once: usize,
-    /// Clocks of a multiprocessor for a step along K, and for all else that a group does, as an H100 takes them.
+    /// Clocks of a multiprocessor for a step along K, the same if every row of K has an entry of a table, and for all else that a
+    /// group does, as an H100 takes them.
     step: usize,
+    with_table: usize,
     start: usize,
 }
 
@@ -67,8 +69,8 @@ pub(super) fn given_for_words(tile: Tile, stages: usize) -> usize {
 }
 
 /// The tile and the parts of K for which `wgmma_words.c` takes the least time; none for a product that its launch bounds, or whose rows
-/// are no whole words.
-pub(super) fn choose_words(e: Extents, limits: &Limits) -> Option<Plan> {
+/// are no whole words. `has_table`: every row of K has an entry of a table.
+pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Option<Plan> {
     let Extents { batches, m, n, k } = e;
     let (units, results) = (limits.units.max(1), batches.saturating_mul(m).saturating_mul(n));
     if results.saturating_mul(k) <= FEW_MULTIPLIED || !n.is_multiple_of(WORD) {
@@ -81,7 +83,12 @@ pub(super) fn choose_words(e: Extents, limits: &Limits) -> Option<Plan> {
             let steps = k.div_ceil(parts).div_ceil(words.tile.k);
             let busiest = groups.saturating_mul(parts).div_ceil(units);
             let joining = if parts > 1 { OF_PARTS + parts.saturating_mul(results) / NUMBERS_A_CLOCK } else { 0 };
-            (busiest.saturating_mul(steps * words.step + words.start) + joining, words.tile, parts)
+            // Groups that share a multiprocessor take their steps together.
+            let (step, busiest) = match has_table {
+                true => (words.with_table, busiest.next_multiple_of(words.at_once)),
+                false => (words.step, busiest),
+            };
+            (busiest.saturating_mul(steps * step + words.start) + joining, words.tile, parts)
         })
     });
     let (_, tile, parts) = plans.min_by_key(|(clocks, ..)| *clocks)?;
