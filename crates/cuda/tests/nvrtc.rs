@@ -46,7 +46,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("attention", 12, DRAWS),
     ("attention_queries", 12, DRAWS),
     ("attention_mma", 72, DRAWS),
-    ("attention_gradients_wgmma", 64, QUERIES),
+    ("attention_gradients_wgmma", 44, QUERIES),
     ("attention_parts", 16, FEW),
     ("attention_queries_mma", 40, SEQUENCES),
     ("attention_keys", 60, GRADIENTS),

@@ -165,7 +165,6 @@ const ALONE: &[(&str, &str, &str)] = &[
     ("gemm_mma", "hip", NO_MMA),
     ("gemm_wgmma_words", "cuda", NO_LOCAL),
     ("attention_wgmma", "cuda", NO_LOCAL),
-    ("attention_gradients_wgmma", "cuda", NO_LOCAL),
     ("attention_mma", "cuda", NO_FRAGMENTS),
     ("attention_queries_mma", "cuda", NO_FRAGMENTS),
     ("attention_keys_mma", "cuda", NO_FRAGMENTS),
