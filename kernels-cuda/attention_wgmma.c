@@ -93,7 +93,10 @@ CAT(PRODUCT_OF_REGISTERS_, DIM)(product_values, T, 0)
 FUNCTION void start_scores(f32 *s, LocalPlace rows, LocalPlace columns, int has_before) {
     u64 a = tile_anew(rows + PART * BOX), b = tile_anew(columns);
     BEGIN_PRODUCTS();
-    EACH(d, DIM / 16) product_scores(s, further(a, d / 4 * ROWS * LINE + d % 4 * 32), further(b, d / 4 * SCORES * LINE + d % 4 * 32), has_before || d > 0);
+    EACH(d, DIM / 16) {
+        u64 own = further(a, d / 4 * ROWS * LINE + d % 4 * 32), other = further(b, d / 4 * SCORES * LINE + d % 4 * 32);
+        product_scores(s, own, other, has_before || d > 0);
+    }
     END_GROUP_OF_PRODUCTS();
 }
 

@@ -46,6 +46,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("attention", 12, DRAWS),
     ("attention_queries", 12, DRAWS),
     ("attention_mma", 72, DRAWS),
+    ("attention_gradients_wgmma", 44, QUERIES),
     ("attention_parts", 16, FEW),
     ("attention_queries_mma", 40, SEQUENCES),
     ("attention_keys", 60, GRADIENTS),
@@ -84,6 +85,7 @@ const TOGETHER: &str =
 const DRAWS: &str = "dropout: the rounds of Philox beside a tile of scores and its results";
 const SEQUENCES: &str = "the first row and the end of a packed sequence beside two tiles of scores";
 const GRADIENTS: &str = "sums of two gradients beside two tiles of scores; more with dropout";
+const QUERIES: &str = "sums of two gradients and a part of a third beside two tiles of scores: addresses are put aside";
 const FLIGHT: &str = "four entries in flight, with their weights and attributes, beside the sums of a word";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
 const FEW: &str = "up to six words, on one or two of the architectures";

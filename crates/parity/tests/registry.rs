@@ -164,6 +164,7 @@ const ALONE: &[(&str, &str, &str)] = &[
     ("gemm_mma", "cuda", NO_MMA),
     ("gemm_mma", "hip", NO_MMA),
     ("gemm_wgmma_words", "cuda", NO_LOCAL),
+    ("attention_wgmma", "cuda", NO_LOCAL),
     ("attention_mma", "cuda", NO_FRAGMENTS),
     ("attention_queries_mma", "cuda", NO_FRAGMENTS),
     ("attention_keys_mma", "cuda", NO_FRAGMENTS),
