@@ -16,7 +16,7 @@
 // HEADS: flag, there are several heads
 // MEAN: flag, the reduction is a mean
 // MAX: flag, the reduction is a maximum
-// LONG_LISTS: flag, lists of more than LONG entries are shared by all teams of a group; not in sparse_reduce with MAX
+// LONG_LISTS: flag, sparse_reduce shares lists of more than LONG entries among all teams of a group; not with MAX
 // KEEPS_BEST: flag, `best` has the maxima; otherwise y has them
 // BEST: T, or ACC if the maxima are kept in the dtype in which they were compared
 // BEST_WORD, BEST_WORDS: type and number of words of VECTOR maxima
@@ -89,6 +89,8 @@ typedef struct {
 } Batch;
 #define EACH_READ(b) _Pragma("unroll") for (int b = 0; b < BATCH; b++)
 
+#ifndef DOT
+
 // A group has `together` lists at once, from `base` on: one for each team or, if there are few lists, for some of them. First each
 // team takes its own list (`whose` is -1), unless it is long. Then all teams share each long list: that of the team `whose`.
 #define EACH_LIST(base, whose) \
@@ -129,8 +131,6 @@ LOCAL_FUNCTION void join_pieces(A *sum, LOCAL A *pieces) {
 #else
 #define LISTS_TO_SHARE 0
 #endif
-
-#ifndef DOT
 
 // sparse_reduce: y [rows, width] from x. List i is the positions starts[i] .. starts[i + 1]; others[k] is the row of x of position k.
 // Lists are reduced in order. A maximum also writes the number of terms that have it, and `best` if its dtype is not T. `count`: rows
@@ -271,39 +271,26 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
 #ifdef MAX
                         GLOBAL const SB *best, GLOBAL const i32 *ties,
 #endif
-                        GLOBAL S *dx, GLOBAL SD *dweights, GLOBAL S *dattributes, i64 count, i64 together, i64 of_slice,
-                        i64 by_slice, i64 heads, i64 by_heads, i64 per_head, i64 weights_of_slice) {
-#ifdef LONG_LISTS
-    SHARED(u8, are_long, TEAMS);
-    SHARED(A, pieces, THREADS * VECTOR);
-#endif
+                        GLOBAL S *dx, GLOBAL SD *dweights, GLOBAL S *dattributes, i64 count, i64 of_slice, i64 by_slice, i64 heads,
+                        i64 by_heads, i64 per_head, i64 weights_of_slice) {
 #ifdef OF_WEIGHTS
     JOINS(BATCH);
 #if WAVE == 1
     SHARED(idx, counts, TEAMS);
 #endif
 #endif
-    EACH_LIST(base, whose) {
-#ifdef LONG_LISTS
-        NEXT_LONG(base, whose);
-#endif
-        int team = whose < 0 ? LANE / TEAM : whose, has_list = team < (int)together && base + team < count;
-        idx item = (idx)(has_list ? base + team : count - 1), slice = QUOTIENT(item, of_slice, by_slice);
+    // All threads of a group take the same number of turns. A team without a list has no entries.
+    for (i64 base = GROUP * TEAMS; base < count; base += GROUPS * TEAMS) {
+        int has_list = base + LANE / TEAM < count;
+        idx item = (idx)(has_list ? base + LANE / TEAM : count - 1), slice = QUOTIENT(item, of_slice, by_slice);
         idx place = item - slice * (idx)of_slice, column = place, head = 0, u = slice * TEAM + MEMBER;
 #ifdef HEADS
         column = QUOTIENT(place, heads, by_heads);
         head = place - column * (idx)heads;
 #endif
-        idx first = (idx)starts[column], end = (idx)starts[column + 1];
-        int is_long = 0, has_word = has_list && u < (idx)per_head;
-#ifdef LONG_LISTS
-        is_long = end - first > LONG;
-        if (whose < 0 && MEMBER == 0) are_long[LANE / TEAM] = has_list && is_long;
-        if (whose >= 0) take_piece(&first, &end);
-#endif
-        // All threads of a group take the same number of turns: a team without a list has no entries, and a thread without a word reads
-        // the first one.
-        if (!has_list || (whose < 0 && is_long)) end = first;
+        idx first = (idx)starts[column], end = has_list ? (idx)starts[column + 1] : first;
+        // A thread without a word reads the first one.
+        int has_word = has_list && u < (idx)per_head;
         if (!has_word) u = 0;
 #if defined(OF_WEIGHTS) || defined(MAX)
         Word own;
@@ -375,12 +362,9 @@ KERNEL(sparse_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL
             EACH_PART(j) sum[j] += part[j];
         }
 #ifdef OF_INPUT
-#ifdef LONG_LISTS
-        if (whose >= 0) join_pieces(sum, pieces);
-#endif
         Word made;
         EACH_PART(j) STORE(T, made.each, j, sum[j]);
-        if (has_word && (whose < 0 ? !is_long : LANE < TEAM)) ((GLOBAL WORD *)dx)[place * (idx)per_head + u] = made.all;
+        if (has_word) ((GLOBAL WORD *)dx)[place * (idx)per_head + u] = made.all;
 #endif
     }
 }

@@ -75,16 +75,19 @@ impl FusedLaunch for SparseBackward {
             true => Some(gpu.scratch(rows.slices * weights * acc.size())?),
             false => None,
         };
-        let variant = variant.flag("LONG_LISTS", has_many(call.inputs, columns));
         let variant = variant.define("DOT", if parts.is_some() { acc } else { rows.dtype });
         let dots = parts.as_ref().map_or(written[1], |parts| parts.address);
         let pointers = [&inputs[..3], &rest[..], last, &[written[0], dots, written[2]]].concat();
         let count = of_slice * rows.slices;
         let by_heads = divider(rows.heads);
-        let together = rows.together(count);
-        let numbers = [count, together, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
+        let numbers = [count, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
         let arguments = Arguments::new().pointers(pointers).numbers(numbers);
-        gpu.launch(variant.clone(), "sparse_backward", rows.geometry(count), &arguments)?;
+        gpu.launch(
+            variant.clone(),
+            "sparse_backward",
+            groups(count.div_ceil(rows.threads / rows.team), rows.threads),
+            &arguments,
+        )?;
         if parts.is_none() {
             return Ok(());
         }
