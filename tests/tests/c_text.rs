@@ -54,6 +54,47 @@ const MATH: &str = "#include <math.h>
 #define normal_cdf_(x) ((A)0.5 * (1 + erf_((x) * (A)0.70710678118654752)))
 ";
 
+/// The CPU's own functions of f32. Another library's, which differ in the last place, would differ by more where a row cancels.
+const OF_F32: &str = "#include <string.h>
+#undef exp_
+#undef tanh_
+#undef erf_
+static A power_of_2(int n) {
+    unsigned bits = (unsigned)(n + 127) << 23;
+    A power;
+    memcpy(&power, &bits, 4);
+    return power;
+}
+static A polynomial(const A *c, int n, A x) {
+    A sum = c[0];
+    for (int i = 1; i < n; i++) sum = sum * x + c[i];
+    return sum;
+}
+static A exp_(A x) {
+    static const A c[] = {1.9875691e-4f, 1.3982e-3f, 8.333452e-3f, 4.1665796e-2f, 1.6666665e-1f, 0.5f};
+    if (x < -104) return 0;
+    if (x > 89) x = 89;
+    A whole = rintf(x * 1.44269504f), r = (x - whole * 0.6933594f) - whole * -2.1219444e-4f;
+    A y = polynomial(c, 6, r) * (r * r) + r + 1;
+    if (x != x) return x;
+    int n = (int)whole, half = n >> 1;
+    return y * power_of_2(half) * power_of_2(n - half);
+}
+static A tanh_(A x) {
+    static const A c[] = {-5.7049887e-3f, 2.063909e-2f, -5.3739716e-2f, 1.3331442e-1f, -3.333328e-1f};
+    A size = fabsf(x);
+    A small = polynomial(c, 5, x * x) * (x * x) * x + x, large = 1 - 2 / (exp_(size + size) + 1);
+    return copysignf(size < 0.625f ? small : large, x);
+}
+static A erf_(A x) {
+    static const A c[] = {-5.967617e-4f, 4.991194e-3f, -2.6768135e-2f, 1.12819925e-1f, -3.7612534e-1f, 1.2837917e-1f};
+    static const A d[] = {-1.7285347e-5f, 3.8319797e-4f, -3.883964e-3f, 2.4254622e-2f, -1.0677788e-1f, -6.3484687e-1f, -1.2871751e-1f};
+    A size = fabsf(x);
+    if (size < 0.9277344f) return polynomial(c, 6, x * x) * x + x;
+    return copysignf(1 - exp_(polynomial(d, 7, size) * size - size), x);
+}
+";
+
 /// The same for 64-bit integers that wrap (`-fwrapv`). The smallest one divided by -1 traps in the processor.
 const INTEGER: &str = "
 static A abs_(A x) { return x < 0 ? -x : x; }
@@ -79,7 +120,7 @@ static A pow_(A base, A exponent) {
 /// An arithmetic type of the C text.
 trait Number: Element {
     /// What the text of a function needs.
-    const PRELUDE: [&'static str; 2];
+    const PRELUDE: [&'static str; 3];
     fn draw(g: &mut Gen) -> Self;
     fn accepts(function: Pointwise, x: &[Self], attributes: &[Self]) -> bool;
     fn attributes(k: &[Self]) -> (Vec<i64>, Vec<f64>);
@@ -164,9 +205,9 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 macro_rules! float {
-    ($t:ty, $prelude:literal) => {
+    ($t:ty, $prelude:literal, $own:expr) => {
         impl Number for $t {
-            const PRELUDE: [&'static str; 2] = [$prelude, MATH];
+            const PRELUDE: [&'static str; 3] = [$prelude, MATH, $own];
 
             fn draw(g: &mut Gen) -> $t {
                 draw_float(g) as $t
@@ -193,11 +234,11 @@ macro_rules! float {
     };
 }
 
-float!(f32, "typedef float A;\n#define MATH(name) name##f\n");
-float!(f64, "typedef double A;\n#define MATH(name) name\n");
+float!(f32, "typedef float A;\n#define MATH(name) name##f\n", OF_F32);
+float!(f64, "typedef double A;\n#define MATH(name) name\n", "");
 
 impl Number for i64 {
-    const PRELUDE: [&'static str; 2] = ["typedef long long A;\n", INTEGER];
+    const PRELUDE: [&'static str; 3] = ["typedef long long A;\n", INTEGER, ""];
 
     fn draw(g: &mut Gen) -> i64 {
         match g.below(3) {

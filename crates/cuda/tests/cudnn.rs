@@ -82,8 +82,8 @@ fn errors(found: &[Tensor], exact: &[Vec<f64>]) -> Result<Vec<f64>> {
     found.iter().zip(exact).map(one).collect()
 }
 
-/// The library's results and gradients are at most a quarter less exact than those of our own kernels, in either mode of the device.
-/// Where the device is deterministic, two calls give the same bits.
+/// The library's results and gradients are at most a quarter less exact than those of our own kernels, in either mode of the device. The
+/// result of a convolution is rounded once more, before its bias is added: independent errors of the same size add to sqrt(2) of one. Where the device is deterministic, two calls give the same bits.
 fn check(case: Case, dtype: DType, shapes: [&[usize]; 3]) -> std::result::Result<(), Failed> {
     let (cpu, rng) = (Device::cpu()?, Rng::new(7));
     let draw = |shape: &[usize]| Tensor::randn(shape, 0.0, 1.0, DType::F32, &cpu, &rng)?.cast(dtype);
@@ -107,7 +107,10 @@ fn check(case: Case, dtype: DType, shapes: [&[usize]; 3]) -> std::result::Result
             return fail("the library was not asked".into());
         }
         let errors = errors(&found, &exact)?;
-        if !errors.iter().zip(&own).all(|(found, own)| *found <= 1.25 * own + 1e-6) {
+        let has_bias = shapes[2].len() == 1;
+        let roundings = |i: usize| if i == 0 && has_bias { 2f64.sqrt() } else { 1.0 };
+        let bounds = own.iter().enumerate().map(|(i, own)| 1.25 * roundings(i) * own + 1e-6);
+        if !errors.iter().zip(bounds).all(|(found, bound)| *found <= bound) {
             return fail(format!("errors are {errors:?}, those of our own kernels {own:?}"));
         }
         let bits = |all: &[Tensor]| all.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>();

@@ -376,7 +376,8 @@ impl Maps {
             no_autocast(|| g.sparse_mm(lists, None))?.reshape((lists.rows(), batch, outputs))
         };
         let sums = joined.as_ref().map(sum).transpose()?;
-        let turned = w.reshape((outputs, slots, channels))?.transpose(0, 2)?.reshape((channels, slots * outputs))?;
+        let turned = w.reshape((outputs, slots, channels))?.transpose(0, 2)?;
+        let turned = turned.reshape((channels, slots * outputs))?.contiguous()?;
         let dx = Tensor::allocate(op, &Shape::from((batch, rows, channels)), g.dtype(), g.device())?;
         let inputs: Vec<&Tensor> = [g, table, &turned].into_iter().chain(&sums).collect();
         run_fused(op, &MeshInput(self.extents), &inputs, &[&dx])?;

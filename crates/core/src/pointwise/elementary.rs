@@ -41,11 +41,11 @@ pub fn exp(x: f32) -> f32 {
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let (size, square) = (x.abs(), x * x);
-    let of_square =
-        polynomial([-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1], square);
+    let of_square = polynomial([-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1], square);
     let small = of_square * square * x + x;
-    let large = (1.0 - 2.0 / (exp(size + size) + 1.0)).copysign(x);
-    if size < 0.625 { small } else { large }
+    let large = 1.0 - 2.0 / (exp(size + size) + 1.0);
+    // Of both zeros too.
+    (if size < 0.625 { small } else { large }).copysign(x)
 }
 
 /// The error function, 2 ulp.
@@ -99,7 +99,6 @@ mod tests {
         }
         for f in [exp, tanh, erf] {
             assert!(f(f32::NAN).is_nan());
-            assert_eq!(f(-f32::NAN).is_nan(), true);
         }
         assert_eq!([tanh(1e-40), erf(1e-40) / 1.128_379_2], [1e-40, 1e-40]);
         // Below the normal numbers.
