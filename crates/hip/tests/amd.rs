@@ -73,7 +73,8 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("recurrent_backward", [0, 62], SCALARS),
 ];
 const LONG: &str = "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RDNA, one of 512 has twice as many; it keeps what it can of rows of 50,257 and more";
-const WORDS: &str = "a thread keeps eight words of 16 bytes of both operands, and computes with four of their rows at once";
+const WORDS: &str =
+    "a thread keeps eight words of 16 bytes of both operands, and computes with four of their rows at once";
 const GEOMETRY: &str = "a convolution: its geometry is 30 numbers, put aside in lanes of vector registers; ROCm 5 on RDNA also puts aside the places of all elements that a thread reads, most in f64 (430)";
 const LISTS: &str = "ROCm 5 gives a thread of 1024 on RDNA 64 registers; elsewhere only what SCALARS says";
 const SCALARS: &str = "to lanes of a vector register and not to memory: addresses of several rows at once, the state of a search, or the constants of functions";
