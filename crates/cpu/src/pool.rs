@@ -95,9 +95,8 @@ fn max_of_plane<A: Acc>(
     let mut x = scratch::<A>(call, volume)?;
     load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
     let mut best = scratch::<A>(call, per_line)?;
-    let dtype_of_index = index.as_ref().map_or(DType::I64, |(dtype, _)| *dtype);
     // Numbers within the windows, or positions in the volume.
-    let is_number = dtype_of_index == DType::U8;
+    let is_number = index.as_ref().is_some_and(|(dtype, _)| *dtype == DType::U8);
     let mut found = host::repeated(call.op, 0, per_line)?;
     // Element i of the windows of a line: its place in the line, and what it adds to an index. A window of fewer elements has its last
     // one again, which changes nothing.

@@ -83,7 +83,8 @@ fn errors(found: &[Tensor], exact: &[Vec<f64>]) -> Result<Vec<f64>> {
 }
 
 /// The library's results and gradients are at most a quarter less exact than those of our own kernels, in either mode of the device. The
-/// result of a convolution is rounded once more, before its bias is added: independent errors of the same size add to sqrt(2) of one. Where the device is deterministic, two calls give the same bits.
+/// result of a convolution is rounded once more, before its bias is added: independent errors of the same size add to sqrt(2) of one.
+/// Where the device is deterministic, two calls give the same bits.
 fn check(case: Case, dtype: DType, shapes: [&[usize]; 3]) -> std::result::Result<(), Failed> {
     let (cpu, rng) = (Device::cpu()?, Rng::new(7));
     let draw = |shape: &[usize]| Tensor::randn(shape, 0.0, 1.0, DType::F32, &cpu, &rng)?.cast(dtype);

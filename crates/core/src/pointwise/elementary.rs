@@ -21,6 +21,7 @@ fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
 /// `e^x`, 1 ulp.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
+    // Where the result rounds to 0, e^0 is computed instead: processors are slow with numbers below the normal ones.
     let is_zero = x < -104.0;
     let x = if is_zero { 0.0 } else { x };
     let x = if x > 89.0 { 89.0 } else { x };
