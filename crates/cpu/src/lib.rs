@@ -13,6 +13,7 @@ mod moments;
 mod pointwise;
 mod pool;
 mod random;
+mod recurrent;
 mod reduce;
 mod scan;
 mod sort;
@@ -21,6 +22,7 @@ use isograd_core::fused::Fused;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};
 use isograd_core::ops::fused_pointwise::Blocks;
 use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
+use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
 use isograd_core::ops::reduce::{Moments, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
@@ -98,7 +100,8 @@ impl Backend for Cpu {
     }
 
     /// Statistics have kernels, because their sums need a larger range than the dtype's; pools and convolutions, because a composite
-    /// would write the elements of all windows to memory; and results side by side, because a composite would copy each of them.
+    /// would write the elements of all windows to memory; results side by side, because a composite would copy each of them; and recurrent
+    /// ops, because a composite would cut the weight anew in each step.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
         FUSED.iter().any(|id| id() == fused) && dtype.is_float()
     }
@@ -122,7 +125,7 @@ impl Backend for Cpu {
 }
 
 /// The types of the fused ops with kernels.
-const FUSED: [fn() -> TypeId; 10] = [
+const FUSED: [fn() -> TypeId; 12] = [
     TypeId::of::<Blocks>,
     TypeId::of::<ConvForward>,
     TypeId::of::<ConvInput>,
@@ -133,6 +136,8 @@ const FUSED: [fn() -> TypeId; 10] = [
     TypeId::of::<MaxPoolBackward>,
     TypeId::of::<AvgPoolForward>,
     TypeId::of::<AvgPoolBackward>,
+    TypeId::of::<RecurrentForward>,
+    TypeId::of::<RecurrentBackward>,
 ];
 
 fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
@@ -156,6 +161,10 @@ fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
         pool::avg(call, average)
     } else if let Some(AvgPoolBackward(average)) = fused.downcast_ref() {
         pool::avg_backward(call, average)
+    } else if let Some(steps) = fused.downcast_ref::<RecurrentForward>() {
+        recurrent::forward(call, steps)
+    } else if let Some(steps) = fused.downcast_ref::<RecurrentBackward>() {
+        recurrent::backward(call, steps)
     } else {
         Err(Error::unsupported(call.op, "the CPU runs composites"))
     }

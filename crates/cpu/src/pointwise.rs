@@ -41,7 +41,17 @@ fn compiled(call: &Call<'_>, function: Pointwise, floats: &[f64], counts: &[usiz
 const LANES: usize = 16;
 
 /// A function of inputs and attributes that writes outputs.
-type Eval<A> = fn(&[&[A]], &[A], &mut [&mut [A]]);
+pub type Eval<A> = fn(&[&[A]], &[A], &mut [&mut [A]]);
+
+/// The function of a row of floats in f32.
+pub fn real_f32(row: Pointwise) -> Option<Eval<f32>> {
+    row.visit_real::<f32, _>(Compiled::<f32>(PhantomData)).map(|functions| functions.eval)
+}
+
+/// The function of a row of floats in f64.
+pub fn real_f64(row: Pointwise) -> Option<Eval<f64>> {
+    row.visit_real::<f64, _>(Compiled::<f64>(PhantomData)).map(|functions| functions.eval)
+}
 
 /// A pointwise function over slices of the same length. Only these two are compiled for every function. The other code is compiled
 /// once for each arithmetic type.
