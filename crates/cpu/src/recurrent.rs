@@ -149,7 +149,14 @@ struct Tile {
 impl Tile {
     /// Adds the products of the first rows and a panel, and returns their number.
     #[inline(always)]
-    fn add_rows<A: Real, S: Simd, const ROWS: usize>(self, simd: S, y: &mut [A], first: usize, x: &[A], panel: &[A]) -> usize {
+    fn add_rows<A: Real, S: Simd, const ROWS: usize>(
+        self,
+        simd: S,
+        y: &mut [A],
+        first: usize,
+        x: &[A],
+        panel: &[A],
+    ) -> usize {
         let width = panel.len() / self.k;
         let panel: &[A::Vector<S>] = bytemuck::cast_slice(panel);
         let x: [&[A]; ROWS] = std::array::from_fn(|i| &x[i * self.step..][..self.k]);
@@ -298,11 +305,17 @@ fn forward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentForward) -> Result<()>
         let (first, rows, columns) = (task.first, task.rows, steps.columns);
         let mut u = scratch::<A>(call, rows * w.columns)?;
         let mut inputs = scratch::<A>(call, columns)?;
-        let [mut hidden, mut next, mut cell, mut next_cell] =
-            [scratch::<A>(call, rows * width)?, scratch(call, rows * width)?, scratch(call, rows * width)?, scratch(call, rows * width)?];
+        let [mut hidden, mut next, mut cell, mut next_cell] = [
+            scratch::<A>(call, rows * width)?,
+            scratch(call, rows * width)?,
+            scratch(call, rows * width)?,
+            scratch(call, rows * width)?,
+        ];
         h.read(first * width, &mut hidden);
         c.read(first * width, &mut cell);
-        let [states, products, cells @ ..] = &mut task.outputs[..] else { unreachable!("there are two outputs or more") };
+        let [states, products, cells @ ..] = &mut task.outputs[..] else {
+            unreachable!("there are two outputs or more")
+        };
         round(&mut hidden, dtype, states[steps.places(0).1]);
         if let [cells] = cells {
             store(&cell, A::DTYPE, cells[0]);
@@ -426,10 +439,15 @@ fn backward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentBackward) -> Result<(
             }
             sums.fill(A::from_i64(0));
             if is_gru {
-                sums.chunks_mut(w.columns).zip(next.chunks(width)).for_each(|(sums, v)| sums[..width].copy_from_slice(v));
+                sums.chunks_mut(w.columns)
+                    .zip(next.chunks(width))
+                    .for_each(|(sums, v)| sums[..width].copy_from_slice(v));
             }
             w.add_product(&mut sums, &gates, columns);
-            arriving.chunks_mut(width).zip(sums.chunks(w.columns)).for_each(|(v, sums)| v.copy_from_slice(&sums[..width]));
+            arriving
+                .chunks_mut(width)
+                .zip(sums.chunks(w.columns))
+                .for_each(|(v, sums)| v.copy_from_slice(&sums[..width]));
         }
         let (cell, state) = of_states.split_at_mut(usize::from(is_lstm));
         if let [cell] = cell {
