@@ -12,7 +12,7 @@
 
 // Starts an asynchronous copy of 16 bytes to local memory. The first `bytes` are read; the others become 0.
 FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"((u64)from), "r"(bytes) : "memory");
 }
 #define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
 // Waits until at most `groups` groups of copies are in flight.

@@ -118,8 +118,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = own_m + i * 16 + RESULT_ROW(half);
+        for (int pair = 0; pair < 2; pair++) {
+            int row = own_m + i * 16 + RESULT_ROW(pair);
             if (row >= rows) continue;
 #pragma unroll
             for (int j = 0; j < BLOCKS_N; j++) {
@@ -130,7 +130,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
                 } out, sum;
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    A v = sums[i][j][half * 2 + r];
+                    A v = sums[i][j][pair * 2 + r];
                     if (n_parts > 1) {
                         if (column + r < columns) to_part[row * n + column + r] = v;
                         continue;
