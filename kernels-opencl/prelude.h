@@ -275,6 +275,10 @@ FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
     return was;
 }
 #endif
+
+// A position in local memory, as instructions take it, in bytes.
+typedef u32 LocalPlace;
+#define local_place(p) ((LocalPlace)(u64)(p))
 #else
 #define exp2_near_ exp2
 #define log2_near_ log2

@@ -126,6 +126,7 @@ fn problems() -> Vec<(&'static str, Problem)> {
             Problem { causal: Causal::BottomRight, ..few([1, 2, 200, 128], [1, 400]) },
         ),
         ("tiles_of_wide_rows", Problem { queries: [1, 1, 70, 128], keys: [1, 131], ..full.clone() }),
+        ("tiles_of_wide_padded_rows", Problem { queries: [1, 2, 70, 72], keys: [1, 131], ..full.clone() }),
         ("tiles_of_the_widest_rows", Problem { queries: [1, 1, 70, 256], keys: [1, 67], ..full.clone() }),
         ("tiles_of_padded_rows", Problem { queries: [2, 1, 66, 40], keys: [1, 130], has_dlse: true, ..full.clone() }),
         ("tiles_of_grouped_queries", Problem { queries: [2, 4, 65, 16], keys: [2, 96], ..full.clone() }),

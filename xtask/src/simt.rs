@@ -15,6 +15,8 @@ struct Target {
     name: &'static str,
     /// As tests are named.
     device: &'static str,
+    /// Of kernels.
+    folders: &'static [&'static str],
     environment: Environment,
 }
 
@@ -25,9 +27,24 @@ impl Target {
     }
 }
 
-static CUDA: Target = Target { name: "CUDA, waves of 32", device: "cuda", environment: &[] };
-static HIP_64: Target = Target { name: "HIP, waves of 64", device: "hip", environment: &[("SIMT_ARCH", "gfx90a")] };
-static HIP_32: Target = Target { name: "HIP, waves of 32", device: "hip", environment: &[("SIMT_ARCH", "gfx1100")] };
+static CUDA: Target = Target {
+    name: "CUDA, waves of 32",
+    device: "cuda",
+    folders: &["kernels", "kernels-cuda", "kernels-nvidia"],
+    environment: &[],
+};
+static HIP_64: Target = Target {
+    name: "HIP, waves of 64",
+    device: "hip",
+    folders: &["kernels", "kernels-hip"],
+    environment: &[("SIMT_ARCH", "gfx90a")],
+};
+static HIP_32: Target = Target {
+    name: "HIP, waves of 32",
+    device: "hip",
+    folders: &["kernels", "kernels-hip"],
+    environment: &[("SIMT_ARCH", "gfx1100")],
+};
 
 type Targets = &'static [&'static Target];
 const ALL: Targets = &[&CUDA, &HIP_64, &HIP_32];
@@ -53,6 +70,8 @@ struct Run {
 const CHECKED: Environment = &[("SIMT_CHECK", "1")];
 /// Two devices.
 const SEVERAL: Environment = &[("SIMT_CHECK", "1"), ("SIMT_DEVICES", "2")];
+/// Without Hopper's matrix units, and with as much local memory as a group of NVIDIA's OpenCL has.
+const LITTLE: Environment = &[("SIMT_CHECK", "1"), ("SIMT_ARCH", "sm_80"), ("SIMT_SHARED", "49152")];
 /// Every tensor is an allocation of its own, whose bounds are checked exactly.
 const UNPOOLED: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0")];
 
@@ -82,6 +101,7 @@ const RUNS: &[Run] = &[
     run_of("scaling", "checked", ON_CUDA, CHECKED),
     run_of("recurrent", "checked", ON_HIP_32, CHECKED),
     run_of("attention", "checked", ON_CUDA, CHECKED),
+    Run { on: ON_CUDA, ..run_of("attention", "checked, little local memory", ON_CUDA, LITTLE) },
     run_of("training", "checked", ON_CUDA, CHECKED),
     run_of("in_place", "checked", ON_CUDA, CHECKED),
     run_of("channels_last", "checked", ON_CUDA, CHECKED),
@@ -208,7 +228,7 @@ fn all_launched(folder: &Path, targets: &[&Target]) -> Result<(), Failure> {
     let (mut launched, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for target in targets {
         launched.extend(read(&target.log(folder))?.lines().map(str::to_string));
-        for name in ["kernels".to_string(), format!("kernels-{}", target.device)] {
+        for name in target.folders {
             let sources = tools::root().join(name);
             for file in files(&sources).map_err(|error| format!("{}: {error}", sources.display()))? {
                 let text = read(&file)?;

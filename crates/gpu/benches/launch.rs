@@ -11,7 +11,7 @@ use isograd_nn::optim::{AdamW, Optimizer};
 use std::hint::black_box;
 use std::sync::Arc;
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
+static DIALECT: Dialect = Dialect { name: "null", folders: &[], files: &[("prelude.h", "")], mma: &[] };
 
 fn launches(c: &mut Criterion) {
     let gpu = Gpu::with_cache(Arc::new(NullDriver::new(&DIALECT, 1 << 30)), None);

@@ -133,7 +133,7 @@ fn run_generated(gpu: &Gpu, kernel: Kernel<'_>, dtype: DType) -> Result<()> {
 mod tests {
     use super::*;
 
-    static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
+    static DIALECT: Dialect = Dialect { name: "null", folders: &[], files: &[("prelude.h", "")], mma: &[] };
 
     #[test]
     fn every_kernel_has_a_source() {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
+static DIALECT: Dialect = Dialect { name: "null", folders: &[], files: &[("prelude.h", "")], mma: &[] };
 
 /// How many programs a new device compiles for an op that it runs twice.
 fn compiled(folder: &Path) -> Result<usize> {

@@ -9,7 +9,7 @@ use isograd_gpu::{Dialect, Gpu, Variant};
 use std::path::Path;
 use std::sync::Arc;
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
+static DIALECT: Dialect = Dialect { name: "null", folders: &[], files: &[("prelude.h", "")], mma: &[] };
 
 struct Setup {
     driver: Arc<NullDriver>,

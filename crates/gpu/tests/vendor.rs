@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
+static DIALECT: Dialect = Dialect { name: "null", folders: &[], files: &[("prelude.h", "")], mma: &[] };
 
 /// Allocations of the host that stand for a device's. New ones are full of NaN.
 #[derive(Default)]

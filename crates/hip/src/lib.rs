@@ -28,6 +28,7 @@ inventory::submit! {
 /// HIP C++ with the project's prelude.
 pub static DIALECT: Dialect = Dialect {
     name: "hip",
+    folders: &["kernels-hip"],
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
         ("matrix.h", include_str!("../kernels/matrix.h")),

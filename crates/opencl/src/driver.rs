@@ -90,7 +90,8 @@ pub fn limits(device: &Device) -> Result<Limits> {
         _ if extensions.contains("cl_amd_device_attribute_query") => number(device, WAVEFRONT_WIDTH_AMD),
         _ => None,
     };
-    let is_coherent = compute_capability(device).is_some_and(|compute| compute >= 70);
+    let compute = compute_capability(device);
+    let is_coherent = compute.is_some_and(|compute| compute >= 70);
     let local_memory = device.local_mem_size().map_err(&ask)? as usize;
     Ok(Limits {
         driver: format!("{}, driver {}", device.version().map_err(&ask)?, device.driver_version().map_err(&ask)?),
@@ -101,7 +102,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         given_memory: local_memory,
         wave: wave.unwrap_or(1).max(1),
         units: device.max_compute_units().map_err(&ask)? as usize,
-        has_mma: false,
+        has_mma: compute.is_some_and(|compute| compute >= 80),
         has_wgmma: false,
         has_tile_maps: false,
         has_adds: false,

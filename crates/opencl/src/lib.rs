@@ -8,7 +8,7 @@ mod driver;
 pub use driver::OpenCl;
 
 use isograd_core::{Backend, DeviceInfo, Error, Provider, Result, inventory};
-use isograd_gpu::{Dialect, Gpu, Registered};
+use isograd_gpu::{Dialect, Gpu, Registered, Tile};
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, Device};
 use opencl3::platform::get_platforms;
 use parking_lot::Mutex;
@@ -18,9 +18,22 @@ inventory::submit! {
     Provider { name: "opencl", priority: 10, list, open }
 }
 
-/// OpenCL C with the project's prelude.
-pub static DIALECT: Dialect =
-    Dialect { name: "opencl", files: &[("prelude.h", include_str!("../kernels/prelude.h"))], mma: &[] };
+/// OpenCL C with the project's prelude. The kernels on matrix units are in NVIDIA's PTX.
+pub static DIALECT: Dialect = Dialect {
+    name: "opencl",
+    folders: &["kernels-opencl", "kernels-nvidia"],
+    files: &[
+        ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("copies.h", include_str!("../kernels-nvidia/copies.h")),
+        ("share.h", include_str!("../kernels-nvidia/share.h")),
+        ("matrix.h", include_str!("../kernels-nvidia/matrix.h")),
+        ("recurrent_mma.h", include_str!("../kernels-nvidia/recurrent_mma.h")),
+        ("mma.c", include_str!("../kernels-nvidia/mma.c")),
+        ("attention_mma.c", include_str!("../kernels-nvidia/attention_mma.c")),
+    ],
+    // As in CUDA, four waves.
+    mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],
+};
 
 inventory::submit! {
     Registered(&DIALECT)

@@ -1,6 +1,7 @@
-// libcuda.so.1 and libnvrtc.so in one: a device of compute capability 9.0 whose waves have 32 lanes.
+// libcuda.so.1 and libnvrtc.so in one: a device whose waves have 32 lanes.
 #include "driver.h"
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -12,6 +13,12 @@ using Handle = void *;
 // Of compute capability 9.0: 48 KiB, and 227 KiB for who asks.
 const Vendor driver::vendor = {false, true, 48 << 10, 227 << 10};
 constexpr int WAVE = 32;
+
+// Ten times the compute capability: that of SIMT_ARCH, or 90.
+static int compute() {
+    const char *set = getenv("SIMT_ARCH");
+    return set && !strncmp(set, "sm_", 3) ? atoi(set + 3) : 90;
+}
 
 static void *at(DevicePtr p) { return (void *)p; }
 static char context;
@@ -40,9 +47,9 @@ API Result cuDeviceGetAttribute(int *value, int attribute, int) {
     case 16: *value = 2; break;                         // MULTIPROCESSOR_COUNT
     case 38: *value = 1 << 20; break;                   // L2_CACHE_SIZE
     case 39: *value = 2048; break;                      // MAX_THREADS_PER_MULTIPROCESSOR
-    case 75: *value = 9; break;                         // COMPUTE_CAPABILITY_MAJOR
-    case 76: *value = 0; break;                         // COMPUTE_CAPABILITY_MINOR
-    case 81: case 97: *value = (int)vendor.most_shared; break; // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, _PER_BLOCK_OPTIN
+    case 75: *value = compute() / 10; break;            // COMPUTE_CAPABILITY_MAJOR
+    case 76: *value = compute() % 10; break;            // COMPUTE_CAPABILITY_MINOR
+    case 81: case 97: *value = (int)most_shared(); break; // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, _PER_BLOCK_OPTIN
     case 115: *value = 1; break;                        // MEMORY_POOLS_SUPPORTED
     default: *value = 0;
     }

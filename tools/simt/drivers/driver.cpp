@@ -173,6 +173,11 @@ size_t memory() {
     return set && *set ? strtoull(set, nullptr, 10) : (size_t)8 << 30;
 }
 
+size_t most_shared() {
+    static const char *set = getenv("SIMT_SHARED");
+    return set && *set ? strtoull(set, nullptr, 10) : vendor.most_shared;
+}
+
 size_t free_memory() { return memory() - allocated; }
 
 Code allocate(void **p, size_t bytes) {
@@ -515,7 +520,7 @@ Code find_function(void **function, void *module, const char *name) {
 
 Code allow_dynamic_shared(void *function, size_t bytes) {
     auto *f = (Function *)function;
-    if (bytes + simt::static_shared(*f->module->program) > vendor.most_shared) return fail(InvalidValue, "no block has as much shared memory");
+    if (bytes + simt::static_shared(*f->module->program) > most_shared()) return fail(InvalidValue, "no block has as much shared memory");
     f->dynamic_shared_limit = std::max(bytes, vendor.shared);
     return Success;
 }

@@ -51,6 +51,8 @@ extern const Vendor vendor;
 int device_count();
 // Bytes of the device: those of SIMT_MEMORY, or 8 GiB.
 size_t memory();
+// Bytes of shared memory of a block that asks for more: those of SIMT_SHARED, or the vendor's.
+size_t most_shared();
 // `SIMT emulator, checked, wave 32 (1a2b3c4d)`: no cache takes it for hardware, or one build for another.
 std::string device_name(int wave);
 size_t free_memory();

@@ -16,8 +16,10 @@ pub type Address = u64;
 /// A language in which kernels are compiled: a prelude, and the files that are written another way for it.
 #[derive(Debug)]
 pub struct Dialect {
-    /// `cuda`, `hip` or `opencl`: the suffix of the folder of its own files.
+    /// `cuda`, `hip` or `opencl`.
     pub name: &'static str,
+    /// The folders of its own files in the repository.
+    pub folders: &'static [&'static str],
     /// File name and text; `prelude.h` is one of them, and the others take the place of common files.
     pub files: &'static [(&'static str, &'static str)],
     /// The tiles of its `mma.c`, the largest first; none where it has none.

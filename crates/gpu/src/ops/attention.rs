@@ -30,6 +30,9 @@ const WORD: usize = 4;
 const MMA: &str = "attention_mma.c";
 /// The widest rows of which a wave has two results.
 const MOST_MMA: usize = 128;
+/// Rows of a block of four waves that stay in local memory; of those that change, the more the better.
+const ROWS_MMA: usize = 64;
+const OTHERS_MMA: [usize; 3] = [64, 32, 16];
 /// The file of the kernels on matrix units that read local memory; the widest rows that they take.
 const WGMMA: &str = "attention_wgmma.c";
 const MOST_WGMMA: usize = 128;
@@ -212,23 +215,21 @@ impl<'a> Problem<'a> {
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
         let has_kernel = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == MMA);
         // Two results of wide rows exceed the registers.
-        let is_wide = width > MOST_MMA;
-        if !has_kernel || dtype.size() != 2 || !SCALES.contains(&self.of.scale) || (is_wide && kernel == Kernel::Keys) {
+        let is_wide = width > MOST_MMA && kernel == Kernel::Keys;
+        let fits = has_kernel && dtype.size() == 2 && SCALES.contains(&self.of.scale) && !is_wide;
+        if !fits || !self.has_words(16 / dtype.size())? {
             return Ok(None);
         }
         // So do wider results of two blocks, and masks or draws beside them.
         let is_plain = self.mask.is_none() && self.of.dropout.is_none();
-        let blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
-        let (dim, tile) = (width.next_multiple_of(64), 64 * blocks);
-        // The rows of q stay, and those of k and v change. In the backward pass there are rows of dy, too.
-        let rows = if kernel == Kernel::Output { tile + 2 * 64 } else { 4 * 64 };
-        let given = rows * dim * dtype.size();
-        if given > limits.given_memory || !self.has_words(16 / dtype.size())? {
-            return Ok(None);
-        }
-        let program = self.program(MMA, dim).define("STEPS", width.div_ceil(16)).define("BLOCKS", blocks);
+        let most_blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
+        let dim = width.next_multiple_of(64);
+        let tiles = tiles_mma(kernel, most_blocks, dim * dtype.size(), limits.given_memory);
+        let Some([tile, others, given]) = tiles else { return Ok(None) };
+        let program = self.program(MMA, dim).define("STEPS", width.div_ceil(16)).define("BLOCKS", tile / ROWS_MMA);
         let (entry, threads) = (kernel.names()[2], 128usize);
-        Ok(Some(Method { program: program.define("THREADS", threads), entry, tile, threads, given }))
+        let program = program.define("OTHERS_TILE", others).define("THREADS", threads);
+        Ok(Some(Method { program, entry, tile, threads, given }))
     }
 
     /// True if kernels on matrix units that read local memory compute the call.
@@ -480,6 +481,16 @@ fn grid_of(limits: &Limits, rows: usize) -> usize {
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
 }
 
+/// The tiles of a kernel on matrix units: the rows that stay in local memory, those that change, and the bytes of all, `row` for each
+/// row. They are the largest for which there is room.
+fn tiles_mma(kernel: Kernel, most_blocks: usize, row: usize, room: usize) -> Option<[usize; 3]> {
+    // The rows of q stay, and those of k and v change. In the backward pass there are rows of dy, too.
+    let staying = if kernel == Kernel::Output { 1 } else { 2 };
+    let tiles = (1..=most_blocks).rev().flat_map(|blocks| OTHERS_MMA.map(|others| [ROWS_MMA * blocks, others]));
+    let mut sized = tiles.map(|[tile, others]| [tile, others, (staying * tile + 2 * others) * row]);
+    sized.find(|[.., bytes]| *bytes <= room)
+}
+
 /// True if rows of these operands consist of whole words of so many elements.
 fn are_words(elements: usize, operands: &[Operand<'_>]) -> Result<bool> {
     let steps =
@@ -541,3 +552,25 @@ const EXAMPLES: &[Example] = &[
     |d, t| with_all(d, t, &[2, 4, 100, 40]),
     |d, t| with_all(d, t, &[2, 4, 8, 36]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_matrix_units_fit_local_memory() {
+        let tiles =
+            |kernel, blocks, width: usize, room| tiles_mma(kernel, blocks, 2 * width, room).map(|[m, n, _]| [m, n]);
+        let (large, small) = (99 << 10, 48 << 10);
+        assert_eq!(tiles(Kernel::Output, 2, 64, small), Some([128, 64]));
+        assert_eq!(tiles(Kernel::Output, 2, 64, 16 << 10), Some([64, 32]));
+        assert_eq!(tiles(Kernel::Output, 1, 128, small), Some([64, 64]));
+        assert_eq!(tiles(Kernel::Output, 1, 192, small), Some([64, 32]));
+        assert_eq!([small, large].map(|room| tiles(Kernel::Output, 1, 256, room)), [Some([64, 16]), Some([64, 64])]);
+        for kernel in [Kernel::Queries, Kernel::Keys] {
+            assert_eq!(tiles(kernel, 1, 64, small), Some([64, 64]));
+            assert_eq!([small, large].map(|room| tiles(kernel, 1, 128, room)), [Some([64, 32]), Some([64, 64])]);
+        }
+        assert_eq!(tiles(Kernel::Queries, 1, 192, small), None);
+    }
+}

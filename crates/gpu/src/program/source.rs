@@ -253,8 +253,8 @@ impl Assembly<'_> {
 pub(crate) fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
     if let Some(root) = std::env::var_os("ISOGRAD_KERNELS") {
         let root = PathBuf::from(root);
-        let own = root.join(format!("kernels-{}", dialect.name)).join(name);
-        let path = if own.exists() { own } else { root.join("kernels").join(name) };
+        let mut own = dialect.folders.iter().map(|folder| root.join(folder).join(name));
+        let path = own.find(|path| path.exists()).unwrap_or_else(|| root.join("kernels").join(name));
         return std::fs::read_to_string(&path).map(Cow::Owned).map_err(|e| Error::io(&path, "reading", e));
     }
     let mut all = dialect.files.iter().chain(FILES);
@@ -268,8 +268,12 @@ pub(crate) fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
 mod tests {
     use super::*;
 
-    static DIALECT: Dialect =
-        Dialect { name: "null", files: &[("prelude.h", ""), ("columns.h", "// factors of columns")], mma: &[] };
+    static DIALECT: Dialect = Dialect {
+        name: "null",
+        folders: &[],
+        files: &[("prelude.h", ""), ("columns.h", "// factors of columns")],
+        mma: &[],
+    };
 
     #[test]
     fn a_definition_beyond_a_kernels_int_is_refused() {

@@ -65,11 +65,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     } \
     filling = NEXT(filling); \
     end_group_of_copies()
-#define WAIT() \
-    wait_for_copies(STAGES - 2); \
-    BARRIER()
 #pragma unroll
-    for (int step = 0; step < STAGES - 1; step++) {
+    for (int step = 0; step < STAGES; step++) {
         COPY(step);
     }
 
@@ -90,20 +87,20 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         load_a(PLACE_A(used), own_m + i * 16, k, TILE_M, A_ALONG_K, va[buffer][i]); \
     _Pragma("unroll") for (int j = 0; j < BLOCKS_N / 2; j++) \
         load_b(PLACE_B(used), own_n + j * 16, k, TILE_N, B_ALONG_K, vb[buffer][j]);
-    WAIT();
+    wait_for_copies(STAGES - 1);
+    BARRIER();
     READ_OPERANDS(0, 0)
     for (int step = 0; step < steps; step++) {
 #pragma unroll
         for (int k = 0; k < TILE_K / 16; k++) {
             if (k == TILE_K / 16 - 1) {
-                // The next tile is complete for every thread, and all threads have finished reading this one.
-                WAIT();
+                // The next tile is complete for every thread, and all threads have finished reading this one: another takes its place.
+                wait_for_copies(STAGES - 2);
+                BARRIER();
                 used = NEXT(used);
+                COPY(step + STAGES);
             }
             READ_OPERANDS((k + 1) % 2, (k + 1) % (TILE_K / 16) * 16)
-            if (k == 0) {
-                COPY(step + STAGES - 1);
-            }
 #pragma unroll
             for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
@@ -118,8 +115,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = own_m + i * 16 + RESULT_ROW(half);
+        for (int pair = 0; pair < 2; pair++) {
+            int row = own_m + i * 16 + RESULT_ROW(pair);
             if (row >= rows) continue;
 #pragma unroll
             for (int j = 0; j < BLOCKS_N; j++) {
@@ -130,7 +127,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
                 } out, sum;
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    A v = sums[i][j][half * 2 + r];
+                    A v = sums[i][j][pair * 2 + r];
                     if (n_parts > 1) {
                         if (column + r < columns) to_part[row * n + column + r] = v;
                         continue;

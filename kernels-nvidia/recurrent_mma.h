@@ -32,7 +32,6 @@
 
 typedef union {
     u32x4 all;
-    WORD_PARTS
     u32 each[4];
 } Four;
 
@@ -44,9 +43,9 @@ FUNCTION u32 read_words(Four words[][2], GLOBAL const S *rows, i64 n, int k, int
 #pragma unroll
     for (int turn = 0; turn < AT_A_TIME; turn++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = LANE % 32 / 4 + half * 8, at = k + turn * OF_TURN;
-            Four *w = &words[turn][half];
+        for (int pair = 0; pair < 2; pair++) {
+            int row = LANE % 32 / 4 + pair * 8, at = k + turn * OF_TURN;
+            Four *w = &words[turn][pair];
             if (!again) w->each[0] = w->each[1] = w->each[2] = w->each[3] = 0;
             if ((!again || is_incomplete(*w)) && row < n && at < K) w->all = seen_u32x4((GLOBAL const u32x4 *)(rows + (row * (i64)K + at)));
         }
@@ -76,10 +75,10 @@ LOCAL_FUNCTION void multiply_rows(GLOBAL const S *rows, i64 n, LOCAL const S *we
                 Four b;
                 b.all = ((LOCAL const u32x4 *)weights)[((team * TURNS + first + turn) * TILES + tile) * 32 + LANE % 32];
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    u32 factor[4] = {FACTOR(w[0].each[2 * half]), FACTOR(w[1].each[2 * half]), FACTOR(w[0].each[2 * half + 1]),
-                                     FACTOR(w[1].each[2 * half + 1])};
-                    multiply_words(sums[tile], factor, &b.each[2 * half]);
+                for (int pair = 0; pair < 2; pair++) {
+                    u32 factor[4] = {FACTOR(w[0].each[2 * pair]), FACTOR(w[1].each[2 * pair]), FACTOR(w[0].each[2 * pair + 1]),
+                                     FACTOR(w[1].each[2 * pair + 1])};
+                    multiply_words(sums[tile], factor, &b.each[2 * pair]);
                 }
             }
         }
@@ -88,7 +87,7 @@ LOCAL_FUNCTION void multiply_rows(GLOBAL const S *rows, i64 n, LOCAL const S *we
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-        for (int half = 0; half < 2; half++)
+        for (int pair = 0; pair < 2; pair++)
 #pragma unroll
-            for (int j = 0; j < 2; j++) own[(g + half * 8) * COLUMNS + tile * 8 + t * 2 + j] = sums[tile][half * 2 + j];
+            for (int j = 0; j < 2; j++) own[(g + pair * 8) * COLUMNS + tile * 8 + t * 2 + j] = sums[tile][pair * 2 + j];
 }

@@ -10,9 +10,19 @@
 
 #else
 
-// Starts an asynchronous copy of 16 bytes to local memory. The first `bytes` are read; the others become 0.
+// Starts an asynchronous copy of 16 bytes to local memory, or of zeros if `bytes` is 0 and not 16. With a size that is known to be one
+// of both, the copy is one instruction.
 FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 ".reg .b32 n;\n"
+                 "setp.ne.b32 p, %2, 0;\n"
+                 "selp.b32 n, 16, 0, p;\n"
+                 "cp.async.cg.shared.global [%0], [%1], 16, n;\n"
+                 "}"
+                 :
+                 : "r"(to), "l"((u64)from), "r"(bytes)
+                 : "memory");
 }
 #define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
 // Waits until at most `groups` groups of copies are in flight.

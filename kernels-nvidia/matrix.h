@@ -92,7 +92,7 @@ FUNCTION void load_b(LocalPlace tile_at, int row, int k, int tile, int along_k, 
 // sums [16, 8] += a [16, 16] b [16, 8], by a wave.
 #define multiply(sums, a, b) CAT(mma_, T)(sums, a, b)
 
-// The sums of a thread are pairs of adjacent columns from RESULT_COLUMN on, in the rows RESULT_ROW(0) and RESULT_ROW(1): sums[half
-// * 2 + 0] and sums[half * 2 + 1].
-#define RESULT_ROW(half) ((half) * 8 + LANE % 32 / 4)
+// The sums of a thread are pairs of adjacent columns from RESULT_COLUMN on, in the rows RESULT_ROW(0) and RESULT_ROW(1): sums[pair
+// * 2 + 0] and sums[pair * 2 + 1].
+#define RESULT_ROW(pair) ((pair) * 8 + LANE % 32 / 4)
 #define RESULT_COLUMN (LANE % 4 * 2)

@@ -1,29 +1,31 @@
-// Attention on tensor cores: kernels of attention.c for f16 and bf16, with the same arguments, for rows of whole words of 16 bytes and
+// Attention on matrix units: kernels of attention.c for f16 and bf16, with the same arguments, for rows of whole words of 16 bytes and
 // a positive scale. Products are summed in f32; weights, and gradients of scores, are rounded to T before the next product. Compute
 // capability 8.0 and later.
 //
-// A group has four waves. A wave computes BLOCKS x 16 rows of scores with 64 columns, keeps them in registers, and multiplies them with
-// 64 rows of the next factor. Tiles in local memory have rows of DIM elements. The words of a row are permuted by its number, so that
-// the words of eight rows, and the words of eight columns, are in different banks.
+// A group has four waves. A wave computes BLOCKS x 16 rows of scores with OTHERS_TILE columns, keeps them in registers, and multiplies
+// them with as many rows of the next factor. Tiles in local memory have rows of DIM elements. The words of a row are permuted by its
+// number, so that the words of eight rows, and the words of eight columns, are in different banks.
 //
 // THREADS: 128
 // ACC: f32
 // DIM: multiple of 64 up to 256, D rounded up
 // STEPS: D / 16, rounded up
 // BLOCKS: 1 or 2, blocks of 16 rows of a wave; 1 for all kernels but the first
+// OTHERS_TILE: 16, 32 or 64, rows of the factors that change in local memory
 // OUTPUT, QUERIES, KEYS: flag, the kernel: attention_mma, attention_queries_mma, attention_keys_mma
 // T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
 
 #define TILE_K 32
 #include "matrix.h"
 
-// Rows of the factor that stays, and of those that change.
+// Rows of the factor that stays in local memory.
 #define TILE (64 * BLOCKS)
-#define OTHERS_TILE 64
 #include "attention.h"
 
 #define LOG2E 1.44269504f
 #define LN2 0.693147181f
+// Blocks of eight columns of a wave's scores.
+#define COLUMNS (OTHERS_TILE / 8)
 // Bytes of a tile.
 #define BYTES(rows) ((rows) * DIM * 2)
 // The first row of a wave's scores.
@@ -36,8 +38,9 @@ FUNCTION u32 word_at_row(int row, int column) { return (u32)(row * (DIM / CHUNK)
 
 // Starts the copies of the first n rows. Rows and columns that are not in memory become 0.
 FUNCTION void copy_rows(LocalPlace to, Rows rows, int n, int width) {
-    EACH(i, n * STEPS * 2 / THREADS) {
+    EACH(i, (n * STEPS * 2 + THREADS - 1) / THREADS) {
         int e = LANE + i * THREADS, row = e / (STEPS * 2), column = e % (STEPS * 2) * CHUNK;
+        if (n * STEPS * 2 % THREADS != 0 && row >= n) continue;
         int is_inside = row < rows.count && column < width;
         copy_async(to + word_at_row(row, column), is_inside ? rows.x + (row * rows.step + column) : rows.x, is_inside ? 16 : 0);
     }
@@ -58,13 +61,13 @@ FUNCTION void load_columns(LocalPlace tile, int row, int column, u32 *out) {
     load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * 8), 1, out);
 }
 
-// s = the products of this wave's rows of a and 64 rows of b.
-FUNCTION void multiply_rows(f32 s[BLOCKS][8][SUMS], LocalPlace a, LocalPlace b) {
-    EACH(i, BLOCKS) EACH(j, 8) EACH(r, SUMS) s[i][j][r] = 0;
+// s = the products of this wave's rows of a and OTHERS_TILE rows of b.
+FUNCTION void multiply_rows(f32 s[BLOCKS][COLUMNS][SUMS], LocalPlace a, LocalPlace b) {
+    EACH(i, BLOCKS) EACH(j, COLUMNS) EACH(r, SUMS) s[i][j][r] = 0;
     EACH(d, STEPS) {
         u32 va[BLOCKS][4];
         EACH(i, BLOCKS) load_rows(a, OWN_ROW + i * 16, d * 16, va[i]);
-        EACH(j, 4) {
+        EACH(j, COLUMNS / 2) {
             u32 vb[4];
             load_as_columns(b, j * 16, d * 16, vb);
             EACH(i, BLOCKS) {
@@ -85,9 +88,9 @@ FUNCTION u32 pack(f32 low, f32 high) {
     return pair.word;
 }
 
-// sums += s, rounded, times 64 rows of b.
-FUNCTION void add_product(f32 sums[BLOCKS][2 * STEPS][SUMS], f32 s[BLOCKS][8][SUMS], LocalPlace b) {
-    EACH(k, 4) {
+// sums += s, rounded, times OTHERS_TILE rows of b.
+FUNCTION void add_product(f32 sums[BLOCKS][2 * STEPS][SUMS], f32 s[BLOCKS][COLUMNS][SUMS], LocalPlace b) {
+    EACH(k, COLUMNS / 2) {
         u32 va[BLOCKS][4];
         EACH(i, BLOCKS) EACH(r, 4) va[i][r] = pack(s[i][2 * k + r / 2][r % 2 * 2], s[i][2 * k + r / 2][r % 2 * 2 + 1]);
         EACH(n, STEPS) {
@@ -102,12 +105,12 @@ FUNCTION void add_product(f32 sums[BLOCKS][2 * STEPS][SUMS], f32 s[BLOCKS][8][SU
 }
 
 FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows, i64 step, int width, f32 factor) {
-    EACH(i, BLOCKS) EACH(half, 2) {
-        int row = OWN_ROW + i * 16 + RESULT_ROW(half);
+    EACH(i, BLOCKS) EACH(pair, 2) {
+        int row = OWN_ROW + i * 16 + RESULT_ROW(pair);
         if (row >= rows) continue;
         EACH(n, 2 * STEPS) {
             int column = n * 8 + RESULT_COLUMN;
-            f32 *v = sums[i][n] + half * 2;
+            f32 *v = sums[i][n] + pair * 2;
             if (column < width) *(GLOBAL u32 *)(to + (row * step + column)) = pack(v[0] * factor, v[1] * factor);
         }
     }
@@ -147,9 +150,9 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     f32 sums[BLOCKS][2 * STEPS][SUMS], largest[BLOCKS][2], total[BLOCKS][2];
     EACH(i, BLOCKS) {
         EACH(n, 2 * STEPS) EACH(r, SUMS) sums[i][n][r] = 0;
-        EACH(half, 2) {
-            largest[i][half] = LOWEST;
-            total[i][half] = 0;
+        EACH(pair, 2) {
+            largest[i][pair] = LOWEST;
+            total[i][pair] = 0;
         }
     }
     if (key < end) {
@@ -163,7 +166,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         BARRIER();
         copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
-        f32 s[BLOCKS][8][SUMS];
+        f32 s[BLOCKS][COLUMNS][SUMS];
         multiply_rows(s, at_q, at_k);
         // The values are there, and all threads have finished with the keys.
         wait_for_copies(0);
@@ -173,7 +176,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
             end_group_of_copies();
         }
         if (!is_whole(span, query, TILE, key, OTHERS_TILE)) {
-            EACH(i, BLOCKS) EACH(j, 8) EACH(r, SUMS) {
+            EACH(i, BLOCKS) EACH(j, COLUMNS) EACH(r, SUMS) {
                 int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
 #ifdef MASK
                 s[i][j][r] *= scale;
@@ -181,25 +184,25 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
                 s[i][j][r] = masked(s[i][j][r], p, span, batch, head, own_query, own_key MASK_VALUES);
             }
         }
-        EACH(i, BLOCKS) EACH(half, 2) {
-            f32 next = largest[i][half];
-            EACH(j, 8) EACH(r, 2) next = LARGER(next, s[i][j][half * 2 + r]);
+        EACH(i, BLOCKS) EACH(pair, 2) {
+            f32 next = largest[i][pair];
+            EACH(j, COLUMNS) EACH(r, 2) next = LARGER(next, s[i][j][pair * 2 + r]);
             for (int by = 1; by < 4; by *= 2) {
                 f32 other = from_lane(next, by);
                 next = LARGER(next, other);
             }
             // Rows without a score above -infinity have weights of 0.
             f32 shift = next == LOWEST ? 0.0f : next * slope;
-            f32 factor = largest[i][half] == next ? 1.0f : exp2_near_(largest[i][half] * slope - shift);
-            largest[i][half] = next;
-            total[i][half] *= factor;
-            EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][half * 2 + r] *= factor;
-            EACH(j, 8) EACH(r, 2) {
-                f32 *weight = s[i][j] + (half * 2 + r);
+            f32 factor = largest[i][pair] == next ? 1.0f : exp2_near_(largest[i][pair] * slope - shift);
+            largest[i][pair] = next;
+            total[i][pair] *= factor;
+            EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][pair * 2 + r] *= factor;
+            EACH(j, COLUMNS) EACH(r, 2) {
+                f32 *weight = s[i][j] + (pair * 2 + r);
                 *weight = exp2_near_(fma_(*weight, slope, -shift));
-                total[i][half] += *weight;
+                total[i][pair] += *weight;
 #ifdef DROPOUT
-                int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(half), own_key = key + j * 8 + RESULT_COLUMN + r;
+                int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(pair), own_key = key + j * 8 + RESULT_COLUMN + r;
                 *weight *= is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
 #endif
             }
@@ -207,16 +210,16 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         add_product(sums, s, at_v);
     }
     i64 row = (batch * heads + head) * p.v[0] + first;
-    EACH(i, BLOCKS) EACH(half, 2) {
+    EACH(i, BLOCKS) EACH(pair, 2) {
         for (int by = 1; by < 4; by *= 2) {
-            f32 other = from_lane(total[i][half], by);
-            total[i][half] += other;
+            f32 other = from_lane(total[i][pair], by);
+            total[i][pair] += other;
         }
-        int is_empty = total[i][half] == 0, own = OWN_ROW + i * 16 + RESULT_ROW(half);
-        f32 share = is_empty ? 1.0f : FACTOR / total[i][half];
-        EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][half * 2 + r] *= share;
+        int is_empty = total[i][pair] == 0, own = OWN_ROW + i * 16 + RESULT_ROW(pair);
+        f32 share = is_empty ? 1.0f : FACTOR / total[i][pair];
+        EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][pair * 2 + r] *= share;
         if (LANE % 4 == 0 && own < of_q.count)
-            lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[i][half], slope, log2_(total[i][half]));
+            lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[i][pair], slope, log2_(total[i][pair]));
     }
     put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
 }
@@ -249,10 +252,10 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
 
     f32 sums[1][2 * STEPS][SUMS], own_lse[2], own_delta[2];
     EACH(n, 2 * STEPS) EACH(r, SUMS) sums[0][n][r] = 0;
-    EACH(half, 2) {
-        int own = OWN_ROW + RESULT_ROW(half), is_inside = own < of_q.count;
-        own_lse[half] = is_inside ? lse[row + own] * LOG2E : LOWEST;
-        own_delta[half] = is_inside ? delta[row + own] : 0.0f;
+    EACH(pair, 2) {
+        int own = OWN_ROW + RESULT_ROW(pair), is_inside = own < of_q.count;
+        own_lse[pair] = is_inside ? lse[row + own] * LOG2E : LOWEST;
+        own_delta[pair] = is_inside ? delta[row + own] : 0.0f;
     }
     if (key < end) {
         copy_rows(at_q, of_q, TILE, width);
@@ -264,7 +267,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     for (; key < end; key += OTHERS_TILE) {
         wait_for_copies(0);
         BARRIER();
-        f32 s[1][8][SUMS], dp[1][8][SUMS];
+        f32 s[1][COLUMNS][SUMS], dp[1][COLUMNS][SUMS];
         multiply_rows(s, at_q, at_k);
         multiply_rows(dp, at_dy, at_v);
         // All threads have finished with the values.
@@ -272,7 +275,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         int has_next = key + OTHERS_TILE < end;
         if (has_next) copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
         int is_masked = !is_whole(span, query, TILE, key, OTHERS_TILE);
-        EACH(j, 8) EACH(r, SUMS) {
+        EACH(j, COLUMNS) EACH(r, SUMS) {
             int own_query = query + OWN_ROW + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
             f32 score = s[0][j][r], dw = dp[0][j][r];
 #ifdef MASK
@@ -334,11 +337,11 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
             wait_for_copies(0);
             BARRIER();
             // Their rows are keys, their columns queries.
-            f32 s[1][8][SUMS], dp[1][8][SUMS];
+            f32 s[1][COLUMNS][SUMS], dp[1][COLUMNS][SUMS];
             multiply_rows(s, at_k, at_q);
             multiply_rows(dp, at_v, at_dy);
             int is_masked = !is_whole(span, query, OTHERS_TILE, key, TILE);
-            EACH(j, 8) EACH(r, SUMS) {
+            EACH(j, COLUMNS) EACH(r, SUMS) {
                 int own_query = query + j * 8 + RESULT_COLUMN + r % 2, own_key = key + OWN_ROW + RESULT_ROW(r / 2);
                 int is_inside = own_query < span.queries;
                 f32 own_lse = is_inside ? lse[row + own_query] * LOG2E : LOWEST;
