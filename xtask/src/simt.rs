@@ -29,10 +29,15 @@ static CUDA: Target = Target { name: "CUDA, waves of 32", device: "cuda", enviro
 static HIP_64: Target = Target { name: "HIP, waves of 64", device: "hip", environment: &[("SIMT_ARCH", "gfx90a")] };
 static HIP_32: Target = Target { name: "HIP, waves of 32", device: "hip", environment: &[("SIMT_ARCH", "gfx1100")] };
 
+/// Its matrix units have layouts of their own.
+static HIP_RDNA4: Target =
+    Target { name: "HIP, waves of 32, gfx12", device: "hip", environment: &[("SIMT_ARCH", "gfx1201")] };
+
 type Targets = &'static [&'static Target];
 const ALL: Targets = &[&CUDA, &HIP_64, &HIP_32];
 const ON_CUDA: Targets = &[&CUDA];
 const ON_HIP: Targets = &[&HIP_64, &HIP_32];
+const ON_ALL_HIP: Targets = &[&HIP_64, &HIP_32, &HIP_RDNA4];
 const ON_HIP_64: Targets = &[&HIP_64];
 const ON_HIP_32: Targets = &[&HIP_32];
 
@@ -82,6 +87,11 @@ const RUNS: &[Run] = &[
     run_of("scaling", "checked", ON_CUDA, CHECKED),
     run_of("recurrent", "checked", ON_HIP_32, CHECKED),
     run_of("attention", "checked", ON_CUDA, CHECKED),
+    Run {
+        on: ON_ALL_HIP,
+        filter: "@::scaled_dot_product_attention::tiles::f16",
+        ..run_of("attention", "checked, each kind of matrix units", ON_ALL_HIP, CHECKED)
+    },
     run_of("training", "checked", ON_CUDA, CHECKED),
     run_of("in_place", "checked", ON_CUDA, CHECKED),
     run_of("channels_last", "checked", ON_CUDA, CHECKED),
@@ -100,7 +110,7 @@ const RUNS: &[Run] = &[
 pub fn run(extent: Extent) -> Result<(), Failure> {
     let Some(folder) = build()? else { return Ok(()) };
     tools::run(&folder.join("test").to_string_lossy(), &[])?;
-    ALL.iter().for_each(|target| drop(fs::remove_file(target.log(&folder))));
+    ALL.iter().chain(ON_ALL_HIP).for_each(|target| drop(fs::remove_file(target.log(&folder))));
     let mut jobs = VecDeque::new();
     for run in RUNS {
         let targets = if extent == Extent::Everything { run.on } else { run.quick };

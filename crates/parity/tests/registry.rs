@@ -165,11 +165,13 @@ const ALONE: &[(&str, &str, &str)] = &[
     ("gemm_mma", "hip", NO_MMA),
     ("gemm_wgmma_words", "cuda", NO_LOCAL),
     ("attention_wgmma", "cuda", NO_LOCAL),
-    ("attention_mma", "cuda", NO_FRAGMENTS),
-    ("attention_queries_mma", "cuda", NO_FRAGMENTS),
-    ("attention_keys_mma", "cuda", NO_FRAGMENTS),
+    ("attention_mma", "cuda", NO_MMA),
+    ("attention_mma", "hip", NO_MMA),
+    ("attention_queries_mma", "cuda", NO_MMA),
+    ("attention_queries_mma", "hip", NO_MMA),
+    ("attention_keys_mma", "cuda", NO_MMA),
+    ("attention_keys_mma", "hip", NO_MMA),
 ];
-const NO_FRAGMENTS: &str = "a result is the next operand as it is, in registers, on NVIDIA's matrix units alone";
 const NO_LOCAL: &str = "matrix units read local memory on Hopper alone";
 const NO_MMA: &str = "OpenCL C has no instructions of matrix units";
 
