@@ -69,6 +69,9 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("attention_queries", [0, 56], SCALARS),
     ("attention_keys", [0, 99], SCALARS),
     ("attention_parts", [0, 2], SCALARS),
+    ("attention_mma", [0, 16], SCALARS),
+    ("attention_queries_mma", [0, 38], SCALARS),
+    ("attention_keys_mma", [0, 29], SCALARS),
     ("recurrent_forward", [0, 61], SCALARS),
     ("recurrent_backward", [0, 62], SCALARS),
 ];
