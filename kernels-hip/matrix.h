@@ -70,35 +70,44 @@ MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
 
 #endif
 
-// A tile [rows, TILE_K] in local memory, in words of CHUNK elements. The words of a row are permuted by the row, so that the words
-// that lanes read together are in different banks.
+// A tile [rows, length] in local memory, whose length is along K, 32 or a multiple of 64, in words of CHUNK elements. The words of a row
+// are permuted by the row, so that the words that lanes read together are in different banks.
 //
-// TILE_K: power of 2 from 32 on, elements of a tile along K
 // T: f16 or bf16
 
 #define CHUNK 8
-#define CHUNKS_K (TILE_K / CHUNK)
 typedef STORAGE(T) Element;
 
-// The position of an element of a tile.
-FUNCTION int place(int row, int k) {
-    return row * TILE_K + (k / CHUNK ^ ((row >> 1 ^ row >> 3) & (CHUNKS_K - 1))) * CHUNK + k % CHUNK;
+// By what the number of a word is changed: bits of the row, each of which changes its own bits.
+FUNCTION int change(int length, int row) {
+    return length == 32 ? (row >> 1 ^ row >> 3) & 3 : (row ^ row >> 1 ^ row >> 3) & 7;
 }
 
-// PART adjacent elements of a row.
-FUNCTION Operand load_operand(LOCAL const Element *tile, int row, int k) {
+// The position of an element of a tile.
+FUNCTION int place(int length, int row, int k) { return row * length + (k / CHUNK ^ change(length, row)) * CHUNK + k % CHUNK; }
+
+// The position of the element `row` rows and `k` elements behind the one at a place. Neither row nor k has a bit of that place's. If they are
+// constants, a place and eight words behind it are enough for all operands of a lane.
+FUNCTION int behind(int at, int length, int row, int k) {
+    int word = k / CHUNK ^ change(length, row);
+    return row * length + word / 8 * 8 * CHUNK + (at ^ word % 8 * CHUNK);
+}
+
+// PART adjacent elements of a row, from a place behind a lane's own.
+FUNCTION Operand load_operand(LOCAL const Element *tile, int length, int own_row, int row, int k) {
     union {
         Operand all;
         FourWords words[PART / CHUNK];
     } v;
+    int at = place(length, own_row, K_OF(LANE % WAVE));
 #pragma unroll
-    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const FourWords *)(tile + place(row, k + i * CHUNK));
+    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const FourWords *)(tile + behind(at, length, row, k + i * CHUNK));
     return v.all;
 }
 
 // A lane's operands, from 16 rows of a or 16 columns of b and DEPTH elements of K.
-#define load_a(tile, row, k) load_operand(tile, (row) + ROW_OF(LANE % WAVE), (k) + K_OF(LANE % WAVE))
-#define load_b(tile, row, k) load_operand(tile, (row) + COLUMN_OF(LANE % WAVE), (k) + K_OF(LANE % WAVE))
+#define load_a(tile, length, row, k) load_operand(tile, length, ROW_OF(LANE % WAVE), row, k)
+#define load_b(tile, length, row, k) load_operand(tile, length, COLUMN_OF(LANE % WAVE), row, k)
 
 // sums [16, 16] += a [16, DEPTH] b [DEPTH, 16], by a wave.
 #define multiply(sums, a, b) sums = CAT(multiply_, T)(a, b, sums)

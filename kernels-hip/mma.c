@@ -21,6 +21,7 @@
 #define B_VECTOR CHUNK
 #include "loader.h"
 
+#define CHUNKS_K (TILE_K / CHUNK)
 // Words of a tile that a thread copies.
 #define SHARE(tile) ((tile) * CHUNKS_K / THREADS)
 #define WAVE_TILE_M (TILE_M / 2)
@@ -66,7 +67,7 @@ FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
     if (along_k) {
 #pragma unroll
         for (int i = 0; i < SHARE(tile); i++)
-            *(LOCAL FourWords *)(to + place(share_row(i, tile, 1), share_k(i, tile, 1))) = share[i].word;
+            *(LOCAL FourWords *)(to + place(TILE_K, share_row(i, tile, 1), share_k(i, tile, 1))) = share[i].word;
         return;
     }
 #pragma unroll
@@ -74,7 +75,7 @@ FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
         Turned v;
 #pragma unroll
         for (int i = 0; i < SHARE(tile); i++) v.each[i] = share[i].each[j];
-        LOCAL S *at = to + place(share_row(0, tile, 0) + j, share_k(0, tile, 0));
+        LOCAL S *at = to + place(TILE_K, share_row(0, tile, 0) + j, share_k(0, tile, 0));
         if (SHARE(tile) == 4) *(LOCAL u32x2 *)at = v.two;
         else if (SHARE(tile) == 2) *(LOCAL u32 *)at = v.one;
         else *at = v.each[0];
@@ -131,10 +132,10 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         for (int k = 0; k < TILE_K; k += DEPTH) {
             Operand va[BLOCKS_M];
 #pragma unroll
-            for (int i = 0; i < BLOCKS_M; i++) va[i] = load_a(PLACE_A(place), own_m + i * 16, k);
+            for (int i = 0; i < BLOCKS_M; i++) va[i] = load_a(PLACE_A(place), TILE_K, own_m + i * 16, k);
 #pragma unroll
             for (int j = 0; j < BLOCKS_N; j++) {
-                Operand vb = load_b(PLACE_B(place), own_n + j * 16, k);
+                Operand vb = load_b(PLACE_B(place), TILE_K, own_n + j * 16, k);
 #pragma unroll
                 for (int i = 0; i < BLOCKS_M; i++) multiply(sums[i][j], va[i], vb);
             }

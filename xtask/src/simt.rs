@@ -27,12 +27,8 @@ impl Target {
     }
 }
 
-static CUDA: Target = Target {
-    name: "CUDA, waves of 32",
-    device: "cuda",
-    folders: &["kernels", "kernels-cuda", "kernels-nvidia"],
-    environment: &[],
-};
+static CUDA: Target =
+    Target { name: "CUDA, waves of 32", device: "cuda", folders: &["kernels", "kernels-cuda"], environment: &[] };
 static HIP_64: Target = Target {
     name: "HIP, waves of 64",
     device: "hip",
@@ -46,10 +42,19 @@ static HIP_32: Target = Target {
     environment: &[("SIMT_ARCH", "gfx1100")],
 };
 
+/// Its matrix units have layouts of their own.
+static HIP_RDNA4: Target = Target {
+    name: "HIP, waves of 32, gfx12",
+    device: "hip",
+    folders: &["kernels", "kernels-hip"],
+    environment: &[("SIMT_ARCH", "gfx1201")],
+};
+
 type Targets = &'static [&'static Target];
 const ALL: Targets = &[&CUDA, &HIP_64, &HIP_32];
 const ON_CUDA: Targets = &[&CUDA];
 const ON_HIP: Targets = &[&HIP_64, &HIP_32];
+const ON_ALL_HIP: Targets = &[&HIP_64, &HIP_32, &HIP_RDNA4];
 const ON_HIP_64: Targets = &[&HIP_64];
 const ON_HIP_32: Targets = &[&HIP_32];
 
@@ -102,6 +107,11 @@ const RUNS: &[Run] = &[
     run_of("recurrent", "checked", ON_HIP_32, CHECKED),
     run_of("attention", "checked", ON_CUDA, CHECKED),
     Run { on: ON_CUDA, ..run_of("attention", "checked, little local memory", ON_CUDA, LITTLE) },
+    Run {
+        on: ON_ALL_HIP,
+        filter: "@::scaled_dot_product_attention::tiles::f16",
+        ..run_of("attention", "checked, each kind of matrix units", ON_ALL_HIP, CHECKED)
+    },
     run_of("training", "checked", ON_CUDA, CHECKED),
     run_of("in_place", "checked", ON_CUDA, CHECKED),
     run_of("channels_last", "checked", ON_CUDA, CHECKED),
@@ -120,7 +130,7 @@ const RUNS: &[Run] = &[
 pub fn run(extent: Extent) -> Result<(), Failure> {
     let Some(folder) = build()? else { return Ok(()) };
     tools::run(&folder.join("test").to_string_lossy(), &[])?;
-    ALL.iter().for_each(|target| drop(fs::remove_file(target.log(&folder))));
+    ALL.iter().chain(ON_ALL_HIP).for_each(|target| drop(fs::remove_file(target.log(&folder))));
     let mut jobs = VecDeque::new();
     for run in RUNS {
         let targets = if extent == Extent::Everything { run.on } else { run.quick };

@@ -118,6 +118,7 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         has_f64: true,
         has_mma: major >= 8,
+        turns_operands: (major, minor) >= (7, 5),
         // The instructions are those of this capability alone.
         has_wgmma: (major, minor) == HOPPER,
         has_tile_maps: ask(Attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED)? > 0,

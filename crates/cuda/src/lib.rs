@@ -28,15 +28,15 @@ inventory::submit! {
 /// CUDA C++ with the project's prelude.
 pub static DIALECT: Dialect = Dialect {
     name: "cuda",
-    folders: &["kernels-cuda", "kernels-nvidia"],
+    folders: &["kernels-cuda"],
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
-        ("copies.h", include_str!("../kernels-nvidia/copies.h")),
-        ("share.h", include_str!("../kernels-nvidia/share.h")),
-        ("matrix.h", include_str!("../kernels-nvidia/matrix.h")),
-        ("recurrent_mma.h", include_str!("../kernels-nvidia/recurrent_mma.h")),
-        ("mma.c", include_str!("../kernels-nvidia/mma.c")),
-        ("attention_mma.c", include_str!("../kernels-nvidia/attention_mma.c")),
+        ("copies.h", include_str!("../kernels/copies.h")),
+        ("share.h", include_str!("../kernels/share.h")),
+        ("matrix.h", include_str!("../kernels/matrix.h")),
+        ("recurrent_mma.h", include_str!("../kernels/recurrent_mma.h")),
+        ("mma.c", include_str!("../kernels/mma.c")),
+        ("attention_mma.c", include_str!("../kernels/attention_mma.c")),
         ("hopper.h", include_str!("../kernels/hopper.h")),
         ("products.h", include_str!("../kernels/products.h")),
         ("wgmma.c", include_str!("../kernels/wgmma.c")),

@@ -17,6 +17,7 @@ fn h100() -> Limits {
         units: 132,
         has_f64: true,
         has_mma: false,
+        turns_operands: true,
         has_wgmma: false,
         has_tile_maps: false,
         has_adds: false,

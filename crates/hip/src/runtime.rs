@@ -133,6 +133,7 @@ impl Runtime {
             units: number::<4>(&bytes, at.units) as usize,
             has_f64: true,
             has_mma: has_mma(&architecture),
+            turns_operands: false,
             has_wgmma: false,
             has_tile_maps: false,
             has_adds: false,

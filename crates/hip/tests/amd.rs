@@ -69,6 +69,9 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("attention_queries", [0, 56], SCALARS),
     ("attention_keys", [0, 99], SCALARS),
     ("attention_parts", [0, 2], SCALARS),
+    ("attention_mma", [0, 16], SCALARS),
+    ("attention_queries_mma", [0, 38], SCALARS),
+    ("attention_keys_mma", [0, 29], SCALARS),
     ("recurrent_forward", [0, 61], SCALARS),
     ("recurrent_backward", [0, 62], SCALARS),
 ];
@@ -157,7 +160,7 @@ fn trials(compilers: Arc<Compilers>) -> Vec<Trial> {
             let is_tried = |dtype: &DType| !is_quick || sample.contains(dtype);
             let units = units.iter().filter(|(dtype, _)| is_tried(dtype)).map(|(_, unit)| unit.clone());
             let (compilers, units) = (compilers.clone(), units.collect::<Vec<_>>());
-            if (group == "mma.c" && !target.has_mma) || is_left_out || units.is_empty() {
+            if (group.ends_with("mma.c") && !target.has_mma) || is_left_out || units.is_empty() {
                 continue;
             }
             let check = move || check(&compilers, &units, place);

@@ -111,6 +111,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         // is not known.
         has_shared_words: is_coherent,
         keeps_arrays: true,
+        turns_operands: compute.is_some_and(|compute| compute >= 75),
         has_f64: extensions.contains("cl_khr_fp64"),
         name,
     })

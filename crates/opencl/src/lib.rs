@@ -21,15 +21,15 @@ inventory::submit! {
 /// OpenCL C with the project's prelude. The kernels on matrix units are in NVIDIA's PTX.
 pub static DIALECT: Dialect = Dialect {
     name: "opencl",
-    folders: &["kernels-opencl", "kernels-nvidia"],
+    folders: &["kernels-opencl", "kernels-cuda"],
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
-        ("copies.h", include_str!("../kernels-nvidia/copies.h")),
-        ("share.h", include_str!("../kernels-nvidia/share.h")),
-        ("matrix.h", include_str!("../kernels-nvidia/matrix.h")),
-        ("recurrent_mma.h", include_str!("../kernels-nvidia/recurrent_mma.h")),
-        ("mma.c", include_str!("../kernels-nvidia/mma.c")),
-        ("attention_mma.c", include_str!("../kernels-nvidia/attention_mma.c")),
+        ("copies.h", include_str!("../kernels-cuda/copies.h")),
+        ("share.h", include_str!("../kernels-cuda/share.h")),
+        ("matrix.h", include_str!("../kernels-cuda/matrix.h")),
+        ("recurrent_mma.h", include_str!("../kernels-cuda/recurrent_mma.h")),
+        ("mma.c", include_str!("../kernels-cuda/mma.c")),
+        ("attention_mma.c", include_str!("../kernels-cuda/attention_mma.c")),
     ],
     // As in CUDA, four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

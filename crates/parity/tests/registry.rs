@@ -160,17 +160,7 @@ fn ops_with_fused_kernels_are_compared_with_composites() {
 }
 
 /// Kernels that one dialect alone has, and why.
-const ALONE: &[(&str, &str, &str)] = &[
-    ("gemm_wgmma_words", "cuda", NO_LOCAL),
-    ("attention_wgmma", "cuda", NO_LOCAL),
-    ("attention_mma", "cuda", NO_FRAGMENTS),
-    ("attention_queries_mma", "cuda", NO_FRAGMENTS),
-    ("attention_keys_mma", "cuda", NO_FRAGMENTS),
-    ("attention_mma", "opencl", NO_FRAGMENTS),
-    ("attention_queries_mma", "opencl", NO_FRAGMENTS),
-    ("attention_keys_mma", "opencl", NO_FRAGMENTS),
-];
-const NO_FRAGMENTS: &str = "a result is the next operand as it is, in registers, on NVIDIA's matrix units alone";
+const ALONE: &[(&str, &str, &str)] = &[("gemm_wgmma_words", "cuda", NO_LOCAL), ("attention_wgmma", "cuda", NO_LOCAL)];
 const NO_LOCAL: &str = "matrix units read local memory on Hopper alone";
 
 /// The kernels of the source files that a row launches where a dialect's compiler runs.

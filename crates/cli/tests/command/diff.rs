@@ -72,7 +72,7 @@ fn copied(from: &Path, to: &Path) {
 /// A copy of the kernels' sources in which one place of a file is another.
 fn mutated(folder: &Path, file: &str, from: &str, to: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for kernels in ["kernels", "kernels-cuda", "kernels-nvidia", "kernels-opencl"] {
+    for kernels in ["kernels", "kernels-cuda", "kernels-opencl"] {
         copied(&root.join(kernels), &folder.join(kernels));
     }
     let path = folder.join("kernels").join(file);

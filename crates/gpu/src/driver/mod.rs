@@ -69,6 +69,8 @@ pub struct Limits {
     pub has_f64: bool,
     /// Whether there are matrix units for which the dialect has `mma.c`.
     pub has_mma: bool,
+    /// Whether waves turn operands of matrix units as they load them from local memory (`ldmatrix`).
+    pub turns_operands: bool,
     /// Whether there are matrix units that read local memory, for which the dialect has `wgmma_words.c`.
     pub has_wgmma: bool,
     /// Whether an engine copies tiles to local memory, for which the dialect has `wgmma.c`.

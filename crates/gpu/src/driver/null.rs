@@ -67,6 +67,7 @@ impl NullDriver {
             units: 64,
             has_f64: true,
             has_mma: !dialect.mma.is_empty(),
+            turns_operands: dialect.name != "hip",
             has_wgmma: dialect.files.iter().any(|(file, _)| *file == "wgmma_words.c"),
             has_tile_maps: dialect.files.iter().any(|(file, _)| *file == "wgmma.c"),
             has_adds: true,

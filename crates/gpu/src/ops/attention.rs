@@ -220,6 +220,9 @@ impl<'a> Problem<'a> {
         if !fits || !self.has_words(16 / dtype.size())? {
             return Ok(None);
         }
+        if !limits.turns_operands {
+            return Ok(self.on_turned_tiles(limits, kernel));
+        }
         // So do wider results of two blocks, and masks or draws beside them.
         let is_plain = self.mask.is_none() && self.of.dropout.is_none();
         let most_blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
@@ -230,6 +233,29 @@ impl<'a> Problem<'a> {
         let (entry, threads) = (kernel.names()[2], 128usize);
         let program = program.define("OTHERS_TILE", others).define("THREADS", threads);
         Ok(Some(Method { program, entry, tile, threads, given }))
+    }
+
+    /// The same where waves load operands as they lie in local memory. The rows that stay are in registers, two threads for each. Of those
+    /// that change, local memory has tiles of keys and of values; for gradients of q, of keys in both orders and of values; for those of k
+    /// and v, of queries and of dy in both orders.
+    fn on_turned_tiles(&self, limits: &Limits, kernel: Kernel) -> Option<Method> {
+        let (size, width) = (self.rows[0].dtype.size(), self.dims(0)[3]);
+        let dim = width.next_multiple_of(64);
+        let others = if dim == 64 && kernel == Kernel::Output { 64 } else { 32 };
+        let tiles = match kernel {
+            Kernel::Output => 2,
+            Kernel::Queries => 3,
+            Kernel::Keys => 4,
+        };
+        let given = tiles * others * dim * size;
+        if given > limits.given_memory {
+            return None;
+        }
+        let rows = self.dims(usize::from(kernel == Kernel::Keys))[2];
+        let tile = if rows > 64 || dim > 128 { 128 } else { 64 };
+        let program = self.program(MMA, dim).define("STEPS", width.div_ceil(16)).define("OTHERS_TILE", others);
+        let program = program.define("THREADS", 2 * tile);
+        Some(Method { program, entry: kernel.names()[2], tile, threads: 2 * tile, given })
     }
 
     /// True if kernels on matrix units that read local memory compute the call.
