@@ -18,9 +18,10 @@ fn main() {
             let at = device.clone();
             trial(device, op, "a_dtype_that_its_documentation_excludes", move || refuses_dtypes(&at, attempts))
         });
-        let checks: [(&str, &str, Check); 5] = [
+        let checks: [(&str, &str, Check); 6] = [
             ("update_", "targets_in_one_memory_are_refused", targets_in_one_memory),
             ("unscale_", "found_inf_among_the_gradients_is_refused", found_inf_among_gradients),
+            ("clip_grad_value", "a_gradient_that_threads_share", large_gradient),
             ("in_place", "views_of_distinct_places_are_written", distinct_places),
             ("scatter", "an_overwritten_source_has_no_gradient", overwritten_sources),
             ("index_put", "an_overwritten_value_has_no_gradient", overwritten_values),
@@ -114,6 +115,17 @@ fn refuses_overlap(device: &Device, op: &str, write: Write) -> Outcome {
 }
 
 /// Rows, columns, every other element, and what has been expanded without being repeated.
+/// The row has no operands but the gradient.
+fn large_gradient(device: &Device) -> Result<Outcome> {
+    let p = Tensor::zeros(100_003, DType::F32, device)?.require_grad()?;
+    let values: Vec<f32> = (0..100_003).map(|i| (i % 7) as f32 - 3.0).collect();
+    p.set_grad(Some(Tensor::from_slice(&values, values.len(), device)?))?;
+    clip_grad_value(std::slice::from_ref(&p), 2.0)?;
+    let expected: Vec<f32> = values.iter().map(|v| v.clamp(-2.0, 2.0)).collect();
+    let found = p.grad().map(|g| g.to_vec::<f32>()).transpose()?;
+    Ok(harness::expect(found == Some(expected), "the gradient is not clipped".to_string()))
+}
+
 fn distinct_places(device: &Device) -> Result<Outcome> {
     for (op, write) in WRITES {
         let whole = || Tensor::zeros((3, 4), DType::F32, device);

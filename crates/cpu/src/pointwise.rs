@@ -117,7 +117,7 @@ fn evaluate<A: Acc>(
         let mut bytes: SmallVec<[&mut [u8]; 8]> = targets.iter_mut().map(Target::elements).collect();
         return work.chunk(0, numel, &mut bytes);
     }
-    let width = call.inputs[0].layout.shape().dims().last().copied();
+    let width = call.inputs.first().and_then(|x| x.layout.shape().dims().last().copied());
     let most = (alone / 4).next_multiple_of(BLOCK);
     let chunk = if is_apart { most } else { width.unwrap_or(1) };
     let mut chunks: Vec<SmallVec<[&mut [u8]; 8]>> = host::with_room(call.op, numel.div_ceil(chunk))?;

@@ -2,10 +2,14 @@
 
 use crate::kernels::{KERNELS, Kernel, checks, ops, planned};
 use crate::report::{Finding, Outcome, Report};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The backends: names of devices, and titles on the page.
 const BACKENDS: [(&str, &str); 4] = [("cpu", "CPU"), ("cuda", "CUDA"), ("hip", "HIP"), ("opencl", "OpenCL")];
+
+/// The longest filter that the page shows, in bytes.
+const LONGEST: usize = 40;
 
 const HEAD: &str = "# Kernel status
 
@@ -32,8 +36,11 @@ pub fn status(reports: &[Report]) -> String {
             let failed = report.findings.iter().filter(of).filter(|f| f.has_failed()).count();
             let commit = report.commit.as_deref().unwrap_or("unknown");
             let part = if report.complete { "" } else { ", did not end" };
-            let of_ops =
-                report.filter.as_ref().map(|re| format!(", of `{}`", re.replace('|', "\\|"))).unwrap_or_default();
+            let of_ops = report.filter.as_ref().map(|re| match re.len() {
+                ..=LONGEST => format!(", of `{}`", re.replace('|', "\\|")),
+                _ => format!(", of {} ops", report.findings.iter().map(|f| &f.op).collect::<BTreeSet<_>>().len()),
+            });
+            let of_ops = of_ops.unwrap_or_default();
             let extent = format!("{}{of_ops}{part}", format!("{:?}", report.extent).to_lowercase());
             let (name, hardware, driver) = (&run.name, &run.hardware, &run.driver);
             let (date, version) = (&report.date, &report.version);
