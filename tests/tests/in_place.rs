@@ -114,7 +114,6 @@ fn refuses_overlap(device: &Device, op: &str, write: Write) -> Outcome {
     Ok(())
 }
 
-/// Rows, columns, every other element, and what has been expanded without being repeated.
 /// The row has no operands but the gradient.
 fn large_gradient(device: &Device) -> Result<Outcome> {
     let p = Tensor::zeros(100_003, DType::F32, device)?.require_grad()?;
@@ -126,6 +125,7 @@ fn large_gradient(device: &Device) -> Result<Outcome> {
     Ok(harness::expect(found == Some(expected), "the gradient is not clipped".to_string()))
 }
 
+/// Rows, columns, every other element, and what has been expanded without being repeated.
 fn distinct_places(device: &Device) -> Result<Outcome> {
     for (op, write) in WRITES {
         let whole = || Tensor::zeros((3, 4), DType::F32, device);

@@ -101,7 +101,7 @@ impl Backend for Cpu {
 
     /// Statistics have kernels, because their sums need a larger range than the dtype's; pools and convolutions, because a composite
     /// would write the elements of all windows to memory; results side by side, because a composite would copy each of them; and recurrent
-    /// ops, because a composite would cut the weight anew in each step.
+    /// ops, because a composite would put the weight into the order of vectors in each step.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
         FUSED.iter().any(|id| id() == fused) && dtype.is_float()
     }

@@ -1,7 +1,7 @@
 //! All steps of a recurrent op. Rows of a batch do not depend on each other: a thread takes some of them through all steps, and multiplies
 //! them by a weight whose columns are in the order in which vectors read them. How the rows are shared changes no bit.
 
-use crate::access::{Acc, Source, Strided, Target, load, store};
+use crate::access::{Acc, Source, Strided, Target, View, borrow, load, store};
 use crate::memory::{Scratch, scratch};
 use crate::pointwise::{Eval, real_f32, real_f64};
 use isograd_core::ops::TimeOrder;
@@ -12,6 +12,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::iter::once;
+use std::marker::PhantomData;
 
 /// A task has at least so many multiplications, if there are so many.
 const LEAST_TASK: usize = 64 * 64 * 64;
@@ -64,7 +65,7 @@ struct Panels<'a, A> {
 }
 
 /// The columns of a panel on this processor.
-struct Width<A>(std::marker::PhantomData<A>);
+struct Width<A>(PhantomData<A>);
 
 impl<A: Real> WithSimd for Width<A> {
     type Output = usize;
@@ -77,7 +78,7 @@ impl<A: Real> WithSimd for Width<A> {
 impl<'a, A: Real> Panels<'a, A> {
     /// Of the matrix with these strides of rows and columns.
     fn new(call: &Call<'a>, w: &[A], [k, n]: [usize; 2], [row, column]: [usize; 2]) -> Result<Panels<'a, A>> {
-        let width = Arch::new().dispatch(Width::<A>(std::marker::PhantomData));
+        let width = Arch::new().dispatch(Width::<A>(PhantomData));
         let columns = n.next_multiple_of(width);
         let mut values = scratch::<A>(call, k * columns)?;
         values.par_chunks_mut(k * width).enumerate().for_each(|(panel, values)| {
@@ -246,7 +247,7 @@ impl<A: Real> Steps<A> {
 fn round<A: Acc>(values: &mut [A], dtype: DType, bytes: &mut [u8]) {
     store(values, dtype, bytes);
     if dtype != A::DTYPE {
-        load(crate::access::View { bytes, dtype }, &Strided::line(0, values.len()), 0, values);
+        load(View { bytes, dtype }, &Strided::line(0, values.len()), 0, values);
     }
 }
 
@@ -273,10 +274,10 @@ impl<'a> Operand<'a> {
 fn panels<'a, A: Real>(call: &Call<'a>, source: &Source<'_>, is_turned: bool) -> Result<Panels<'a, A>> {
     let dims = source.layout.shape().dims();
     let mut values = scratch::<A>(call, dims[0] * dims[1])?;
-    load(source.view(), &Strided::new(source.layout), 0, &mut values);
+    let values = borrow(source.view(), &Strided::new(source.layout), 0, &mut values);
     match is_turned {
-        true => Panels::new(call, &values, [dims[1], dims[0]], [1, dims[1]]),
-        false => Panels::new(call, &values, [dims[0], dims[1]], [dims[1], 1]),
+        true => Panels::new(call, values, [dims[1], dims[0]], [1, dims[1]]),
+        false => Panels::new(call, values, [dims[0], dims[1]], [dims[1], 1]),
     }
 }
 
