@@ -22,8 +22,6 @@
 #define TILE (64 * BLOCKS)
 #include "attention.h"
 
-#define LOG2E 1.44269504f
-#define LN2 0.693147181f
 // Blocks of eight columns of a wave's scores.
 #define COLUMNS (OTHERS_TILE / 8)
 // Bytes of a tile.
@@ -115,18 +113,6 @@ FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows
         }
     }
 }
-
-#ifdef DROPOUT
-// 1 if a weight is kept, 0 if not. `kept` is the factor of sums in f32: rounded with a weight, it would be another factor.
-FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {
-    Draws draws = draws_of(base, (u64)offset + (u64)(element >> 2), seed, stream);
-    u32 low = element & 1 ? draws.v[1] : draws.v[0], high = element & 1 ? draws.v[3] : draws.v[2];
-    return (element & 2 ? high : low) <= (u32)(threshold - 1) ? 1.0f : 0.0f;
-}
-#define FACTOR kept
-#else
-#define FACTOR 1.0f
-#endif
 
 #ifdef OUTPUT
 KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,

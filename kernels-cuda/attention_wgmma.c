@@ -27,8 +27,6 @@
 #include "products.h"
 #include "turns.h"
 
-#define LOG2E 1.44269504f
-#define LN2 0.693147181f
 // Words of a row, and boxes of a tile.
 #define WORDS (DIM / CHUNK)
 #define BOXES (DIM / 64)

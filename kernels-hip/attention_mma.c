@@ -20,9 +20,6 @@
 #define TILE (THREADS / 2)
 #include "attention.h"
 
-#define LOG2E 1.44269504f
-#define LN2 0.693147181f
-
 #define WAVE_LANE (LANE % WAVE)
 // Blocks of 16 rows of a wave, and the first row of its scores.
 #define BLOCKS (WAVE / 32)
@@ -217,16 +214,7 @@ FUNCTION void put_sums(GLOBAL S *to, Sums sums[BLOCKS][STEPS], int rows, int cou
 }
 
 #ifdef DROPOUT
-// `kept` is the factor of sums in f32: rounded with a weight, it would be another factor.
-#define FACTOR kept
-// 1 if a weight is kept, 0 if not.
-FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {
-    Draws draws = draws_of(base, (u64)offset + (u64)(element >> 2), seed, stream);
-    u32 low = element & 1 ? draws.v[1] : draws.v[0], high = element & 1 ? draws.v[3] : draws.v[2];
-    return (element & 2 ? high : low) <= (u32)(threshold - 1) ? 1.0f : 0.0f;
-}
-
-// The same of eight adjacent weights, a bit for each.
+// What `is_kept` says of eight adjacent weights, a bit for each.
 FUNCTION u32 are_kept(i64 element DROPOUT_ARGUMENTS) {
     u32 bits = 0;
     EACH(i, 3) {
@@ -235,8 +223,6 @@ FUNCTION u32 are_kept(i64 element DROPOUT_ARGUMENTS) {
     }
     return bits >> (element & 3);
 }
-#else
-#define FACTOR 1.0f
 #endif
 
 // Scores as `masked` has them, unless every query of the tile attends to every key.

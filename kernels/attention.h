@@ -25,6 +25,9 @@ typedef STORAGE(T) S;
 #define MASK_STRIDES 20
 #define RESULT_STRIDES 24
 
+#define LOG2E 1.44269504f
+#define LN2 0.693147181f
+
 #define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
 
 // Rows of a factor: the first, the distance between them, and their number in memory.
@@ -214,9 +217,18 @@ FUNCTION void factors(A *v, int step, i64 element DROPOUT_ARGUMENTS) {
     if (element & 2) EACH(i, 6) draws[i] = draws[i + 2];
     EACH(i, 4) v[i * step] = draws[i] <= last ? kept : (A)0;
 }
+
+// 1 if a weight is kept, 0 if not, where sums are multiplied by `kept`, in f32: rounded with a weight, it would be another factor.
+FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {
+    Draws draws = draws_of(base, (u64)offset + (u64)(element >> 2), seed, stream);
+    u32 low = element & 1 ? draws.v[1] : draws.v[0], high = element & 1 ? draws.v[3] : draws.v[2];
+    return (element & 2 ? high : low) <= (u32)(threshold - 1) ? 1.0f : 0.0f;
+}
+#define FACTOR kept
 #else
 #define DROPOUT_ARGUMENTS
 #define DROPOUT_VALUES
+#define FACTOR 1.0f
 #endif
 
 // The number in the score matrix of a query and a key of the span.
