@@ -1,6 +1,6 @@
-// Attention on matrix units: kernels of attention.c for f16 and bf16, with the same arguments, for rows of whole words of 16 bytes and
-// a positive scale. Products are summed in f32; weights, and gradients of scores, are rounded to T before the next product. Compute
-// capability 8.0 and later.
+// Attention on matrix units: kernels of attention.c for f16, bf16 and TF32, with the same arguments, for rows of whole words of 16 bytes
+// and a positive scale. Products are summed in f32; weights, and gradients of scores, are rounded to T, or to TF32, before the next
+// product. Compute capability 8.0 and later.
 //
 // A group has four waves. A wave computes BLOCKS x 16 rows of scores with OTHERS_TILE columns, keeps them in registers, and multiplies
 // them with as many rows of the next factor. Tiles in local memory have rows of DIM elements. The words of a row are permuted by its
@@ -9,13 +9,17 @@
 // THREADS: 128
 // ACC: f32
 // DIM: multiple of 64 up to 256, D rounded up
-// STEPS: D / 16, rounded up
+// STEPS: D / 16, rounded up; even with TF32
 // BLOCKS: 1 or 2, blocks of 16 rows of a wave; 1 for all kernels but the first
 // OTHERS_TILE: 16, 32 or 64, rows of the factors that change in local memory
+// TF32: flag, T is f32, and factors of products are rounded to TF32: those in local memory by the thread that copied them
 // OUTPUT, QUERIES, KEYS: flag, the kernel: attention_mma, attention_queries_mma, attention_keys_mma
 // T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
 
 #define TILE_K 32
+#ifdef TF32
+#define CHUNK 4
+#endif
 #include "matrix.h"
 
 // Rows of the factor that stays in local memory.
@@ -25,7 +29,12 @@
 // Blocks of eight columns of a wave's scores.
 #define COLUMNS (OTHERS_TILE / 8)
 // Bytes of a tile.
-#define BYTES(rows) ((rows) * DIM * 2)
+#define BYTES(rows) ((rows) * DIM * (int)sizeof(S))
+// Words of a row in memory.
+#define WORDS (STEPS * 16 / CHUNK)
+// Elements along K of an operand, and operands of a row.
+#define DEPTH (2 * CHUNK)
+#define OPERANDS (STEPS * 16 / DEPTH)
 // The first row of a wave's scores.
 #define OWN_ROW (LANE / 32 * 16 * BLOCKS)
 #define LINE (LANE % 8)
@@ -34,46 +43,104 @@
 // The position of a word of a tile.
 FUNCTION u32 word_at_row(int row, int column) { return (u32)(row * (DIM / CHUNK) + (column / CHUNK ^ (row & 7))) * 16; }
 
+// The place of a thread's word i of the first n rows; false if it has none.
+FUNCTION int has_word(int i, int n, int *row, int *column) {
+    int e = LANE + i * THREADS;
+    *row = e / WORDS;
+    *column = e % WORDS * CHUNK;
+    return n * WORDS % THREADS == 0 || *row < n;
+}
+#define EACH_WORD(i, n) EACH(i, ((n) * WORDS + THREADS - 1) / THREADS)
+
 // Starts the copies of the first n rows. Rows and columns that are not in memory become 0.
 FUNCTION void copy_rows(LocalPlace to, Rows rows, int n, int width) {
-    EACH(i, (n * STEPS * 2 + THREADS - 1) / THREADS) {
-        int e = LANE + i * THREADS, row = e / (STEPS * 2), column = e % (STEPS * 2) * CHUNK;
-        if (n * STEPS * 2 % THREADS != 0 && row >= n) continue;
+    EACH_WORD(i, n) {
+        int row, column;
+        if (!has_word(i, n, &row, &column)) continue;
         int is_inside = row < rows.count && column < width;
         copy_async(to + word_at_row(row, column), is_inside ? rows.x + (row * rows.step + column) : rows.x, is_inside ? 16 : 0);
     }
 }
 
-// The operand of 16 rows and 16 columns.
+// Rounds the words that this thread has copied.
+FUNCTION void round_rows(LocalPlace tile, int n) {
+#ifdef TF32
+    EACH_WORD(i, n) {
+        int row, column;
+        if (!has_word(i, n, &row, &column)) continue;
+        LocalPlace at = tile + word_at_row(row, column);
+        u32 word[4];
+        load_four(at, word);
+        EACH(r, 4) word[r] = f32_to_tf32(as_f32(word[r]));
+        store_four(at, word);
+    }
+#endif
+}
+
+// The operand of 16 rows and DEPTH columns.
 FUNCTION void load_rows(LocalPlace tile, int row, int column, u32 *out) {
-    load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * 8), 0, out);
+    load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * CHUNK), 0, out);
 }
 
-// The operands of 16 rows, as columns of b, and 16 columns, as K.
+// The operands of 16 rows, as columns of b, and DEPTH columns, as K.
 FUNCTION void load_as_columns(LocalPlace tile, int row, int column, u32 *out) {
-    load_blocks(tile + word_at_row(row + BLOCK / 2 * 8 + LINE, column + BLOCK % 2 * 8), 0, out);
-}
-
-// The operands of 16 rows, as K, and 16 columns.
-FUNCTION void load_columns(LocalPlace tile, int row, int column, u32 *out) {
-    load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * 8), 1, out);
+    load_blocks(tile + word_at_row(row + BLOCK / 2 * 8 + LINE, column + BLOCK % 2 * CHUNK), 0, out);
 }
 
 // s = the products of this wave's rows of a and OTHERS_TILE rows of b.
 FUNCTION void multiply_rows(f32 s[BLOCKS][COLUMNS][SUMS], LocalPlace a, LocalPlace b) {
     EACH(i, BLOCKS) EACH(j, COLUMNS) EACH(r, SUMS) s[i][j][r] = 0;
-    EACH(d, STEPS) {
+    EACH(d, OPERANDS) {
         u32 va[BLOCKS][4];
-        EACH(i, BLOCKS) load_rows(a, OWN_ROW + i * 16, d * 16, va[i]);
+        EACH(i, BLOCKS) load_rows(a, OWN_ROW + i * 16, d * DEPTH, va[i]);
         EACH(j, COLUMNS / 2) {
             u32 vb[4];
-            load_as_columns(b, j * 16, d * 16, vb);
+            load_as_columns(b, j * 16, d * DEPTH, vb);
             EACH(i, BLOCKS) {
                 multiply(s[i][2 * j], va[i], vb);
                 multiply(s[i][2 * j + 1], va[i], vb + 2);
             }
         }
     }
+}
+
+#ifdef TF32
+// sums += s, rounded, times OTHERS_TILE rows of b. The instructions' numbers differ from memory's. Along K, a thread has two adjacent scores,
+// which are its two numbers of the first factor. Of four adjacent columns of b, each belongs to another instruction.
+FUNCTION void add_product(f32 sums[BLOCKS][2 * STEPS][SUMS], f32 s[BLOCKS][COLUMNS][SUMS], LocalPlace b) {
+    EACH(k, COLUMNS) {
+        u32 va[BLOCKS][4];
+        EACH(i, BLOCKS) EACH(r, 4) va[i][r] = f32_to_tf32(s[i][k][r % 2 * 2 + r / 2]);
+        EACH(n, STEPS / 2) {
+            u32 rows[2][4];
+            EACH(r, 2) load_four(b + word_at_row(k * 8 + RESULT_COLUMN + r, n * 32 + LANE % 32 / 4 * 4), rows[r]);
+            EACH(j, 4) {
+                u32 vb[2] = {rows[0][j], rows[1][j]};
+                EACH(i, BLOCKS) multiply(sums[i][4 * n + j], va[i], vb);
+            }
+        }
+    }
+}
+
+FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows, i64 step, int width, f32 factor) {
+    EACH(i, BLOCKS) EACH(pair, 2) {
+        int row = OWN_ROW + i * 16 + RESULT_ROW(pair);
+        if (row >= rows) continue;
+        EACH(n, STEPS / 2) EACH(r, 2) {
+            int column = n * 32 + (RESULT_COLUMN + r) * 4;
+            union {
+                u32x4 all;
+                f32 each[4];
+            } word;
+            EACH(j, 4) word.each[j] = sums[i][4 * n + j][pair * 2 + r] * factor;
+            if (column < width) *(GLOBAL u32x4 *)(to + (row * step + column)) = word.all;
+        }
+    }
+}
+#else
+// The operands of 16 rows, as K, and 16 columns.
+FUNCTION void load_columns(LocalPlace tile, int row, int column, u32 *out) {
+    load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * 8), 1, out);
 }
 
 FUNCTION u32 pack(f32 low, f32 high) {
@@ -113,6 +180,7 @@ FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows
         }
     }
 }
+#endif
 
 #ifdef OUTPUT
 KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,
@@ -146,9 +214,13 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
     }
+    int is_first = 1;
     for (; key < end; key += OTHERS_TILE) {
         // The keys are there, and all threads have finished with the values before.
         wait_for_copies(0);
+        if (is_first) round_rows(at_q, TILE);
+        is_first = 0;
+        round_rows(at_k, OTHERS_TILE);
         BARRIER();
         copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
@@ -156,6 +228,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         multiply_rows(s, at_q, at_k);
         // The values are there, and all threads have finished with the keys.
         wait_for_copies(0);
+        round_rows(at_v, OTHERS_TILE);
         BARRIER();
         if (key + OTHERS_TILE < end) {
             copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
@@ -250,8 +323,16 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
     }
+    int is_first = 1;
     for (; key < end; key += OTHERS_TILE) {
         wait_for_copies(0);
+        if (is_first) {
+            round_rows(at_q, TILE);
+            round_rows(at_dy, TILE);
+        }
+        is_first = 0;
+        round_rows(at_k, OTHERS_TILE);
+        round_rows(at_v, OTHERS_TILE);
         BARRIER();
         f32 s[1][COLUMNS][SUMS], dp[1][COLUMNS][SUMS];
         multiply_rows(s, at_q, at_k);
@@ -312,6 +393,7 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
         copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key), TILE, width);
         end_group_of_copies();
     }
+    int is_first = 1;
     for (i64 head = key_head * p.v[4]; head < (key_head + 1) * p.v[4]; head++) {
         i64 row = (batch * p.v[3] + head) * p.v[0] + span.query;
         for (int query = start; query < end; query += OTHERS_TILE) {
@@ -321,6 +403,13 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
             copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
             end_group_of_copies();
             wait_for_copies(0);
+            if (is_first) {
+                round_rows(at_k, TILE);
+                round_rows(at_v, TILE);
+            }
+            is_first = 0;
+            round_rows(at_q, OTHERS_TILE);
+            round_rows(at_dy, OTHERS_TILE);
             BARRIER();
             // Their rows are keys, their columns queries.
             f32 s[1][COLUMNS][SUMS], dp[1][COLUMNS][SUMS];

@@ -1,4 +1,4 @@
-// Copies of 16 bytes from global to local memory that run while threads compute, in words of elements of 16 bits. Compute capability
+// Copies of 16 bytes from global to local memory that run while threads compute, in words of CHUNK elements. Compute capability
 // 8.0 and later. Positions in local memory are in bytes.
 
 #ifdef SIMT
@@ -18,7 +18,7 @@ FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
                  ".reg .b32 n;\n"
                  "setp.ne.b32 p, %2, 0;\n"
                  "selp.b32 n, 16, 0, p;\n"
-                 "cp.async.cg.shared.global [%0], [%1], 16, n;\n"
+                 "cp.async." COPY_CACHE ".shared.global [%0], [%1], 16, n;\n"
                  "}"
                  :
                  : "r"(to), "l"((u64)from), "r"(bytes)
@@ -30,6 +30,8 @@ FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
 
 #endif
 
-// Elements of a word.
+// Elements of a word: those of 16 bits, unless the kernel says otherwise.
+#ifndef CHUNK
 #define CHUNK 8
+#endif
 #define CHUNKS_K (TILE_K / CHUNK)

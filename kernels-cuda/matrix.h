@@ -1,11 +1,12 @@
-// Tiles of tensor cores: products of blocks of 16 x 16 x 16 by a wave of 32 threads. f16 or
-// bf16, sums in f32. Compute capability 8.0 and later. Positions in local memory are in bytes.
+// Tiles of tensor cores: products of blocks of 16 x 16 x 16, or 16 x 16 x 8 of TF32, by a wave of 32 threads. Sums are in f32. Compute
+// capability 8.0 and later. Positions in local memory are in bytes.
 //
 // A tile is [rows, TILE_K], or [TILE_K, rows] (!along_k). Local memory has the layout of global memory, in words of CHUNK elements.
 // The words of a line are permuted by the line's number, so that the words of eight lines are in different banks.
 //
 // TILE_K: 32, elements of a tile along K; it has 64 rows or more
-// T: f16 or bf16
+// T: f16 or bf16, or f32 with TF32
+// TF32: flag, factors are TF32
 
 #include "copies.h"
 
@@ -18,6 +19,8 @@
 #define f32_to_tf32(v) simt_f32_to_tf32(v)
 #define load_blocks(at, transposed, out) \
     ((transposed) ? simt_ldmatrix<4, true>(out, (void *)(at)) : simt_ldmatrix<4, false>(out, (void *)(at)))
+#define load_four(at, out) memcpy(out, (const void *)(at), 16)
+#define store_four(at, words) memcpy((void *)(at), words, 16)
 
 #else
 
@@ -59,6 +62,20 @@ FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
                      : "memory");
 }
 
+// Four words of 32 bits at a multiple of 16 bytes.
+FUNCTION void load_four(LocalPlace at, u32 *out) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(at)
+                 : "memory");
+}
+FUNCTION void store_four(LocalPlace at, const u32 *words) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(at), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+}
+
 #endif
 
 // Sums of a thread in a block of 16 rows and 8 columns.
@@ -89,8 +106,12 @@ FUNCTION void load_b(LocalPlace tile_at, int row, int k, int tile, int along_k, 
     load_fragment(tile_at, row + block / 2 * 8, k + block % 2 * 8, LANE % 8, tile, along_k, out);
 }
 
-// sums [16, 8] += a [16, 16] b [16, 8], by a wave.
+// sums [16, 8] += a [16, 16] b [16, 8], or a [16, 8] b [8, 8] of TF32, by a wave.
+#ifdef TF32
+#define multiply(sums, a, b) mma_tf32(sums, a, b)
+#else
 #define multiply(sums, a, b) CAT(mma_, T)(sums, a, b)
+#endif
 
 // The sums of a thread are pairs of adjacent columns from RESULT_COLUMN on, in the rows RESULT_ROW(0) and RESULT_ROW(1): sums[pair
 // * 2 + 0] and sums[pair * 2 + 1].

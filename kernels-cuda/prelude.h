@@ -184,4 +184,7 @@ FUNCTION void add_word_any_f32(GLOBAL f32 *p, u32x4 w) {
 typedef u32 LocalPlace;
 #define local_place(p) ((u32)__cvta_generic_to_shared(p))
 
+// The caches of copies to local memory: not the first, which nothing reads again.
+#define COPY_CACHE "cg"
+
 #endif

@@ -23,11 +23,9 @@
 #ifdef TF32
 #define WEIGHT(bits) as_f32(f32_to_tf32(bits))
 #define FACTOR(bits) f32_to_tf32(as_f32(bits))
-#define multiply_words(sums, a, b) mma_tf32(sums, a, b)
 #else
 #define WEIGHT(bits) (bits)
 #define FACTOR(bits) (bits)
-#define multiply_words(sums, a, b) multiply(sums, a, b)
 #endif
 
 typedef union {
@@ -78,7 +76,7 @@ LOCAL_FUNCTION void multiply_rows(GLOBAL const S *rows, i64 n, LOCAL const S *we
                 for (int pair = 0; pair < 2; pair++) {
                     u32 factor[4] = {FACTOR(w[0].each[2 * pair]), FACTOR(w[1].each[2 * pair]), FACTOR(w[0].each[2 * pair + 1]),
                                      FACTOR(w[1].each[2 * pair + 1])};
-                    multiply_words(sums[tile], factor, &b.each[2 * pair]);
+                    multiply(sums[tile], factor, &b.each[2 * pair]);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use isograd::ops::{Attention, Causal};
 use isograd::tape::{BackwardOptions, grad_from};
-use isograd::{DType, Device, Result, Rng, Tensor};
+use isograd::{DType, Device, Precision, Result, Rng, Tensor};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, text, trial};
 
@@ -17,9 +17,12 @@ fn main() {
         for (name, problem) in problems() {
             for (dtype, label) in [(DType::F16, "f16"), (DType::BF16, "bf16"), (DType::F32, "f32")] {
                 let (at, problem) = (device.clone(), problem.clone());
-                let check = move || is_near(&problem, dtype, &at).map_err(text)?;
+                let check = move || is_near(&problem, dtype, unit, &at).map_err(text)?;
                 all.push(trial(device, OP, &format!("{name}::{label}"), check));
             }
+            let at = device.clone();
+            let check = move || is_near_in_tf32(&problem, &at).map_err(text)?;
+            all.push(trial(device, OP, &format!("{name}::tf32"), check));
         }
         all
     });
@@ -221,7 +224,7 @@ impl Problem {
 
 /// A result is as near as roundings of its terms to the dtype leave it: the error's root mean square is within two roundings of the
 /// result's, and no error exceeds eight roundings of the largest result.
-fn is_near(problem: &Problem, dtype: DType, device: &Device) -> Result<Outcome> {
+fn is_near(problem: &Problem, dtype: DType, unit: fn(DType) -> f64, device: &Device) -> Result<Outcome> {
     let operands = problem.operands(dtype)?;
     let (near, exact) = (problem.run(&operands, dtype, device)?, problem.run(&operands, DType::F64, &cpu())?);
     for (name, (near, exact)) in ["o", "lse", "dq", "dk", "dv"].iter().zip(near.iter().zip(&exact)) {
@@ -235,6 +238,13 @@ fn is_near(problem: &Problem, dtype: DType, device: &Device) -> Result<Outcome> 
         }
     }
     Ok(Ok(()))
+}
+
+/// The same in f32, if products may be rounded to TF32, which has as many significant bits as f16.
+fn is_near_in_tf32(problem: &Problem, device: &Device) -> Result<Outcome> {
+    let device = &harness::private(device);
+    device.set_matmul_precision(Precision::Tf32);
+    is_near(problem, DType::F32, |_| unit(DType::F16), device)
 }
 
 /// One kernel computes the result. One computes sums of queries, one the gradient of q, and one those of k and v.

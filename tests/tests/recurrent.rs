@@ -4,7 +4,7 @@ use isograd::nn::{Init, Lstm, Module, RecurrentOptions};
 use isograd::ops::recurrent::kernel::RecurrentForward;
 use isograd::ops::{RecurrentSteps, RecurrentWeights};
 use isograd::tape::{BackwardOptions, grad_from, grad_with};
-use isograd::{DType, Device, Kind, Result, Rng, Tensor};
+use isograd::{DType, Device, Kind, Precision, Result, Rng, Tensor};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, Outcome};
 use std::any::TypeId;
@@ -14,6 +14,7 @@ fn main() {
         let check = |op, aspect, run| harness::check(device, op, aspect, run);
         vec![
             check("lstm", "gradients_of_a_thousand_steps", many_steps),
+            check("lstm", "gradients_in_tf32", in_tf32),
             check("lstm", "cell_state_in_f32", cell_state),
             check("lstm", "padding_is_not_read", padding),
             check("lstm", "one_tensor_for_both_states", shared_states),
@@ -43,15 +44,34 @@ fn gradients(steps: usize, dtype: DType, device: &Device) -> Result<Vec<Vec<f64>
 
 /// In f32 they are within 1e-4 of the largest in f64.
 fn many_steps(device: &Device) -> Result<Outcome> {
-    let (near, exact) = (gradients(1000, DType::F32, device)?, gradients(1000, DType::F64, &cpu())?);
-    for (k, (near, exact)) in near.iter().zip(&exact).enumerate() {
+    are_near(&gradients(1000, DType::F32, device)?, &gradients(1000, DType::F64, &cpu())?, 1e-4)
+}
+
+/// No error exceeds this share of the largest number of its tensor.
+fn are_near(near: &[Vec<f64>], exact: &[Vec<f64>], share: f64) -> Result<Outcome> {
+    for (k, (near, exact)) in near.iter().zip(exact).enumerate() {
         let scale = exact.iter().fold(0.0, |most: f64, g| most.max(g.abs()));
         let error = near.iter().zip(exact).fold(0.0, |most: f64, (a, b)| most.max((a - b).abs()));
-        if error.is_nan() || error > 1e-4 * scale {
-            return Ok(Err(format!("gradient {k} is off by {error}, the largest is {scale}")));
+        if error.is_nan() || error > share * scale {
+            return Ok(Err(format!("tensor {k} is off by {error}, the largest number is {scale}")));
         }
     }
     Ok(Ok(()))
+}
+
+/// With factors rounded to TF32, which has 11 significant bits, they are within 16 roundings of the largest in f64.
+fn in_tf32(device: &Device) -> Result<Outcome> {
+    let of = |dtype, device: &Device| -> Result<Vec<Vec<f64>>> {
+        let leaf = |shape: &[usize], seed| normal(shape, seed, dtype, device)?.mul_scalar(0.3)?.require_grad();
+        let (x, w, v) = (leaf(&[12, 20, 32], 1)?, leaf(&[256, 32], 2)?, leaf(&[256, 64], 3)?);
+        let (y, h, _) = x.lstm(None, None, RecurrentWeights::new(&w, &v), &RecurrentSteps::default())?;
+        let roots = [(&y, normal(y.dims(), 4, dtype, device)?), (&h, h.detach().ones_like()?)];
+        let found = grad_from(&roots, &[&x, &w, &v], &BackwardOptions::default())?;
+        [&y].into_iter().chain(&found).map(Tensor::to_f64_vec).collect()
+    };
+    let device = &harness::private(device);
+    device.set_matmul_precision(Precision::Tf32);
+    are_near(&of(DType::F32, device)?, &of(DType::F64, &cpu())?, 16.0 * 2f64.powi(-11))
 }
 
 /// Increments of 0.1 to a state of 1000 are lost where the state is rounded to f16 after each step.

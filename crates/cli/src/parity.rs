@@ -66,14 +66,17 @@ pub struct Parity {
     /// No checks: only how near every op comes to the bandwidth of a copy
     #[arg(long, conflicts_with_all = ["cases", "quick", "status"])]
     speeds: bool,
+    /// No speeds: only the checks
+    #[arg(long, conflicts_with_all = ["quick", "speeds"])]
+    checks: bool,
     /// Print a line for each op, device and dtype [default: the groups of ops, and what failed]
     #[arg(long)]
     all: bool,
     /// Only this case, as the report gives it
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "speeds", "pages"])]
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "speeds", "checks", "pages"])]
     repeat: Option<Repeat>,
     /// Run nothing: print every op with the inputs, attributes, defaults and dtypes that a case may give it
-    #[arg(long, conflicts_with_all = ["device", "dtype", "cases", "quick", "speeds", "repeat", "json", "pages"])]
+    #[arg(long, conflicts_with_all = ["device", "dtype", "cases", "quick", "speeds", "checks", "repeat", "json", "pages"])]
     list: bool,
     /// Write what the cases of a folder compute to this folder, as <device>/<case>.safetensors
     #[arg(long, value_name = "DIR", requires = "cases")]
@@ -89,7 +92,7 @@ pub struct Parity {
     html: Option<PathBuf>,
     /// Run nothing: take the results of an earlier run from this file; may be given several times
     #[arg(long, value_name = "JSON", requires = "pages",
-        conflicts_with_all = ["device", "filter", "dtype", "cases", "quick", "speeds", "repeat", "json"])]
+        conflicts_with_all = ["device", "filter", "dtype", "cases", "quick", "speeds", "checks", "repeat", "json"])]
     from: Vec<PathBuf>,
 }
 
@@ -188,9 +191,10 @@ fn check(options: &Parity) -> Result<Report> {
         dtype: options.dtype,
         cases: drawn,
         seed: options.seed,
-        extent: match (options.quick, options.speeds) {
-            (true, _) => Extent::Quick,
-            (_, true) => Extent::Speeds,
+        extent: match (options.quick, options.speeds, options.checks) {
+            (true, ..) => Extent::Quick,
+            (_, true, _) => Extent::Speeds,
+            (.., true) => Extent::Checks,
             _ => Extent::Whole,
         },
         repeat: options.repeat.clone(),

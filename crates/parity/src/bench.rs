@@ -1,6 +1,6 @@
 //! The measurements of `isograd bench`: calls at full size, with their bytes and operations.
 
-use isograd_core::{DType, Device, Result, Rng, Tensor};
+use isograd_core::{DType, Device, Precision, Result, Rng, Tensor};
 
 /// Dtypes of measurements.
 pub const F32: &[DType] = &[DType::F32];
@@ -130,12 +130,15 @@ pub struct Bench {
     pub forward: fn(&Call) -> Cost,
     /// The cost of the backward pass, if it is measured too. The float inputs are then leaves.
     pub backward: Option<fn(&Call) -> Cost>,
+    /// The precision of matrix products, in both passes.
+    pub precision: Precision,
 }
 
 impl Bench {
     /// A measurement in f32 of the call alone.
     pub fn new(dims: &[usize], action: Action, forward: fn(&Call) -> Cost) -> Bench {
-        Bench { variant: "", dims: dims.to_vec(), action, forward, dtypes: F32, shrinks: 1, backward: None }
+        let precision = Precision::Exact;
+        Bench { variant: "", dims: dims.to_vec(), action, forward, dtypes: F32, shrinks: 1, backward: None, precision }
     }
 
     /// A function of `tensors`, tensors of the same shape with [`MANY`] elements. It reads each and writes one.
@@ -161,6 +164,11 @@ impl Bench {
     /// Adds the backward pass.
     pub fn backward(self, cost: fn(&Call) -> Cost) -> Bench {
         Bench { backward: Some(cost), ..self }
+    }
+
+    /// Sets the precision of matrix products.
+    pub fn precision(self, precision: Precision) -> Bench {
+        Bench { precision, ..self }
     }
 }
 

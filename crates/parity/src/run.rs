@@ -140,13 +140,37 @@ impl FromStr for Repeat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Extent {
-    /// Every check in every dtype, at many sizes.
+    /// Every check in every dtype, at many sizes, and the speed of every op.
     #[default]
     Whole,
+    /// The checks of [`Extent::Whole`] without the speeds.
+    Checks,
     /// Each check for some cases, in minutes even where kernels compile slowly.
     Quick,
     /// No checks: the speed of every op.
     Speeds,
+}
+
+/// The checks that ran, for the page of the kernels' status.
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Extent::Whole | Extent::Checks => "whole",
+            Extent::Quick => "quick",
+            Extent::Speeds => "speeds",
+        })
+    }
+}
+
+impl Extent {
+    /// True if every check runs in every dtype.
+    fn is_whole(self) -> bool {
+        matches!(self, Extent::Whole | Extent::Checks)
+    }
+
+    fn has_speeds(self) -> bool {
+        matches!(self, Extent::Whole | Extent::Speeds)
+    }
 }
 
 /// The options of a run.
@@ -176,7 +200,7 @@ pub struct Options {
 
 impl Options {
     fn has_speeds(&self) -> bool {
-        self.extent != Extent::Quick && self.repeat.is_none()
+        self.extent.has_speeds() && self.repeat.is_none()
     }
 }
 
@@ -350,7 +374,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
                 _ if !dtype.is_float() && (is_on_cpu || options.extent == Extent::Speeds) => false,
                 (Some(wanted), _) => dtype == wanted,
                 (None, Extent::Quick) => is_in_quick(op, dtype, is_on_cpu),
-                (None, Extent::Whole | Extent::Speeds) => true,
+                (None, Extent::Whole | Extent::Checks | Extent::Speeds) => true,
             });
             let dtypes = dtypes.filter(|&dtype| chosen && (dtype.is_float() || check::takes(op, dtype)));
             items.extend(dtypes.map(|dtype| Item { op, dtype, device }));
@@ -524,13 +548,13 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
     // Pointwise functions share the code around them, so one dtype is enough.
-    let is_in_all = extent == Extent::Whole && !op.is_pointwise();
+    let is_in_all = extent.is_whole() && !op.is_pointwise();
     match check {
         Check::Golden => is_f64,
         Check::Forward | Check::Special => !(is_f64 && is_cpu),
         Check::Gradients => has_gradient && !(is_f64 && is_cpu),
         Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || is_in_all),
-        Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent == Extent::Whole),
+        Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent.is_whole()),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
         // Unary functions share the loads of functions of several tensors, and each layout is a kernel to compile.
         Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !has_layouts(op) => false,
@@ -594,20 +618,19 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
     // Other ops check the code that pointwise functions share, in the other dtypes.
     let is_repeated = item.op.is_pointwise() && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
-        (DType::F32, Extent::Whole) => {
+        (DType::F32, Extent::Whole | Extent::Checks) => {
             let sizes = SIZES.iter().flat_map(|&n| [vec![n], vec![2, n]]);
             of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
         }
-        (_, Extent::Whole) if !is_repeated => of(&LARGE[1..]),
+        (_, Extent::Whole | Extent::Checks) if !is_repeated => of(&LARGE[1..]),
         (DType::F32, _) if !saves => of(&LARGE[1..]),
         // The attributes vary with the first shape.
         (DType::F32, _) if !is_other_pool(item.op) => of(&LARGE[1..]).split_off(2),
         _ => of(&LARGE[1..2]),
     };
     let drawn = match extent {
-        Extent::Whole if is_repeated => 6,
-        Extent::Whole if is_first => 24,
-        Extent::Whole => 6,
+        Extent::Whole | Extent::Checks if is_first && !is_repeated => 24,
+        Extent::Whole | Extent::Checks => 6,
         Extent::Speeds => 0,
         Extent::Quick if saves && (!is_first || is_other_pool(item.op)) => 2,
         Extent::Quick if saves && item.op.is_pointwise() => 3,
@@ -630,7 +653,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
         Check::Twice if saves => (Vec::new(), drawn / 2),
         // Large shapes have whole words and groups, which are checked with special values too.
-        Check::Special if extent == Extent::Whole && !is_repeated => {
+        Check::Special if extent.is_whole() && !is_repeated => {
             (of(&LARGE[1..2]).split_off(if is_first { 0 } else { 3 }), drawn)
         }
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),

@@ -41,7 +41,7 @@ pub fn status(reports: &[Report]) -> String {
                 _ => format!(", of {} ops", report.findings.iter().map(|f| &f.op).collect::<BTreeSet<_>>().len()),
             });
             let of_ops = of_ops.unwrap_or_default();
-            let extent = format!("{}{of_ops}{part}", format!("{:?}", report.extent).to_lowercase());
+            let extent = format!("{}{of_ops}{part}", report.extent);
             let (name, hardware, driver) = (&run.name, &run.hardware, &run.driver);
             let (date, version) = (&report.date, &report.version);
             let start = format!("| {name} | {hardware} | {driver} | {date} | {version} | {commit}");

@@ -124,8 +124,9 @@ struct simt_copy {
     const void *from;
     unsigned bytes, filled, group;
 };
+#define SIMT_COPIES 128
 struct simt_copies {
-    simt_copy in_flight[64];
+    simt_copy in_flight[SIMT_COPIES];
     unsigned n, group;
 };
 
@@ -143,7 +144,7 @@ SIMT_HELPER void simt_cp_async(void *to, const void *from, unsigned bytes, unsig
     simt_access(to, bytes, SIMT_WRITE, __builtin_return_address(0));
 #endif
     if (((uintptr_t)to | (uintptr_t)from) % bytes) simt_fail("cp.async: an address is no multiple of %u", bytes);
-    if (own->n == 64) simt_fail("cp.async: more than 64 copies of one thread are in flight");
+    if (own->n == SIMT_COPIES) simt_fail("cp.async: more than %d copies of one thread are in flight", SIMT_COPIES);
     memset(to, 0xff, bytes);
     own->in_flight[own->n++] = {to, from, bytes, filled, own->group};
 }

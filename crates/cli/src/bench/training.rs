@@ -23,24 +23,24 @@ const MLP: [usize; 3] = [784, 256, 10];
 pub fn all() -> Vec<Op> {
     let mlps = [128, 4096].into_iter().flat_map(|b| {
         [
-            op("mlp step", &[b], mlp_cost, |c| eager(mlp(c, Precision::Exact))),
-            op("captured mlp", &[b], mlp_cost, |c| captured(c, mlp(c, Precision::Exact))),
-            op("captured mlp tf32", &[b], mlp_cost, |c| captured(c, mlp(c, Precision::Tf32))),
+            op("mlp step", &[b], mlp_cost, |c| eager(mlp(c))),
+            op("captured mlp", &[b], mlp_cost, |c| captured(c, mlp(c))),
+            tf32(op("captured mlp tf32", &[b], mlp_cost, |c| captured(c, mlp(c)))),
         ]
     });
     let others = [
-        op("captured small cnn", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c, Precision::Exact))),
-        op("captured small cnn tf32", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c, Precision::Tf32))),
+        op("captured small cnn", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c))),
+        tf32(op("captured small cnn tf32", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c)))),
         op("captured resnet18 bf16", &[256, 3, 32, 32], resnet_cost, |c| captured(c, resnet18(c))),
         op("captured gpt2 bf16", &[16, 1024], gpt2_cost, |c| captured(c, gpt2(c))),
-        op("captured lstm", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F32, Precision::Exact))),
-        op("captured lstm tf32", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F32, Precision::Tf32))),
-        op("captured lstm f16", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F16, Precision::Exact))),
+        op("captured lstm", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F32))),
+        tf32(op("captured lstm tf32", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F32)))),
+        op("captured lstm f16", &[128, 64], lstm_cost, |c| captured(c, lstm(c, DType::F16))),
     ];
     let gcns = [
-        op("gcn step", &GCN_DIMS, gcn_cost, |c| eager(gcn(c, Precision::Exact))),
-        op("captured gcn", &GCN_DIMS, gcn_cost, |c| captured(c, gcn(c, Precision::Exact))),
-        op("captured gcn tf32", &GCN_DIMS, gcn_cost, |c| captured(c, gcn(c, Precision::Tf32))),
+        op("gcn step", &GCN_DIMS, gcn_cost, |c| eager(gcn(c))),
+        op("captured gcn", &GCN_DIMS, gcn_cost, |c| captured(c, gcn(c))),
+        tf32(op("captured gcn tf32", &GCN_DIMS, gcn_cost, |c| captured(c, gcn(c)))),
     ];
     // Nodes and edges.
     let gcns = gcns.map(|op| Op { bench: op.bench.shrinks(2), ..op });
@@ -50,6 +50,11 @@ pub fn all() -> Vec<Op> {
 fn op(name: &str, dims: &[usize], cost: fn(&Call) -> Cost, work: fn(&Call) -> Result<Work>) -> Op {
     let bench = Bench::new(dims, Action::Work(work), cost).shrinks(1);
     Op { group: "training", name: name.into(), clock: Clock::Steps, bench }
+}
+
+/// The row with products of f32 in TF32.
+fn tf32(op: Op) -> Op {
+    Op { bench: op.bench.precision(Precision::Tf32), ..op }
 }
 
 fn eager(made: Made) -> Result<Work> {
@@ -63,28 +68,13 @@ fn captured(c: &Call, made: Made) -> Result<Work> {
     Ok(Box::new(move || step.run(batch.clone())))
 }
 
-/// Runs a step with products of f32 in this precision.
-fn with_precision(
-    c: &Call,
-    precision: Precision,
-    mut step: impl FnMut((Tensor, Tensor)) -> Result<()> + 'static,
-) -> Step {
-    let device = c.device.clone();
-    Box::new(move |batch| {
-        device.set_matmul_precision(precision);
-        let done = step(batch);
-        device.set_matmul_precision(Precision::Exact);
-        done
-    })
-}
-
-fn mlp(c: &Call, precision: Precision) -> Made {
+fn mlp(c: &Call) -> Made {
     let [inputs, hidden, classes] = MLP;
     let init = Init::new(&c.device);
     let (first, second) = (Linear::new(inputs, hidden, &init)?, Linear::new(hidden, classes, &init)?);
     let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
     let mut optimizer = Adam::from_parameters(parameters.flatten().collect());
-    let step = with_precision(c, precision, move |(x, y)| {
+    let step: Step = Box::new(move |(x, y)| {
         second.forward(&first.forward_with(&x, Activation::Relu)?)?.cross_entropy(&y)?.backward()?;
         optimizer.step()
     });
@@ -100,7 +90,7 @@ fn mlp_cost(c: &Call) -> Cost {
 }
 
 /// Two convolutions with 32 and 64 channels, each with a pool, and a linear layer, for `[B, 1, 28, 28]`.
-fn cnn(c: &Call, precision: Precision) -> Made {
+fn cnn(c: &Call) -> Made {
     let init = Init::new(&c.device);
     let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
     let model = Sequential::new()
@@ -113,7 +103,7 @@ fn cnn(c: &Call, precision: Precision) -> Made {
         .push(Flatten::default())
         .push(Linear::new(64 * 49, 10, &init)?);
     let mut optimizer = Adam::new(&model);
-    let step = with_precision(c, precision, move |(x, y)| {
+    let step: Step = Box::new(move |(x, y)| {
         model.forward(&x)?.cross_entropy(&y)?.backward()?;
         optimizer.step()
     });
@@ -168,7 +158,7 @@ fn gpt2_cost(c: &Call) -> Cost {
 }
 
 /// A language model of two layers of LSTM for tokens `[T, B]`, in f32 or with autocast to f16, and Adam.
-fn lstm(c: &Call, dtype: DType, precision: Precision) -> Made {
+fn lstm(c: &Call, dtype: DType) -> Made {
     let init = Init::new(&c.device);
     let [vocab, width, layers] = LSTM;
     let embedding = Embedding::new(vocab, width, &init)?;
@@ -177,7 +167,7 @@ fn lstm(c: &Call, dtype: DType, precision: Precision) -> Made {
     let output = Linear::new(width, vocab, &init)?;
     let parameters = embedding.parameters().into_iter().chain(lstm.parameters()).chain(output.parameters());
     let mut optimizer = Adam::from_parameters(parameters.collect());
-    let step = with_precision(c, precision, move |(x, y)| {
+    let step: Step = Box::new(move |(x, y)| {
         let loss = |x: &Tensor| {
             let (states, _) = lstm.run(&embedding.forward(x)?, None, None)?;
             output.forward(&states.flatten(0, 1)?)?.cross_entropy(&y.flatten(0, 1)?)
@@ -206,7 +196,7 @@ const GCN: [usize; 2] = [128, 40];
 
 /// Two graph convolutions with weights of edges; the loss is over all nodes. The features stay where they are, and the batch has the
 /// targets twice.
-fn gcn(c: &Call, precision: Precision) -> Made {
+fn gcn(c: &Call) -> Made {
     let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
     let init = Init::new(&c.device);
     let options = GcnOptions { add_self_loops: false, normalize: false, ..GcnOptions::default() };
@@ -216,7 +206,7 @@ fn gcn(c: &Call, precision: Precision) -> Made {
     let (x, y) = (c.normal(&[nodes, features])?, c.indices(classes, &[nodes])?);
     let weight = Tensor::rand(edges, 0.0, 1.0, c.dtype, &c.device, &c.rng)?;
     let mut optimizer = Adam::from_parameters(layers.parameters());
-    let step = with_precision(c, precision, move |(y, _)| {
+    let step: Step = Box::new(move |(y, _)| {
         let x = layers[0].forward(&x, &graph, Some(&weight))?.relu()?;
         layers[1].forward(&x, &graph, Some(&weight))?.cross_entropy(&y)?.backward()?;
         optimizer.step()

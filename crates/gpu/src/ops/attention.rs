@@ -6,14 +6,14 @@ use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, place};
 use crate::launch::words::fits;
 use crate::memory::status::{Check, Slot};
-use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32, zeros};
 use crate::ops::random::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::backend::{index_error, starts_error};
 use isograd_core::ops::attention::flash::{Draws, FlashAttention, FlashAttentionBackward};
 use isograd_core::ops::attention::sequences::Sequences;
 use isograd_core::ops::{Attention, Causal};
-use isograd_core::{Call, DType, Device, Operand, Result, Rng, Tensor};
+use isograd_core::{Call, DType, Device, Operand, Precision, Result, Rng, Tensor};
 use std::ops::Range;
 use std::slice;
 
@@ -33,6 +33,9 @@ const MOST_MMA: usize = 128;
 /// Rows of a block of four waves that stay in local memory; of those that change, the more the better.
 const ROWS_MMA: usize = 64;
 const OTHERS_MMA: [usize; 3] = [64, 32, 16];
+/// Bytes of all tiles in TF32, of the forward kernel and of the others: a multiprocessor of an H100 then runs three groups, or two. With larger
+/// tiles both kernels take half as long again.
+const ROOM_TF32: [usize; 2] = [64 << 10, 96 << 10];
 /// The file of the kernels on matrix units that read local memory; the widest rows that they take.
 const WGMMA: &str = "attention_wgmma.c";
 const MOST_WGMMA: usize = 128;
@@ -209,14 +212,15 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The same on matrix units; `None` where the device has none, or its dialect no kernel for the call.
+    /// The same on matrix units, f32 in TF32; `None` where the device has none, or its dialect no kernel for the call.
     fn on_matrix_units(&self, gpu: &Gpu, kernel: Kernel) -> Result<Option<Method>> {
         let (limits, dialect) = (gpu.driver().limits(), gpu.driver().dialect());
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
         let has_kernel = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == MMA);
         // Two results of wide rows exceed the registers.
         let is_wide = width > MOST_MMA && kernel == Kernel::Keys;
-        let fits = has_kernel && dtype.size() == 2 && SCALES.contains(&self.of.scale) && !is_wide;
+        let is_tf32 = dtype == DType::F32 && gpu.precision() != Precision::Exact && limits.turns_operands;
+        let fits = has_kernel && (dtype.size() == 2 || is_tf32) && SCALES.contains(&self.of.scale) && !is_wide;
         if !fits || !self.has_words(16 / dtype.size())? {
             return Ok(None);
         }
@@ -227,11 +231,14 @@ impl<'a> Problem<'a> {
         let is_plain = self.mask.is_none() && self.of.dropout.is_none();
         let most_blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
         let dim = width.next_multiple_of(64);
-        let tiles = tiles_mma(kernel, most_blocks, dim * dtype.size(), limits.given_memory);
+        let (row, most) = (dim * dtype.size(), limits.given_memory);
+        let room = if is_tf32 { most.min(ROOM_TF32[usize::from(kernel != Kernel::Output)]) } else { most };
+        let tiles = tiles_mma(kernel, most_blocks, row, room).or_else(|| tiles_mma(kernel, most_blocks, row, most));
         let Some([tile, others, given]) = tiles else { return Ok(None) };
-        let program = self.program(MMA, dim).define("STEPS", width.div_ceil(16)).define("BLOCKS", tile / ROWS_MMA);
+        let steps = if is_tf32 { width.div_ceil(32) * 2 } else { width.div_ceil(16) };
+        let program = self.program(MMA, dim).define("STEPS", steps).define("BLOCKS", tile / ROWS_MMA);
         let (entry, threads) = (kernel.names()[2], 128usize);
-        let program = program.define("OTHERS_TILE", others).define("THREADS", threads);
+        let program = program.define("OTHERS_TILE", others).define("THREADS", threads).flag("TF32", is_tf32);
         Ok(Some(Method { program, entry, tile, threads, given }))
     }
 
@@ -574,6 +581,8 @@ const EXAMPLES: &[Example] = &[
     // Few queries and keys.
     |d, t| plain(d, t, &[2, 8, 64, 64]),
     |d, t| plain(d, t, &[2, 8, 64, 128]),
+    |d, t| in_tf32(d, || plain(d, t, &[2, 8, 100, 64])),
+    |d, t| in_tf32(d, || with_all(d, t, &[2, 4, 100, 128])),
     // Rows of whole words of 16 bytes, and of 8.
     |d, t| with_all(d, t, &[2, 4, 100, 40]),
     |d, t| with_all(d, t, &[2, 4, 8, 36]),

@@ -4,7 +4,7 @@ use crate::driver::Limits;
 use crate::launch::device::Gpu;
 use isograd_core::fused::Fused;
 use isograd_core::tape::{BackwardOptions, grad_with};
-use isograd_core::{Call, DType, Device, Error, Result, Tensor};
+use isograd_core::{Call, DType, Device, Error, Precision, Result, Tensor};
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -145,6 +145,14 @@ pub fn differentiate(
     let y = f(&leaves)?;
     let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
     grad_with(&y, &leaves.iter().collect::<Vec<_>>(), &options).map(drop)
+}
+
+/// A call on a device that may round factors of products to TF32.
+pub fn in_tf32(device: &Device, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    device.set_matmul_precision(Precision::Tf32);
+    let done = call();
+    device.set_matmul_precision(Precision::Exact);
+    done
 }
 
 /// A call on a device that may add in any order.

@@ -5,11 +5,11 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{optional, place};
 use crate::launch::words::fits;
-use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32};
 use crate::program::source::{Variant, word};
 use isograd_core::ops::recurrent::kernel::{Cell, Recurrence, RecurrentBackward, RecurrentForward};
 use isograd_core::ops::{Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
-use isograd_core::{Call, DType, Operand, Precision, Result};
+use isograd_core::{Call, DType, Device, Operand, Precision, Result};
 
 pub const FAMILY: Family = Family {
     launchers: &[Launcher::of::<RecurrentForward>(), Launcher::of::<RecurrentBackward>()],
@@ -213,14 +213,18 @@ impl FusedLaunch for RecurrentBackward {
     }
 }
 
+/// An LSTM of four steps.
+fn lstm(device: &Device, dtype: DType) -> Result<()> {
+    differentiate(device, dtype, &[&[4, 64, 8], &[256, 8], &[256, 64], &[64, 64], &[64, 64]], |x| {
+        let weights = RecurrentWeights::new(&x[1], &x[2]);
+        Ok(x[0].lstm(Some(&x[3]), Some(&x[4]), weights, &RecurrentSteps::default())?.0)
+    })
+}
+
 /// Calls that together launch every kernel of the family: steps, rows, and hidden units that have whole words, or not.
 const EXAMPLES: &[Example] = &[
-    |d, t| {
-        differentiate(d, t, &[&[4, 64, 8], &[256, 8], &[256, 64], &[64, 64], &[64, 64]], |x| {
-            let weights = RecurrentWeights::new(&x[1], &x[2]);
-            Ok(x[0].lstm(Some(&x[3]), Some(&x[4]), weights, &RecurrentSteps::default())?.0)
-        })
-    },
+    lstm,
+    |d, t| in_tf32(d, || lstm(d, t)),
     |d, t| {
         differentiate(d, t, &[&[4, 64, 8], &[192, 8], &[192, 64], &[192], &[64, 64]], |x| {
             let weights = RecurrentWeights { hidden_bias: Some(&x[3]), ..RecurrentWeights::new(&x[1], &x[2]) };

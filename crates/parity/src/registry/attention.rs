@@ -6,7 +6,7 @@ use super::{Class, Invocation, Op, Slice};
 use crate::bench::{Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Attention, Causal, MultiHead, Projection};
-use isograd_core::{DType, Result, Tensor};
+use isograd_core::{DType, Precision, Result, Tensor};
 use serde_json::{Value, json};
 
 pub(super) fn ops() -> Vec<Op> {
@@ -213,7 +213,10 @@ fn benches() -> Vec<Bench> {
         let all = Bench::new(&dims, call(three, |_, x| attend(x, Causal::None)), |c| cost(c, 2.0, 4));
         let half = Bench::new(&dims, call(three, |_, x| attend(x, Causal::TopLeft)), |c| cost(c, 1.0, 4));
         let halves = half.variant("causal").backward(|c| cost(c, 2.5, 8));
-        [all.backward(|c| cost(c, 5.0, 8)), halves].map(|bench| bench.dtypes(STORED).shrinks(3))
+        let both = [all.backward(|c| cost(c, 5.0, 8)), halves].map(|bench| bench.shrinks(3));
+        let names = ["tf32", "causal, tf32"];
+        let tf32 = [0, 1].map(|i| both[i].clone().variant(names[i]).precision(Precision::Tf32));
+        both.map(|bench| bench.dtypes(STORED)).into_iter().chain(tf32)
     };
     [[2, 16, 8192, 128], [16, 12, 1024, 64]].into_iter().flat_map(of).collect()
 }
