@@ -1,7 +1,7 @@
 //! Checks in separate processes. They allow several compilations at once where a driver compiles in one thread of a process at a
 //! time, and a driver's crash ends only one process.
 
-use crate::report::Finding;
+use crate::report::{Finding, Outcome};
 use crate::run::Extent;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -41,8 +41,8 @@ pub(crate) enum Work {
     Cases { folder: String, names: Vec<String>, dump: Option<PathBuf> },
 }
 
-/// The largest number of tasks of one process: NVIDIA's OpenCL has no memory left for a queue after some forty.
-const MOST_TASKS: usize = 8;
+/// The largest number of tasks of one process, whose device keeps every program that they compile.
+const MOST_TASKS: usize = 32;
 
 /// Processes, one after another.
 pub(crate) struct Processes<'a> {
@@ -62,7 +62,12 @@ impl<'a> Processes<'a> {
             Some(process) => process.ask(task),
             None => Process::start(self.apart).and_then(|process| self.running.insert(process).ask(task)),
         };
-        asked.inspect_err(|_| self.running = None)
+        // A failed check may have left the device unusable.
+        let is_failed = |found: &Finding| matches!(found.outcome, Outcome::Failed(_));
+        if asked.as_ref().map_or(true, |found| found.iter().any(is_failed)) {
+            self.running = None;
+        }
+        asked
     }
 }
 

@@ -426,14 +426,18 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
 fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     let shared = &options.devices[item.device];
     // Each item has its own queue and programs, for which some drivers keep much memory.
-    let device = match cases::opened(shared) {
-        Ok(device) => device,
-        Err(why) => return vec![Finding::new(shared, item, Check::Forward, Outcome::Failed(why.to_string()))],
-    };
-    let findings = of_item(options, item, &device, has_f64);
+    match cases::opened(shared) {
+        Ok(device) => on(&device, options, item, has_f64),
+        Err(why) => vec![Finding::new(shared, item, Check::Forward, Outcome::Failed(why.to_string()))],
+    }
+}
+
+/// The checks of an item on an opened device.
+fn on(device: &Device, options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
+    let findings = of_item(options, item, device, has_f64);
     if options.has_speeds() {
         // An op that fails here has no speed.
-        let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
+        let _ = caught(|| speed::prepare(item.op, item.dtype, device));
     }
     // Queued work must not run while the device is closed. Its errors belong to a check that has been reported.
     let _ = device.synchronize();
@@ -483,20 +487,21 @@ pub fn serve() -> io::Result<()> {
                 device.name()
             ));
         }
+        // The process has one thread, and all its tasks one device: to open one takes longer than the checks of most ops.
+        device.set_checked(true);
         match work {
             Work::Op { op, dtype, extent, cases, seed } => {
                 let op = find(&op).ok_or_else(|| format!("the registry has no op {op:?}"))?;
                 let dtype = dtype.parse().map_err(|e: Error| e.to_string())?;
                 let item = Item { op, dtype, device: 0 };
-                let options = Options { devices: vec![device], extent, cases, seed, ..Options::default() };
-                Ok(here(&options, &item, has_f64))
+                let options = Options { devices: vec![device.clone()], extent, cases, seed, ..Options::default() };
+                Ok(on(&device, &options, &item, has_f64))
             }
             Work::Cases { folder: path, names, dump } => {
                 if folder.as_ref().is_none_or(|folder| folder.path != path) {
                     folder = Some(Folder::read(Path::new(&path))?);
                 }
                 let all = folder.iter().flat_map(|folder| &folder.cases);
-                let device = cases::opened(&device).map_err(|e| e.to_string())?;
                 let chosen = all.filter(|case| names.iter().any(|name| name == case.name()));
                 Ok(chosen.map(|case| case.finding(&path, &device, has_f64, dump.as_deref())).collect())
             }
