@@ -32,6 +32,25 @@ fn speeds_are_measured_without_checks() {
 }
 
 #[test]
+fn whole_checks_run_without_speeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (results, status) = (folder.path().join("results.json"), folder.path().join("status.md"));
+    let arguments = ["parity", "--device", "cpu", "--checks", "--filter", "^neg$"];
+    let files = ["--json", results.to_str().unwrap(), "--status", status.to_str().unwrap()];
+    let ended = run(&[&arguments[..], &files].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let report = json(&results);
+    assert_eq!((&report["speeds"], &report["complete"]), (&json_of!([]), &json_of!(true)));
+    let forward =
+        report["findings"].as_array().unwrap().iter().find(|f| f["check"] == "forward" && f["dtype"] == "f32");
+    // Sizes around powers of two are part of whole runs alone.
+    assert!(forward.unwrap()["cases"].as_u64() > Some(60), "{report}");
+    assert!(fs::read_to_string(&status).unwrap().contains("| whole, of `^neg$` |"));
+    let ended = run(&[&arguments[..], &["--speeds"]].concat());
+    assert_eq!(ended.code, Some(2));
+}
+
+#[test]
 fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     let folder = tempfile::tempdir().unwrap();
     let (results, status) = (folder.path().join("results.json"), folder.path().join("status.md"));
