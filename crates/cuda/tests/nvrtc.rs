@@ -45,7 +45,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("gemm_wgmma_words", 4, TOGETHER),
     ("attention", 12, DRAWS),
     ("attention_queries", 12, DRAWS),
-    ("attention_mma", 72, DRAWS),
+    ("attention_mma", 108, DRAWS),
     ("attention_gradients_wgmma", 44, QUERIES),
     ("attention_parts", 16, FEW),
     ("attention_queries_mma", 40, SEQUENCES),
