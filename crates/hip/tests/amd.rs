@@ -79,7 +79,8 @@ const LONG: &str = "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RD
 const WORDS: &str =
     "a thread keeps eight words of 16 bytes of both operands, and computes with four of their rows at once";
 const GEOMETRY: &str = "a convolution: its geometry is 30 numbers, put aside in lanes of vector registers; ROCm 5 on RDNA also puts aside the places of all elements that a thread reads, most in f64 (430)";
-const DRAWS: &str = "on RDNA, draws and a mask beside two sums of rows of 128 elements; elsewhere only what SCALARS says";
+const DRAWS: &str =
+    "on RDNA, draws and a mask beside two sums of rows of 128 elements; elsewhere only what SCALARS says";
 const LISTS: &str = "ROCm 5 gives a thread of 1024 on RDNA 64 registers; elsewhere only what SCALARS says";
 const SCALARS: &str = "to lanes of a vector register and not to memory: addresses of several rows at once, the state of a search, or the constants of functions";
 
