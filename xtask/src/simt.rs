@@ -106,7 +106,11 @@ const RUNS: &[Run] = &[
     run_of("scaling", "checked", ON_CUDA, CHECKED),
     run_of("recurrent", "checked", ON_HIP_32, CHECKED),
     run_of("attention", "checked", ON_CUDA, CHECKED),
-    Run { on: ON_CUDA, ..run_of("attention", "checked, little local memory", ON_CUDA, LITTLE) },
+    Run {
+        on: ON_CUDA,
+        filter: "@::scaled_dot_product_attention::tiles",
+        ..run_of("attention", "checked, little local memory", ON_CUDA, LITTLE)
+    },
     Run {
         on: ON_ALL_HIP,
         filter: "@::scaled_dot_product_attention::tiles::f16",
