@@ -42,7 +42,10 @@ pub fn remove_abandoned(folder: impl AsRef<Path>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(is_aside) {
         // An unlocked file has no writer, or its writer has not locked it yet. In the second case the writer creates another file.
-        if File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+        // The lock is held until the file is gone, so that such a writer does not lock it in between.
+        if let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -103,6 +106,18 @@ mod tests {
         assert!(replace_file(&path, &[b"new"]).is_err());
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["taken"]);
+    }
+
+    #[test]
+    fn writers_of_one_folder_leave_each_others_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let path = folder.path().join(writer.to_string());
+                scope.spawn(move || (0..60).for_each(|_| replace_file(&path, &[b"new"]).unwrap()));
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 8);
     }
 
     #[test]
