@@ -4,7 +4,7 @@ use super::rows::{Clock, Op};
 use anyhow::Result;
 use isograd::parity::bench::{Action, Call, Cost, Work};
 use isograd::tape::{BackwardOptions, grad_with};
-use isograd::{DType, Device, Precision, Tensor};
+use isograd::{DType, Device, Tensor};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
@@ -137,14 +137,6 @@ impl Row {
     /// Seconds of each timed call.
     pub fn measure(&self, case: Call, bench: &Stand) -> Result<Vec<f64>> {
         let device = case.device.clone();
-        device.set_matmul_precision(self.op.bench.precision);
-        let seconds = self.seconds(case, bench);
-        device.set_matmul_precision(Precision::Exact);
-        seconds
-    }
-
-    fn seconds(&self, case: Call, bench: &Stand) -> Result<Vec<f64>> {
-        let device = case.device.clone();
         let mut work = self.work(case)?;
         // The first call compiles, the second finds its memory in the pool.
         for _ in 0..2 {
@@ -176,17 +168,6 @@ impl Row {
         if self.op.clock != Clock::Device || seconds > SHORT {
             return Ok((None, None));
         }
-        stand.device.set_matmul_precision(self.op.bench.precision);
-        let seconds = self.seconds_in_a_row(inputs, stand);
-        stand.device.set_matmul_precision(Precision::Exact);
-        seconds
-    }
-
-    fn seconds_in_a_row(
-        &self,
-        inputs: fn(&Call) -> isograd::Result<Vec<Tensor>>,
-        stand: &Stand,
-    ) -> Result<(Option<f64>, Option<f64>)> {
         let (case, _) = self.fit(&stand.device, &stand.limits);
         let bytes: usize = inputs(&case)?.iter().map(|x| x.numel() * x.dtype().size()).sum();
         let calls = (COLD / bytes.max(1)).clamp(1, RECORDED);

@@ -9,7 +9,7 @@ use crate::{check_writable, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::parity::bench::Cost;
-use isograd::{DType, Device, DeviceInfo, Kind, Tensor, replace_file};
+use isograd::{DType, Device, DeviceInfo, Kind, Precision, Tensor, replace_file};
 use measure::{Limits, Row, Stand};
 use regex::Regex;
 use report::{Columns, Outcome, Record, Table};
@@ -176,10 +176,12 @@ impl Session {
             record.outcome = Outcome::Skipped("a step takes too long here".into());
             return record;
         }
+        self.stand.device.set_matmul_precision(row.op.bench.precision);
         let measured = row.measure(case, &self.stand).and_then(|seconds| {
             let median = record.set_times(seconds, row.op.clock);
             row.measure_in_a_row(&self.stand, median)
         });
+        self.stand.device.set_matmul_precision(Precision::Exact);
         match measured {
             Ok(times) => {
                 record.set_in_a_row(times);
