@@ -7,6 +7,8 @@
 // WEIGHT, BIAS: flags, there is a weight, a bias
 // ACTIVATION: name of a function of one operand, which precedes this file and is applied to the result
 // RESIDUAL: flag, a residual is added to x, and the rounded sum is written to `stream` and normalised
+// LOW: f16 or bf16, dtype of x, of the result and of their gradients where the sum with the residual is f32
+// LOW_WORD: with LOW, type of a word of VECTOR elements of that dtype
 // PIECE: u16 .. u32x4, type of the words in which weight and bias are read; needs WHOLE
 // CHANNELS: flag, rows are `groups` groups of channels with `inner` elements each; a channel has one weight and bias
 // ALIKE: flag, with CHANNELS, the elements of a word belong to the same channel
@@ -50,6 +52,48 @@ FUNCTION GLOBAL const STORAGE(T) *table_for(GLOBAL const STORAGE(T) *x, GLOBAL c
 #define PARAMETER(position, inner) (position)
 #endif
 
+#ifdef LOW
+typedef STORAGE(LOW) SL;
+typedef union {
+    LOW_WORD all;
+    SL each[VECTOR];
+} Low;
+
+FUNCTION GLOBAL const LOW_WORD *low_word_at(GLOBAL const SL *x, Row at, idx w) {
+    return (GLOBAL const LOW_WORD *)(x + (at.words > 0 ? at.first + POSITION(at, w < at.words ? w : 0, 0) : 0));
+}
+
+FUNCTION void read_kept_low(Low *r, GLOBAL const SL *x, Row at) {
+    EACH_KEPT(turn) r[turn].all = *low_word_at(x, at, KEPT_WORD(turn));
+}
+
+FUNCTION void read_batch_low(Low *r, GLOBAL const SL *x, Row at, idx b) {
+    EACH_OF_BATCH(u) r[u].all = *low_word_at(x, at, BATCH_WORD(b, u));
+}
+
+FUNCTION void low_numbers_of(A *v, Low r, int is_inside) {
+    EACH_ELEMENT(j) v[j] = is_inside ? (A)LOAD(LOW, r.each, j) : (A)0;
+}
+
+FUNCTION void put_low(GLOBAL SL *y, const A *v, Row at, idx w) {
+    Low r;
+    EACH_ELEMENT(j) STORE(LOW, r.each, j, v[j]);
+    if (w < at.words) *(GLOBAL LOW_WORD *)(y + (at.first + POSITION(at, w, 0))) = r.all;
+}
+
+FUNCTION void put_low_edge(GLOBAL SL *y, A v, Row at) { STORE(LOW, y, at.first + at.edge, v); }
+#define LOW_AT(x, i) ((A)LOAD(LOW, x, i))
+#else
+typedef S SL;
+typedef Read Low;
+#define low_numbers_of(v, r, is_inside) numbers_of(v, r, is_inside, 0)
+#define put_low put_numbers
+#define put_low_edge put_edge
+#define LOW_AT(x, i) ((A)LOAD(T, x, i))
+#define read_kept_low read_kept
+#define read_batch_low read_batch
+#endif
+
 // The parameters of a word.
 FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) {
     w = w < at.words ? w : 0;
@@ -84,7 +128,7 @@ FUNCTION void add_deviations(A *sums, const A *v, A mean, int is_inside) {
     sums[1] = is_inside ? sums[1] + squares : sums[1];
 }
 
-FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd, Row at,
+FUNCTION void put_normalised(GLOBAL SL *y, A *v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd, Row at,
                              idx w, idx inner) {
     A p[VECTOR];
     EACH_ELEMENT(j) v[j] = STANDARDISED(v[j], mean, rstd);
@@ -97,13 +141,13 @@ FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL 
     EACH_ELEMENT(j) v[j] += p[j];
 #endif
     EACH_ELEMENT(j) v[j] = activate(v[j]);
-    put_numbers(y, v, at, w);
+    put_low(y, v, at, w);
 }
 
 #ifndef BACKWARD
 #include "moments.h"
 
-FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd,
+FUNCTION void put_normalised_edge(GLOBAL SL *y, A v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd,
                                   Row at, idx inner) {
     if (at.edge < 0) return;
     v = STANDARDISED(v, mean, rstd);
@@ -113,24 +157,24 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
 #ifdef BIAS
     v += LOAD(P, bias, PARAMETER(at.edge, inner));
 #endif
-    put_edge(y, activate(v), at);
+    put_low_edge(y, activate(v), at);
 }
 
 #ifdef RESIDUAL
 #define STREAM GLOBAL const S *residual, GLOBAL S *stream,
 
-// Adds a word of the residual to a word of x, rounds the sum, and writes it.
-FUNCTION void add_word(Read *r, Read other, GLOBAL S *stream, Row at, idx w, int is_written) {
+// Adds a word of x to a word of the residual, rounds the sum, and writes it.
+FUNCTION void add_word(Read *r, Low part, GLOBAL S *stream, Row at, idx w, int is_written) {
     Read sum;
-    EACH_ELEMENT(j) STORE(T, sum.each, j, (A)LOAD(T, r->each, j) + (A)LOAD(T, other.each, j));
+    EACH_ELEMENT(j) STORE(T, sum.each, j, LOW_AT(part.each, j) + (A)LOAD(T, r->each, j));
     if (is_written && w < at.words) *(GLOBAL WORD *)(stream + (at.first + POSITION(at, w, 0))) = sum.all;
     SET_WORD((*r), sum.all);
 }
 
-FUNCTION A add_edge(A v, GLOBAL const S *residual, GLOBAL S *stream, Row at, int is_written) {
-    if (at.edge < 0) return v;
+FUNCTION A added_edge(GLOBAL const SL *x, GLOBAL const S *residual, GLOBAL S *stream, Row at, int is_written) {
+    if (at.edge < 0) return 0;
     S sum[1];
-    STORE(T, sum, 0, v + (A)LOAD(T, residual, at.first + at.edge));
+    STORE(T, sum, 0, LOW_AT(x, at.first + at.edge) + (A)LOAD(T, residual, at.first + at.edge));
     if (is_written) stream[at.first + at.edge] = sum[0];
     return (A)LOAD(T, sum, 0);
 }
@@ -154,7 +198,7 @@ FUNCTION A add_edge(A v, GLOBAL const S *residual, GLOBAL S *stream, Row at, int
 #define OF_ROW(p) (p)
 #endif
 
-KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL S *y, GLOBAL A *means,
+KERNEL(norm)(GLOBAL const SL *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL SL *y, GLOBAL A *means,
              GLOBAL A *rstds, INDEXED STREAM i64 rows, i64 extent, i64 groups, i64 inner, A eps, GLOBAL i64 *status) {
 #ifdef UPDATED
     LET_NEXT_START();
@@ -166,7 +210,11 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);
         GLOBAL const SP *ws = OF_ROW(weight), *bs = OF_ROW(bias);
+#ifdef RESIDUAL
+        GLOBAL const S *from = residual;
+#else
         GLOBAL const S *from = SOURCE(x, at);
+#endif
         A v[PER][VECTOR], mean = 0, sums[2];
         sums[0] = sums[1] = 0;
 #ifdef OTHERS
@@ -177,9 +225,9 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
             A n[VECTOR];
             read_batch(r, from, at, b);
 #ifdef RESIDUAL
-            Read other[BATCH];
-            read_batch(other, residual, at, b);
-            EACH_OF_BATCH(u) add_word(&r[u], other[u], stream, at, BATCH_WORD(b, u), row < rows);
+            Low parts[BATCH];
+            read_batch_low(parts, x, at, b);
+            EACH_OF_BATCH(u) add_word(&r[u], parts[u], stream, at, BATCH_WORD(b, u), row < rows);
 #endif
             hold_batch(held, r, b);
             EACH_OF_BATCH(u) {
@@ -194,16 +242,17 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         mean = others.sum;
 #endif
 #ifdef RESIDUAL
-        Read kept[PER], others_kept[PER];
-        read_kept(kept, from, at);
-        read_kept(others_kept, residual, at);
+        Read kept[PER];
+        Low parts[PER];
+        read_kept_low(parts, x, at);
+        read_kept(kept, residual, at);
         EACH_KEPT(turn) {
-            add_word(&kept[turn], others_kept[turn], stream, at, KEPT_WORD(turn), row < rows);
+            add_word(&kept[turn], parts[turn], stream, at, KEPT_WORD(turn), row < rows);
             numbers_of(v[turn], kept[turn], IS_KEPT(at, turn), 0);
         }
-        A edge = add_edge(edge_of(from, at, 0), residual, stream, at, row < rows);
+        A edge = added_edge(x, residual, stream, at, row < rows);
         // Further readings are of the sum. A team without a row has not written it; its results are not used.
-        from = row < rows ? stream : x;
+        from = row < rows ? stream : residual;
         GLOBAL_BARRIER();
 #else
         keep(v, from, at, 0);
@@ -316,6 +365,14 @@ FUNCTION void argument_slopes(A *dy, const A *x, const A *weight, const A *bias,
 #define FURTHER
 #endif
 
+#ifdef LOW
+#define LOW_DX GLOBAL SL *low_dx,
+#define PUT_LOW_DX(d, at, w) put_low(low_dx, d, at, w)
+#else
+#define LOW_DX
+#define PUT_LOW_DX(d, at, w) ((void)0)
+#endif
+
 FUNCTION void weights_of(A *v, GLOBAL const SP *weight, Row at, idx w) {
 #ifdef WEIGHT
     parameters_of(v, weight, at, w, 1);
@@ -336,15 +393,16 @@ LOCAL_FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
 
 // Both gradients in one pass over the rows. A thread has the same columns of all of its rows. It sums the gradients of their
 // parameters in registers or, if there are many columns, in the group's row of `weights` and `biases`.
-KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, INDEXED FURTHER i64 rows,
-                      i64 extent) {
+KERNEL(norm_backward)(GLOBAL const SL *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
+                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, INDEXED FURTHER LOW_DX
+                      i64 rows, i64 extent) {
     JOINS(2);
 #if TEAMS > 1 && defined(PARAMETERS)
     SHARED(A, columns, 2 * MOST_COLUMNS);
 #endif
     A ws[PER][VECTOR], dw[PER][VECTOR], db[PER][VECTOR];
-    Read gs[PER], xs[PER];
+    Low gs[PER];
+    Read xs[PER];
     Row at = row_of(GROUP * TEAMS + LANE / TEAM, rows, extent);
     A mean = means[at.row], rstd = rstds[at.row];
     EACH_KEPT(turn) {
@@ -355,21 +413,21 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
     A bs[PER][VECTOR];
     EACH_KEPT(turn) biases_of(bs[turn], bias, at, KEPT_WORD(turn));
 #endif
-    read_kept(gs, g, at);
+    read_kept_low(gs, g, at);
     read_kept(xs, SOURCE(x, at), at);
     EACH_ROW(row) {
         A dy[PER][VECTOR], n[PER][VECTOR], sums[2], m = mean, s = rstd;
         Row here = at;
         sums[0] = sums[1] = 0;
         EACH_KEPT(turn) {
-            numbers_of(dy[turn], gs[turn], IS_KEPT(here, turn), 0);
+            low_numbers_of(dy[turn], gs[turn], IS_KEPT(here, turn));
             numbers_of(n[turn], xs[turn], IS_KEPT(here, turn), 0);
         }
         // Prefetches the next row while this one is joined and written.
         at = row_of(row + GROUPS * TEAMS < rows ? row + GROUPS * TEAMS : row, rows, extent);
         mean = means[at.row];
         rstd = rstds[at.row];
-        read_kept(gs, g, at);
+        read_kept_low(gs, g, at);
         read_kept(xs, SOURCE(x, at), at);
 #ifdef ADDED
         Read more[PER];
@@ -389,13 +447,14 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
 #endif
 #ifdef OTHERS
         EACH_BATCH(here, b) {
-            Read a[BATCH], c[BATCH];
+            Low a[BATCH];
+            Read c[BATCH];
             A p[VECTOR], q[VECTOR], r[VECTOR];
-            read_batch(a, g, here, b);
+            read_batch_low(a, g, here, b);
             read_batch(c, SOURCE(x, here), here, b);
             EACH_OF_BATCH(u) {
                 idx w = BATCH_WORD(b, u);
-                numbers_of(p, a[u], w < here.words, 0);
+                low_numbers_of(p, a[u], w < here.words);
                 numbers_of(q, c[u], w < here.words, 0);
                 weights_of(r, weight, here, w);
 #ifdef SLOPE
@@ -430,17 +489,19 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
                 EACH_ELEMENT(j) d[j] += (A)LOAD(T, more[turn].each, j);
 #endif
                 put_numbers(dx, d, here, KEPT_WORD(turn));
+                PUT_LOW_DX(d, here, KEPT_WORD(turn));
             }
         }
 #ifdef OTHERS
         EACH_BATCH_BACK(here, b) {
-            Read a[BATCH], c[BATCH];
+            Low a[BATCH];
+            Read c[BATCH];
             A p[VECTOR], q[VECTOR], r[VECTOR];
-            read_batch(a, g, here, b);
+            read_batch_low(a, g, here, b);
             read_batch(c, SOURCE(x, here), here, b);
             EACH_OF_BATCH(u) {
                 idx w = BATCH_WORD(b, u);
-                numbers_of(p, a[u], w < here.words, 0);
+                low_numbers_of(p, a[u], w < here.words);
                 numbers_of(q, c[u], w < here.words, 0);
                 weights_of(r, weight, here, w);
 #ifdef SLOPE
@@ -457,6 +518,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
                 EACH_ELEMENT(j) d[j] += (A)LOAD(T, more_word.each, j);
 #endif
                 put_numbers(dx, d, here, w);
+                PUT_LOW_DX(d, here, w);
             }
         }
 #endif

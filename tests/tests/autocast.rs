@@ -15,7 +15,7 @@ use isograd::ops::loss::{CrossEntropy, Focal, KlTarget, Reduction, Triplet};
 use isograd::ops::{
     Activation, Approximate, Conv, Gemm, GemmBias, Nonlinearity, RecurrentSteps, RecurrentWeights, Statistics,
 };
-use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_autocast, no_grad};
+use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_autocast, no_grad, tape};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, Outcome, expect, private};
 use libtest_mimic::Trial;
@@ -29,6 +29,7 @@ fn main() {
             check("other_ops_and_other_dtypes_stay", others),
             check("scopes_nest_and_end", scopes),
             check("gradients_have_the_parameters_dtype", gradients),
+            check("a_norm_leaves_the_sum_in_f32_and_is_itself_in_16_bits", residual_norm),
             check("losses_of_16_bits_have_the_digits_of_f32", losses),
             check("a_parameter_is_cast_once_and_again_when_it_has_changed", casts),
             check("a_checkpoint_is_recomputed_as_it_was", checkpointed),
@@ -137,6 +138,45 @@ fn in_f32(device: &Device) -> Result<Outcome> {
         ("contrastive_loss", |x| x.contrastive_loss(x, &x.select(1, 0)?, 1.0, Reduction::Mean)),
     ];
     dtypes(ops, &[DType::F32, DType::F16, DType::BF16], |_, _| DType::F32, device)
+}
+
+/// The results and the gradients are those of the norm in f32 whose operands and results are cast, bit for bit.
+fn residual_norm(device: &Device) -> Result<Outcome> {
+    // Rows in whole words, with elements outside of words, and longer than what threads keep.
+    for (rows, length) in [(5, 64), (7, 37), (2, 40_000)] {
+        for low in [DType::F16, DType::BF16] {
+            let wave = |scale: f64, n: usize| -> Result<Tensor> {
+                Tensor::arange_with(0.0, n as f64, 1.0, DType::F32, device)?.mul_scalar(scale)?.sin()
+            };
+            let leaf = |x: Tensor| x.require_grad();
+            let x = leaf(wave(0.7, rows * length)?.reshape((rows, length))?.cast(low)?)?;
+            let residual = leaf(wave(1.3, rows * length)?.reshape((rows, length))?)?;
+            let (weight, bias) = (leaf(wave(0.1, length)?)?, leaf(wave(0.3, length)?)?);
+            let dy = wave(2.1, rows * length)?.reshape((rows, length))?.cast(low)?;
+            let ds = wave(1.7, rows * length)?.reshape((rows, length))?;
+            let run = |x_of: &dyn Fn(&Tensor) -> Result<Tensor>| -> Result<Vec<Tensor>> {
+                let (y, s) = autocast(low, || {
+                    x_of(&x)?.residual_layer_norm(&residual, 1, Some(&weight), Some(&bias), 1e-5)
+                })?;
+                let y = y.cast(low)?;
+                let leaves = [&x, &residual, &weight, &bias];
+                let both = [(&y, dy.clone()), (&s, ds.clone())];
+                let gradients = tape::grad_from(&both, &leaves, &Default::default())?;
+                Ok([vec![y.detach(), s.detach()], gradients].concat())
+            };
+            let (mixed, wide) = (run(&|x| Ok(x.clone()))?, run(&|x| x.cast(DType::F32))?);
+            for (i, (a, b)) in mixed.iter().zip(&wide).enumerate() {
+                if a.dtype() != b.dtype() || a.to_f64_vec()? != b.to_f64_vec()? {
+                    return Ok(Err(format!("{low}, rows of {length}: result {i} differs from the one in f32")));
+                }
+            }
+            let y = autocast(low, || x.residual_layer_norm(&residual, 1, None, None, 1e-5))?;
+            if (y.0.dtype(), y.1.dtype()) != (low, DType::F32) {
+                return Ok(Err(format!("the norm is {}, the sum {}", y.0.dtype(), y.1.dtype())));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 fn losses(device: &Device) -> Result<Outcome> {

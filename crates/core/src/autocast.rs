@@ -25,7 +25,7 @@ thread_local! {
 }
 
 /// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`, `einsum`, `bilinear`, `sparse_mm`), messages that are copied along
-/// edges, and recurrent ops take their operands in `dtype`, f16 or bf16. Softmax, losses, distances and similarities, norms (except `batch_norm` and `instance_norm`), `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and products
+/// edges, and recurrent ops take their operands in `dtype`, f16 or bf16. Softmax, losses, distances and similarities, norms (except `batch_norm`, `instance_norm`, and `residual_layer_norm` of a residual in f32), `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and products
 /// of elements convert 16-bit operands to f32. Other ops run in the dtype of their operands. Only f32, f16 and bf16 operands are
 /// converted.
 ///

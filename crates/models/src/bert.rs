@@ -143,7 +143,9 @@ impl Output {
     }
 
     fn forward(&self, part: &Tensor, x: &Tensor) -> Result<Tensor> {
-        Ok(self.norm.forward_residual(&self.dropout.forward(&self.dense.forward(part)?)?, x)?.0)
+        let part = self.dropout.forward(&self.dense.forward(part)?)?;
+        // The norm is the next residual, and has its dtype.
+        Ok(self.norm.forward_residual(&part.cast(x.dtype())?, x)?.0)
     }
 }
 

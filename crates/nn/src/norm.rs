@@ -50,7 +50,8 @@ impl LayerNorm {
         })
     }
 
-    /// The norm of `s = x + residual`, and s: `(y, s)`. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
+    /// The norm of `s = x + residual`, and s: `(y, s)`, as [`Tensor::residual_layer_norm`]: where x has 16 bits and the residual f32, y has 16
+    /// bits and s f32. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
         called(self, &[x, residual], || {
             check_last("residual_layer_norm", x, &self.shape)?;

@@ -2,7 +2,7 @@
 
 use super::in_acc;
 use super::in_place::update_for;
-use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, launch_backward, standardise};
+use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, launch_backward, like, standardise};
 use super::row_like;
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
@@ -691,7 +691,7 @@ impl Form {
             };
             let all: Vec<bool> = (0..inputs.len()).map(wants).collect();
             let y = result.as_ref().map(|y| t.get(y)).transpose()?;
-            let backward = (&all[..], BatchNormBackward { norm: fused, wanted, residual });
+            let backward = (like(op, inputs, &all)?, BatchNormBackward { norm: fused, wanted, residual });
             let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], has_weight, y.as_ref(), backward)?;
             Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| needs(i))).collect())
         })

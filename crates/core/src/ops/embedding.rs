@@ -136,7 +136,7 @@ impl Tensor {
             let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
             let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
             let wanted = Wanted { dx: wants_table, parameters: wants_gamma };
-            let kernel = EmbeddingNormBackward(RowNormBackward { norm, wanted, is_added: false });
+            let kernel = EmbeddingNormBackward(RowNormBackward { norm, wanted, is_added: false, is_mixed: false });
             run_fused(op, &kernel, &operands, &outputs)?;
             let dtable = dx.map(|dx| fused_gradient(&dx, flat, v, None, false)).transpose()?;
             match gamma {

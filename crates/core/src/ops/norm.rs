@@ -47,7 +47,7 @@ const RESIDUAL: Form = Form { op: "residual_layer_norm", ..LAYER };
 
 /// Inputs: rows x `[rows, length]`; the residual like x, the weight and the bias, where present. Outputs: y; mean and
 /// `1 / sqrt(var + eps)` of each row; with a residual, its rounded sum with x, whose rows are normalised. The mean is unspecified
-/// unless it is subtracted.
+/// unless it is subtracted. The residual and the sum may be f32 where x and y have 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNorm {
     /// The number of rows.
@@ -69,7 +69,8 @@ pub struct RowNorm {
 }
 
 /// Inputs: dy, x (the sum, with a residual), mean, rstd; the weight, where present; with an activation, the bias, where present; the
-/// gradient that is added to dx, if `is_added`. Outputs: dx and the gradients of weight and bias, where present and wanted.
+/// gradient that is added to dx, if `is_added`. Outputs: dx and the gradients of weight and bias, where present and wanted. If
+/// `is_mixed`, dy has 16 bits and x f32, and dx comes twice: first in the dtype of dy, then in that of x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNormBackward {
     /// The forward kernel.
@@ -78,6 +79,8 @@ pub struct RowNormBackward {
     pub wanted: Wanted,
     /// True if a further gradient is added to dx.
     pub is_added: bool,
+    /// True if the sum of x and the residual has another dtype than x.
+    pub is_mixed: bool,
 }
 
 /// The gradients of a normalisation that are computed.
@@ -136,7 +139,7 @@ impl Fused for RowNormBackward {
 
     // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (RowNormBackward { norm, wanted, is_added }, x) = (self, &inputs[1]);
+        let (RowNormBackward { norm, wanted, is_added, is_mixed }, x) = (self, &inputs[1]);
         let (mean, rstd) = (inputs[2].unsqueeze(1)?, inputs[3].unsqueeze(1)?);
         let xhat = if norm.is_centred { x.sub(&mean)? } else { x.clone() }.mul(&rstd)?;
         let dy = &match norm.activation.slope() {
@@ -152,7 +155,8 @@ impl Fused for RowNormBackward {
             let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(1)?)?;
             let h = if norm.is_centred { h.sub(&h.mean_keepdim(1)?)? } else { h };
             let dx = h.sub(&along)?.mul(&rstd)?;
-            found.push(Some(if *is_added { dx.add(&inputs[inputs.len() - 1])? } else { dx }));
+            let dx = if *is_added { dx.add(&inputs[inputs.len() - 1])? } else { dx };
+            found.extend(std::iter::repeat_n(Some(dx), 1 + *is_mixed as usize));
         }
         if wanted.parameters && norm.has_weight {
             found.push(Some(dy.mul(&xhat)?.sum(0)?));
@@ -185,7 +189,8 @@ impl Tensor {
     }
 
     /// The sum `s = x + residual`, rounded, and its [`layer_norm`](Tensor::layer_norm) y: `(y, s)`. The residual has the shape and
-    /// the dtype of x. Both results have gradients. Errors: as for `layer_norm`.
+    /// the dtype of x, or is f32 where x has 16 bits. The sum has the dtype of the residual, and y that of x. Both results have
+    /// gradients. Errors: as for `layer_norm`.
     pub fn residual_layer_norm(
         &self,
         residual: &Tensor,
@@ -254,10 +259,11 @@ fn residual_norm(
     eps: f64,
 ) -> Result<(Tensor, Tensor)> {
     let op = RESIDUAL.op;
-    if let Some(([x, residual], _)) = autocast::wide([x, residual], None)? {
+    let is_mixed = residual.dtype() == DType::F32 && [DType::F16, DType::BF16].contains(&x.dtype());
+    if !is_mixed && let Some(([x, residual], _)) = autocast::wide([x, residual], None)? {
         return residual_norm(&x, &residual, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
-    check_same(op, &[x, residual])?;
+    if is_mixed { check_device(op, &[x, residual])? } else { check_same(op, &[x, residual])? }
     if x.shape() != residual.shape() {
         return Err(Error::shape(op, format!("x and the residual differ: {}", describe(&[x, residual]))));
     }
@@ -268,9 +274,9 @@ fn residual_norm(
         let [y, s] = fused_residual(&rows, &residual, weight.as_ref(), bias.as_ref(), eps)?;
         (y.reshape(x.shape())?, s.reshape(x.shape())?)
     } else {
-        let s = x.add(residual)?;
+        let s = x.cast(residual.dtype())?.add(residual)?;
         let y = composite(RESIDUAL, &s.reshape(rows.shape())?, weight.as_ref(), bias.as_ref(), eps)?;
-        (y.reshape(x.shape())?, s)
+        (y.cast(x.dtype())?.reshape(x.shape())?, s)
     };
     RESIDUAL.report(&[x, residual], given, &[&y, &s], dims, eps);
     Ok((y, s))
@@ -464,7 +470,8 @@ fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
         let has_bias = kernel.has_bias && kernel.activation != Activation::Identity;
         let bias = if has_bias { inputs.last() } else { None };
         let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
-        let backward = (&wanted.of(inputs)[..], RowNormBackward { norm: kernel, wanted, is_added: false });
+        let backward = RowNormBackward { norm: kernel, wanted, is_added: false, is_mixed: false };
+        let backward = (like(op, inputs, &wanted.of(inputs))?, backward);
         let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias, backward)?;
         Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
     })
@@ -479,52 +486,78 @@ fn fused_residual(
     eps: f64,
 ) -> Result<[Tensor; 2]> {
     let (op, x, residual) = (RESIDUAL.op, x.contiguous()?, residual.contiguous()?);
-    let like = || Tensor::allocate(op, x.shape(), x.dtype(), x.device());
-    let (y, s) = (like()?, like()?);
+    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
+    let (y, s) = (like(&x)?, like(&residual)?);
     let made = Normalised::new(RESIDUAL, &[&x, &residual], &[&y, &s], weight, bias, eps)?;
     let Normalised { kernel, parameters, mean, rstd } = made;
     let inputs: Vec<&Tensor> = [&x, &residual].into_iter().chain(&parameters).collect();
     let saved: Vec<Saved> = [Saved::nth_output(&s, 1)].into_iter().chain(parameters.iter().map(Saved::input)).collect();
+    let dtype = x.dtype();
     let outputs = record_outputs(op, &inputs, vec![y, s], move |t| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
         let is_needed: Vec<bool> =
             [t.needs(0) || t.needs(1)].into_iter().chain((1..inputs.len()).map(|i| t.needs(i + 1))).collect();
-        let mut found = residual_gradients(t, &inputs, &is_needed, &kernel, [&mean, &rstd])?;
-        let ds = found.remove(0);
-        let both = [0, 1].map(|i| ds.clone().filter(|_| t.needs(i)));
-        Ok(both.into_iter().chain(found).collect::<Vec<_>>())
+        let SumGradients { dx, ds, parameters } =
+            residual_gradients(t, &inputs, &is_needed, &kernel, [&mean, &rstd], dtype)?;
+        let both = [dx.filter(|_| t.needs(0)), ds.filter(|_| t.needs(1))];
+        Ok(both.into_iter().chain(parameters).collect::<Vec<_>>())
     })?;
     Ok(outputs.try_into().expect("there are two outputs"))
 }
 
-/// The gradients of s, the weight and the bias from those of y and s.
+/// The gradients of a normalised sum: of x, in its dtype; of the residual, in that of the sum; of the weight and the bias.
+struct SumGradients {
+    dx: Option<Tensor>,
+    ds: Option<Tensor>,
+    parameters: Vec<Option<Tensor>>,
+}
+
+impl SumGradients {
+    /// From the gradients of the sum and the parameters, for x of a dtype.
+    fn of(mut found: Vec<Option<Tensor>>, dtype: DType) -> Result<SumGradients> {
+        let ds = found.remove(0);
+        Ok(SumGradients { dx: ds.as_ref().map(|ds| ds.cast(dtype)).transpose()?, ds, parameters: found })
+    }
+}
+
+/// The gradients from those of y and s. `inputs` are s and the parameters, and x has this dtype.
 fn residual_gradients(
     t: &Backward<'_>,
     inputs: &[Tensor],
     is_needed: &[bool],
     kernel: &RowNorm,
     statistics: [&Tensor; 2],
-) -> Result<Vec<Option<Tensor>>> {
+    dtype: DType,
+) -> Result<SumGradients> {
     let Some(dy) = t.dy_of(0) else {
         // The parameters are no part of s.
         let zeros = |i: usize| is_needed[i].then(|| inputs[i].zeros_like()).transpose();
-        return [Ok(t.dy_of(1).cloned())].into_iter().chain((1..inputs.len()).map(zeros)).collect();
+        let found = [Ok(t.dy_of(1).cloned())].into_iter().chain((1..inputs.len()).map(zeros));
+        return SumGradients::of(found.collect::<Result<_>>()?, dtype);
     };
     if t.creates_graph() {
         let dy_of = |_| Some(dy.clone());
-        let composite = |x: &[Tensor]| Ok(vec![Normalised::composite(RESIDUAL, kernel, x)?]);
+        let composite = |x: &[Tensor]| Ok(vec![Normalised::composite(RESIDUAL, kernel, x)?.cast(dtype)?]);
         let mut found = gradients_on_tape(inputs, is_needed, dy_of, composite)?;
         if let (Some(ds), Some(more)) = (&found[0], t.dy_of(1)) {
             found[0] = Some(ds.add(more)?);
         }
-        return Ok(found);
+        return SumGradients::of(found, dtype);
     }
     let wanted = Wanted { dx: is_needed[0], parameters: is_needed[1..].contains(&true) };
     let more = t.dy_of(1).filter(|_| wanted.dx).map(Tensor::contiguous).transpose()?;
-    let backward = RowNormBackward { norm: *kernel, wanted, is_added: more.is_some() };
-    let backward = (&wanted.of(inputs)[..], backward);
-    let found = launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref(), backward)?;
-    Ok(found.into_iter().zip(is_needed).map(|(gradient, needed)| gradient.filter(|_| *needed)).collect())
+    let is_mixed = dtype != inputs[0].dtype();
+    let backward = RowNormBackward { norm: *kernel, wanted, is_added: more.is_some(), is_mixed };
+    let mut outputs = like(RESIDUAL.op, inputs, &wanted.of(inputs))?;
+    if is_mixed {
+        let dx = wanted.dx.then(|| Tensor::allocate(RESIDUAL.op, inputs[0].shape(), dtype, inputs[0].device()));
+        outputs.insert(0, dx.transpose()?);
+    }
+    let backward = (outputs, backward);
+    let mut found = launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref(), backward)?;
+    let dx = if is_mixed { found.remove(0) } else { found[0].clone() };
+    let mut found = found.into_iter().zip(is_needed).map(|(gradient, needed)| gradient.filter(|_| *needed));
+    Ok(SumGradients { dx, ds: found.next().flatten(), parameters: found.collect() })
 }
 
 /// Runs a backward kernel for the gradients that are needed. Inputs: dy, x, the statistics and the weight. Outputs: dx and the
@@ -538,13 +571,19 @@ pub(super) fn gradients<F: Fused>(
     kernel: impl FnOnce(Wanted) -> F,
 ) -> Result<Gradients> {
     let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
-    let backward = (&wanted.of(inputs)[..], kernel(wanted));
+    let backward = (like(op, inputs, &wanted.of(inputs))?, kernel(wanted));
     let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, None, backward)?;
     Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
 }
 
+/// Memory for the gradients of the inputs that are `wanted`.
+pub(super) fn like(op: &'static str, inputs: &[Tensor], wanted: &[bool]) -> Result<Vec<Option<Tensor>>> {
+    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
+    inputs.iter().zip(wanted).map(|(x, wanted)| wanted.then(|| like(x)).transpose()).collect()
+}
+
 /// Runs a backward kernel. `inputs` are x, the parameters, and others as the kernel has them. Operands: dy, x, the statistics, the weight,
-/// and `further`. Outputs: the gradients of the inputs that are `wanted`.
+/// and `further`. The outputs, where present, are returned.
 pub(super) fn launch_backward<F: Fused>(
     op: &'static str,
     dy: &Tensor,
@@ -552,15 +591,11 @@ pub(super) fn launch_backward<F: Fused>(
     statistics: &[&Tensor; 2],
     has_weight: bool,
     further: Option<&Tensor>,
-    (wanted, kernel): (&[bool], F),
+    (outputs, kernel): (Vec<Option<Tensor>>, F),
 ) -> Result<Vec<Option<Tensor>>> {
     let dy = dy.contiguous()?;
-    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-    let found = inputs.iter().zip(wanted).map(|(x, wanted)| wanted.then(|| like(x)).transpose());
-    let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
     let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
     operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(further));
-    let outputs: Vec<&Tensor> = found.iter().flatten().collect();
-    run_fused(op, &kernel, &operands, &outputs)?;
-    Ok(found)
+    run_fused(op, &kernel, &operands, &outputs.iter().flatten().collect::<Vec<_>>())?;
+    Ok(outputs)
 }

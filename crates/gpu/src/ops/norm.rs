@@ -64,8 +64,27 @@ fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &
     let vector = 16 / x.size();
     let bytes = (vector * p.size()).min(16);
     let is_aligned = extent.is_multiple_of(vector) && addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
-    let is_read_so = is_aligned && variant.defines.contains(&("VECTOR", vector.into()));
+    let is_read_so = is_aligned && has_words(&variant, x);
     variant.optional("PIECE", is_read_so.then(|| word(bytes)))
+}
+
+/// Adds the dtype of x and y, and of their gradients, if it is not that of the rows that are normalised.
+fn with_low(variant: Variant, low: DType, rows: DType) -> Variant {
+    if low == rows {
+        return variant;
+    }
+    let vector = if has_words(&variant, rows) { 16 / rows.size() } else { 1 };
+    variant.define("LOW", low).define("LOW_WORD", word(vector * low.size()))
+}
+
+/// True if rows of a dtype are read in words, not element by element.
+fn has_words(variant: &Variant, rows: DType) -> bool {
+    variant.defines.contains(&("VECTOR", (16 / rows.size()).into()))
+}
+
+/// The place of elements of a smaller dtype among words of the rows' dtype.
+fn in_rows(address: Address, low: DType, rows: DType) -> Address {
+    address * (rows.size() / low.size()) as Address
 }
 
 /// Adds an index that names rows of `x`, which is written before the number of rows.
@@ -85,12 +104,15 @@ fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>)
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let first = 1 + norm.has_residual as usize;
+    // The rows that are normalised: x, or its sum with the residual.
+    let normalised = &call.outputs[if norm.has_residual { 3 } else { 0 }];
+    let dtype = normalised.dtype;
     let parameters = &call.inputs[first..call.inputs.len() - index.is_some() as usize];
     let p = parameters.first().map_or(x.dtype, |p| p.dtype);
     let [weight, bias] = optional(&inputs[first..], [norm.has_weight, norm.has_bias], inputs[0]);
     let arguments = Arguments::new().pointers([inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]]);
-    let (variant, mut arguments) = indexed(norm_variant(norm, &call.outputs[0], p), arguments, index, x)?;
-    let mut moved = vec![inputs[0], outputs[0]];
+    let (variant, mut arguments) = indexed(norm_variant(norm, normalised, p), arguments, index, x)?;
+    let mut moved = [inputs[0], outputs[0]].map(|address| in_rows(address, x.dtype, dtype)).to_vec();
     if norm.has_residual {
         moved.extend([inputs[1], outputs[3]]);
         arguments = arguments.pointers([inputs[1], outputs[3]]);
@@ -100,10 +122,10 @@ fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>)
         Some(row) => variant.define("ACTIVATION", row.name()).flag("NEAR", x.dtype.size() == 2).calling(row),
         None => variant,
     };
-    let arguments = arguments.numbers([count, extent, 1, 1]).float(norm.eps, x.dtype.acc());
-    let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
-    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &moved, kept);
-    let variant = with_pieces(variant, x.dtype, p, extent, &[weight, bias]);
+    let arguments = arguments.numbers([count, extent, 1, 1]).float(norm.eps, dtype.acc());
+    let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(dtype, extent) };
+    let (variant, geometry) = rows(gpu, variant, dtype, count, extent, &moved, kept);
+    let variant = with_low(with_pieces(variant, dtype, p, extent, &[weight, bias]), x.dtype, dtype);
     let Some(index) = index else {
         return gpu.launch(variant, "norm", geometry, &arguments.pointer(inputs[0]));
     };
@@ -148,11 +170,14 @@ impl NormGradient {
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
 fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option<&Operand<'_>>) -> Result<()> {
-    let RowNormBackward { norm, wanted, is_added } = of;
+    let RowNormBackward { norm, wanted, is_added, is_mixed } = of;
     let (count, extent) = (norm.rows, norm.length);
-    let x = &call.inputs[0];
-    let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
+    // A table has other rows than dy.
+    let (g, x) = (&call.inputs[0], &call.inputs[index.is_none() as usize]);
+    let (low_dx, outputs) = call.outputs.split_at((*is_mixed && wanted.dx) as usize);
+    let found = NormGradient::new(&Call { outputs, ..*call }, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
+    let low_dx = low_dx.first().map(place).transpose()?;
     let variant = norm_variant(norm, x, p);
     let flags = [("DX", wanted.dx), ("PARAMETERS", wanted.parameters), ("BACKWARD", true)];
     let further = call.inputs.get(4 + norm.has_weight as usize).filter(|_| index.is_none()).map(place).transpose()?;
@@ -165,7 +190,9 @@ fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option
         None => variant.clone().flag("ADDED", *is_added),
     };
     let program = program.flags(flags);
-    let moved = [dy, from, dx, further.filter(|_| *is_added).unwrap_or(dx)];
+    let added = further.filter(|_| *is_added).unwrap_or(from);
+    let low = [dy, low_dx.unwrap_or(dy)].map(|address| in_rows(address, g.dtype, x.dtype));
+    let moved = [low[0], low[1], from, if wanted.dx { dx } else { from }, added];
     let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &moved, Kept::COLUMNS);
     let together = (RESIDENT / geometry.threads).max(1);
     // They run together if each has its share of the registers.
@@ -183,9 +210,12 @@ fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option
     if reads_bias || *is_added {
         arguments = arguments.pointer(further.unwrap_or(weight));
     }
+    if *is_mixed {
+        arguments = arguments.pointer(low_dx.unwrap_or(dy));
+    }
     let arguments = arguments.numbers([count, extent]);
     let bias = further.filter(|_| reads_bias).unwrap_or(weight);
-    let program = with_pieces(program, x.dtype, p, extent, &[weight, bias]);
+    let program = with_low(with_pieces(program, x.dtype, p, extent, &[weight, bias]), g.dtype, x.dtype);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
     if !wanted.parameters {
         return Ok(());
@@ -235,6 +265,14 @@ const EXAMPLES: &[Example] = &[
         differentiate(d, t, &[&[4096, 1024], &[4096, 1024], &[1024], &[1024]], |x| {
             let (y, s) = x[0].residual_layer_norm(&x[1], 1, Some(&x[2]), Some(&x[3]), 0.0)?;
             y.add(&s)
+        })
+    },
+    |d, t| {
+        // The sum in f32.
+        differentiate(d, t, &[&[4096, 1024], &[4096, 1024], &[1024], &[1024]], |x| {
+            let [residual, weight, bias] = [1, 2, 3].map(|i| x[i].cast(x[i].dtype().acc()));
+            let (y, s) = x[0].residual_layer_norm(&residual?, 1, Some(&weight?), Some(&bias?), 0.0)?;
+            y.add(&s.cast(y.dtype())?)
         })
     },
     |d, t| {

@@ -7,7 +7,7 @@ use super::{Invocation, Op, Slice};
 use crate::bench::{Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Activation, Approximate, LocalResponse, Running, Statistics};
-use isograd_core::{Error, Result, Tensor};
+use isograd_core::{DType, Error, Result, Tensor};
 use serde_json::json;
 
 /// `x [rows, D]` or `[rows, D1, D2]` with parameters of the normalised shape.
@@ -56,6 +56,7 @@ fn residual_case(g: &mut Gen) -> Case {
     let mut case = norm_case(g, true);
     let residual = g.tensor(Domain::Real, case.inputs[0].1.dims());
     case.inputs.insert(1, ("residual".into(), residual));
+    case.attributes["wide_sum"] = g.coin().into();
     case
 }
 
@@ -188,7 +189,11 @@ fn of_rows() -> Vec<Op> {
             "residual_layer_norm",
             |c| {
                 let (x, residual, dims) = (c.input("x")?, c.input("residual")?, normalized(c)?);
-                two(x.residual_layer_norm(residual, dims, c.optional("weight"), c.optional("bias"), c.float("eps")?))
+                let (weight, bias, eps) = (c.optional("weight"), c.optional("bias"), c.float("eps")?);
+                let is_wide = c.flag("wide_sum")? && x.dtype().size() == 2;
+                let residual = if is_wide { residual.cast(DType::F32)? } else { residual.clone() };
+                let (y, s) = x.residual_layer_norm(&residual, dims, weight, bias, eps)?;
+                Ok(vec![y, s.cast(x.dtype())?])
             },
             residual_case,
         )
