@@ -41,6 +41,8 @@ typedef u32 place;
 // The threads of a channel, and the number of this one among them.
 #define MEMBERS (THREADS / COLUMNS)
 #define WORKER (LANE / COLUMNS)
+// The parts that a thread joins.
+#define EACH_PART(i) _Pragma("unroll 4") for (i64 i = WORKER; i < parts; i += MEMBERS)
 
 // The sums of `n` numbers over a channel's threads; n is at most 2 CHANNELS.
 #if COLUMNS == 1 && CHANNELS == 1
@@ -237,12 +239,13 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
     CHANNEL_JOINS(); \
     A count = (A)words * EACH, deviations[2 * CHANNELS], pivot[CHANNELS]; \
     EACH_CHANNEL(k) mean[k] = deviations[2 * k] = deviations[2 * k + 1] = 0; \
-    for (i64 i = WORKER; i < parts; i += MEMBERS) { \
+    pivots_of(pivot, x, p, words); \
+    EACH_PART(i) { \
         EACH_CHANNEL(k) mean[k] += OF_PART(i) * part_means[i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k)]; \
     } \
     CHANNEL_SUMS(mean, CHANNELS); \
     EACH_CHANNEL(k) mean[k] /= count; \
-    for (i64 i = WORKER; i < parts; i += MEMBERS) { \
+    EACH_PART(i) { \
         EACH_CHANNEL(k) { \
             i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k); \
             A own = OF_PART(i), of_part = part_means[at]; \
@@ -251,7 +254,6 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
         } \
     } \
     CHANNEL_SUMS(deviations, 2 * CHANNELS); \
-    pivots_of(pivot, x, p, words); \
     EACH_CHANNEL(k) { \
         i64 channel = OWN_CHANNEL(p, k); \
         A var; \
@@ -426,7 +428,7 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
 // The sums of `parts` parts for the thread's channels.
 #define JOIN_SUMS(all) \
     EACH_CHANNEL(k) (all)[2 * k] = (all)[2 * k + 1] = 0; \
-    for (i64 i = WORKER; i < parts; i += MEMBERS) { \
+    EACH_PART(i) { \
         EACH_CHANNEL(k) { \
             i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k); \
             (all)[2 * k] += slopes[at]; \

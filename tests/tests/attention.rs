@@ -14,6 +14,11 @@ fn main() {
     harness::main(|device| {
         let (at, has_tf32) = (device.clone(), may_have_tf32(device));
         let mut all = vec![trial(device, OP, "launches_of_both_passes", move || launches(&at).map_err(text)?)];
+        for (dtype, label) in [(DType::F16, "f16"), (DType::BF16, "bf16"), (DType::F32, "f32")] {
+            let at = device.clone();
+            let check = move || slices_of_one_tensor(dtype, &at).map_err(text)?;
+            all.push(trial(device, OP, &format!("slices_of_one_tensor::{label}"), check));
+        }
         for (name, problem) in problems() {
             for (dtype, label) in [(DType::F16, "f16"), (DType::BF16, "bf16"), (DType::F32, "f32")] {
                 let (at, problem) = (device.clone(), problem.clone());
@@ -274,6 +279,30 @@ fn launches(device: &Device) -> Result<Outcome> {
 }
 
 /// A rounding of 1. Sums and functions in f32 have more than one.
+/// Queries, keys and values that are slices of one tensor `[B, T, 3, H, D]` have the result and the gradients of separate ones.
+fn slices_of_one_tensor(dtype: DType, device: &Device) -> Result<Outcome> {
+    let (rng, [b, t, h, d]) = (Rng::new(7), [2, 150, 3, 64]);
+    let normal = |dims: &[usize]| Tensor::randn(dims, 0.0, 1.0, DType::F32, device, &rng)?.cast(dtype);
+    let (whole, dy) = (normal(&[b, t, 3, h, d])?.require_grad()?, normal(&[b, t, h * d])?);
+    let attended = |parts: &[Tensor]| -> Result<Tensor> {
+        let [q, k, v] = [0, 1, 2].map(|i| parts[i].transpose(1, 2));
+        let attention = Attention { causal: Causal::BottomRight, ..Attention::default() };
+        q?.scaled_dot_product_attention(&k?, &v?, &attention)?.transpose(1, 2)?.reshape((b, t, h * d))
+    };
+    let parts: Vec<Tensor> =
+        whole.detach().unbind(2)?.iter().map(|part| part.copy()?.require_grad()).collect::<Result<_>>()?;
+    let (of_slices, of_parts) = (attended(&whole.unbind(2)?)?, attended(&parts)?);
+    let gradient = grad_from(&[(&of_slices, dy.clone())], &[&whole], &BackwardOptions::default())?;
+    let apart: Vec<&Tensor> = parts.iter().collect();
+    let apart = grad_from(&[(&of_parts, dy)], &apart, &BackwardOptions::default())?;
+    let apart = Tensor::stack(&apart.iter().collect::<Vec<_>>(), 2)?;
+    let same = |a: &Tensor, b: &Tensor| Ok(a.to_f64_vec()? == b.to_f64_vec()?);
+    Ok(match (same(&of_slices, &of_parts)?, same(&gradient[0], &apart)?) {
+        (true, true) => Ok(()),
+        found => Err(format!("the result and the gradients are the same: {found:?}")),
+    })
+}
+
 fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),

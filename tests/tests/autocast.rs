@@ -19,6 +19,8 @@ use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_auto
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, Outcome, expect, private};
 use libtest_mimic::Trial;
+use std::cell::Cell;
+use std::rc::Rc;
 
 fn main() {
     harness::main(|device| {
@@ -32,6 +34,7 @@ fn main() {
             check("a_norm_leaves_the_sum_in_f32_and_is_itself_in_16_bits", residual_norm),
             check("losses_of_16_bits_have_the_digits_of_f32", losses),
             check("a_parameter_is_cast_once_and_again_when_it_has_changed", casts),
+            check("parameters_of_the_scope_before_are_cast_together", together),
             check("a_checkpoint_is_recomputed_as_it_was", checkpointed),
             check("training_recovers_from_an_overflow", recovers),
             check("the_example_learns", |d| {
@@ -275,6 +278,52 @@ fn casts(device: &Device) -> Result<Outcome> {
         x.matmul(&w)?.sum(..)?.item::<f64>()
     })?;
     Ok(expect(second < first && changed == 0.0, format!("{first} bytes, then {second}; {changed} of zeros")))
+}
+
+/// The second scope casts the leaves of the first in one op. Each gradient is as without the others; a leaf that is not used has none, and a
+/// leaf with a hook is cast alone.
+fn together(device: &Device) -> Result<Outcome> {
+    let leaf = |scale: f64| square(DType::F32, device)?.mul_scalar(scale)?.require_grad();
+    let filters = square(DType::F32, device)?.reshape((2, 2, 2, 2))?.to_channels_last()?.require_grad()?;
+    let (a, b, unused, hooked) = (leaf(1.0)?, leaf(0.5)?, leaf(0.25)?, leaf(0.125)?);
+    let (x, image) = (square(DType::F32, device)?, Tensor::ones((1, 2, 2, 2), DType::F32, device)?);
+    let leaves = [&a, &b, &filters, &hooked, &unused];
+    let casts = |uses_all: bool| -> Result<(usize, Vec<Option<Vec<f64>>>)> {
+        let count = Rc::new(Cell::new(0));
+        let counter = count.clone();
+        let observer = move |event| {
+            if let tape::Event::Recorded { op: "cast", .. } = event {
+                counter.set(counter.get() + 1)
+            }
+        };
+        tape::observe(observer, || {
+            autocast(DType::BF16, || {
+                // Two losses, each with its own pass.
+                let first = x.matmul(&a)?.matmul(&b)?.matmul(&hooked)?.sum(..)?;
+                let second = image.conv2d(&filters, None, &Conv::default())?.sum(..)?.add(&x.matmul(&a)?.sum(..)?)?;
+                if uses_all {
+                    x.matmul(&unused)?.sum(..)?.backward()?;
+                }
+                first.backward()?;
+                second.backward()
+            })
+        })?;
+        let gradients = leaves.map(|leaf| {
+            let found = leaf.grad().map(|grad| grad.to_f64_vec()).transpose();
+            leaf.set_grad(None)?;
+            found
+        });
+        Ok((count.get(), gradients.into_iter().collect::<Result<_>>()?))
+    };
+    let (alone, expected) = casts(true)?;
+    let hook = hooked.register_hook(|_| Ok(None))?;
+    let (grouped, mut found) = casts(false)?;
+    hook.remove();
+    // Four leaves in one op, and one sum less.
+    let is_fewer = alone == grouped + 4;
+    let is_absent = found[4].take().is_none() && expected[4].is_some();
+    let is_same = found[..4] == expected[..4];
+    Ok(expect(is_fewer && is_absent && is_same, format!("{alone} casts, then {grouped}: {found:?}, not {expected:?}")))
 }
 
 fn checkpointed(device: &Device) -> Result<Outcome> {

@@ -1,9 +1,17 @@
 //! Mixed precision: within a scope, products run in 16 bits, and ops that need f32 run in f32.
 
-use crate::tape::{is_grad_enabled, with_flag};
+use crate::ops::each::cast_each;
+use crate::tape::{is_grad_enabled, is_traced, with_flag};
+use crate::tensor::Inner;
 use crate::{DType, Error, Result, Tensor};
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// Elements of the largest leaf that is cast together with others. What a launch takes does not count for larger ones, whose gradients
+/// in 16 bits would be kept until the last is known.
+const MOST_TOGETHER: usize = 1 << 22;
+/// Groups that a thread knows.
+const MOST_GROUPS: usize = 64;
 
 /// A leaf's cast, made from this version of the leaf.
 struct Cast {
@@ -19,9 +27,22 @@ impl Cast {
     }
 }
 
+/// Leaves that a scope has cast, in order. A scope that begins with the same leaf casts all of them together.
+struct Group {
+    dtype: DType,
+    leaves: Vec<Weak<Inner>>,
+}
+
+impl Group {
+    fn begins_with(&self, x: &Tensor, dtype: DType) -> bool {
+        self.dtype == dtype && std::ptr::eq(self.leaves[0].as_ptr(), Arc::as_ptr(&x.0))
+    }
+}
+
 thread_local! {
     static LOW: Cell<Option<DType>> = const { Cell::new(None) };
     static CASTS: RefCell<Vec<Cast>> = const { RefCell::new(Vec::new()) };
+    static GROUPS: RefCell<Vec<Group>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`, `einsum`, `bilinear`, `sparse_mm`), messages that are copied along
@@ -30,8 +51,9 @@ thread_local! {
 /// converted.
 ///
 /// Casts are on the tape, so the gradient of a parameter has the parameter's dtype. A parameter is cast once for all losses of a
-/// scope, and each loss may have a backward pass of its own. A backward pass runs in the dtypes of the forward pass, inside or
-/// outside of the scope. Use [`no_autocast`] inside for ops that must keep their dtype, and a loss scaler with f16. Micikevicius et
+/// scope, and each loss may have a backward pass of its own. From the second scope on, the parameters that the one before has cast are cast
+/// together, in one launch where the device can, and so are their gradients, unless a hook waits for one. A backward pass runs in the dtypes
+/// of the forward pass, inside or outside of the scope. Use [`no_autocast`] inside for ops that must keep their dtype, and a loss scaler with f16. Micikevicius et
 /// al. 2017, arXiv 1710.03740. Errors: `Attr` for another dtype; the errors of `f`.
 ///
 /// ```
@@ -70,8 +92,35 @@ pub(crate) fn with<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
     with_flag(&LOW, dtype, f)
 }
 
+/// Drops the casts of a scope, and remembers which leaves they are of.
 fn forget() {
-    let _ = CASTS.try_with(|casts| std::mem::take(&mut *casts.borrow_mut()));
+    let Ok(casts) = CASTS.try_with(|casts| std::mem::take(&mut *casts.borrow_mut())) else { return };
+    let Some(first) = casts.first().map(|cast| (cast.leaf.clone(), cast.to.dtype())) else { return };
+    let (leaf, dtype) = first;
+    let is_of = |cast: &&Cast| cast.to.dtype() == dtype && cast.leaf.device() == leaf.device();
+    let leaves = casts.iter().filter(is_of).map(|cast| Arc::downgrade(&cast.leaf.0)).collect();
+    let _ = GROUPS.try_with(|groups| {
+        let mut groups = groups.borrow_mut();
+        groups.retain(|group| group.leaves[0].strong_count() > 0 && !group.begins_with(&leaf, dtype));
+        if groups.len() == MOST_GROUPS {
+            groups.remove(0);
+        }
+        groups.push(Group { dtype, leaves });
+    });
+}
+
+/// The leaves that are cast together with x, which is the first of them; x alone if there are no others.
+fn together(x: &Tensor, dtype: DType) -> Vec<Tensor> {
+    let fits = |x: &Tensor| x.requires_grad() && x.numel() <= MOST_TOGETHER && !x.is_hooked();
+    if is_traced() || !fits(x) {
+        return vec![x.clone()];
+    }
+    let known = |group: &Group| {
+        let leaves = group.leaves.iter().filter_map(Weak::upgrade).map(Tensor);
+        leaves.filter(|leaf| leaf.is_leaf() && fits(leaf) && known_cast(leaf, dtype).is_none()).collect()
+    };
+    let is_it = |group: &&Group| group.begins_with(x, dtype);
+    GROUPS.with_borrow(|groups| groups.iter().find(is_it).map(known)).unwrap_or_else(|| vec![x.clone()])
 }
 
 /// The operands of a product in the scope's dtype; `None` if they have it already, or outside of a scope.
@@ -124,16 +173,26 @@ fn cast(x: &Tensor, dtype: DType) -> Result<Tensor> {
     if !x.is_leaf() || !is_grad_enabled() {
         return x.cast(dtype);
     }
-    let is_known =
-        |c: &&Cast| Arc::ptr_eq(&c.leaf.0, &x.0) && c.version == x.0.storage.version() && c.to.dtype() == dtype;
-    if let Some(to) = CASTS.with_borrow(|casts| casts.iter().find(is_known).map(|c| c.to.clone())) {
+    if let Some(to) = known_cast(x, dtype) {
         return Ok(to);
     }
-    let to = x.cast(dtype)?;
+    let leaves = together(x, dtype);
+    let made = match &leaves[..] {
+        [_] => vec![x.cast(dtype)?],
+        _ => cast_each(&leaves.iter().collect::<Vec<_>>(), dtype)?,
+    };
+    let to = made[0].clone();
     CASTS.with_borrow_mut(|casts| {
         // A long scope, such as a training loop, changes its leaves.
         casts.retain(Cast::is_current);
-        casts.push(Cast { leaf: x.clone(), version: x.0.storage.version(), to: to.clone() });
+        let made = leaves.into_iter().zip(made);
+        casts.extend(made.map(|(leaf, to)| Cast { version: leaf.0.storage.version(), leaf, to }));
     });
     Ok(to)
+}
+
+/// The cast of a leaf as it is now, if the scope has made it.
+fn known_cast(x: &Tensor, dtype: DType) -> Option<Tensor> {
+    let is_it = |c: &&Cast| Arc::ptr_eq(&c.leaf.0, &x.0) && c.version == x.0.storage.version() && c.to.dtype() == dtype;
+    CASTS.with_borrow(|casts| casts.iter().find(is_it).map(|c| c.to.clone()))
 }

@@ -415,6 +415,20 @@ impl Layout {
         to
     }
 
+    /// The layout of which these are the slices `0, 1, ..` along a dimension `dim` that they do not have; none if they are not the slices of
+    /// one.
+    pub fn joined(slices: &[&Layout], dim: usize) -> Option<Layout> {
+        let [first, second, ..] = slices else { return None };
+        let step = second.offset.checked_sub(first.offset)?;
+        let is_slice = |(i, slice): (usize, &&Layout)| {
+            slice.shape == first.shape && slice.strides == first.strides && slice.offset == first.offset + i * step
+        };
+        let mut to = (*first).clone();
+        to.shape.0.insert(dim, slices.len());
+        to.strides.insert(dim, step);
+        slices.iter().enumerate().all(is_slice).then_some(to)
+    }
+
     /// Splits dimension `dim` in two, each given by its extent and its step in elements of the old dimension.
     pub fn split(&self, dim: usize, parts: [(usize, usize); 2]) -> Layout {
         let stride = self.strides[dim];

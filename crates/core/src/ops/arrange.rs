@@ -3,7 +3,7 @@
 use super::gradients;
 use crate::tape::{record, record_outputs, report};
 use crate::tensor::describe;
-use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Kind, Layout, Result, Shape, Tensor, no_grad};
 
 impl Tensor {
     /// Reverses the order along these dimensions (negative ones count from the end). Errors: `Attr` for a dimension out of range or
@@ -133,6 +133,9 @@ impl Tensor {
             let present: Vec<(usize, &Tensor)> = (0..count).filter_map(|i| Some((i, t.dy_of(i)?))).collect();
             if present.len() == count {
                 let dy: Vec<&Tensor> = present.iter().map(|(_, dy)| *dy).collect();
+                if let Some(whole) = joined(&dy, d).filter(|_| !t.creates_graph()) {
+                    return gradients![Some(whole)];
+                }
                 return gradients![Some(Tensor::stack(&dy, d as isize)?)];
             }
             let mut placed = present.iter().map(|(i, dy)| dy.unsqueeze(d as isize)?.embed(&shape, d, *i, 1));
@@ -202,4 +205,13 @@ impl Tensor {
             None => Ok(axes),
         }
     }
+}
+
+/// The contiguous tensor of which these are the slices along a dimension `dim`, if they lie in memory as its slices do.
+fn joined(slices: &[&Tensor], dim: usize) -> Option<Tensor> {
+    let (first, others) = slices.split_first()?;
+    let is_one = others.iter().all(|slice| slice.shares_memory(first) && slice.dtype() == first.dtype());
+    let layouts: Vec<&Layout> = slices.iter().map(|slice| slice.layout()).collect();
+    let layout = Layout::joined(&layouts, dim).filter(|layout| is_one && layout.is_contiguous())?;
+    Some(first.with_layout(layout))
 }

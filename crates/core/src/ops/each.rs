@@ -1,11 +1,14 @@
-//! One row over many sets of tensors, such as an optimizer's step of all parameters.
+//! One row over many sets of tensors, such as an optimizer's step of all parameters, and casts of many tensors.
 
 use super::in_place::{check_row, check_update, update_for};
-use super::row_like;
+use super::{row_like, run_elementwise};
+use crate::backend::Kernel;
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
+use crate::tape::{Gradient, Gradients, record_stateless_outputs};
+use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// An `inout` row over sets of tensors, in one launch. Inputs: for each set its own inputs, then its numbers; after the last set
 /// the shared inputs. Outputs: the targets of each set. The operands of a set have the same number of elements, which is not 0.
@@ -32,6 +35,11 @@ pub struct EachNorms {
     /// The number of operands that are not written.
     pub kept: usize,
 }
+
+/// Casts in one launch. Inputs: float tensors of one dtype. Outputs: one of another float dtype for each, with as many elements, which is
+/// not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CastEach;
 
 impl Each {
     /// The results of the row for each set. The last `kept` results are not written.
@@ -86,6 +94,58 @@ impl Fused for EachNorms {
         found.push(Some(Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?));
         Ok(found)
     }
+}
+
+impl Fused for CastEach {
+    fn name(&self) -> &'static str {
+        "cast_each"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(inputs.iter().cloned().map(Some).collect())
+    }
+}
+
+/// [`cast`](Tensor::cast) of each float tensor to a float dtype that it does not have. Together they are one op, which casts all gradients when
+/// the last of them is known. Some devices run it in one launch.
+pub(crate) fn cast_each(tensors: &[&Tensor], dtype: DType) -> Result<Vec<Tensor>> {
+    let outputs = casts(&tensors.iter().map(|&x| (x, dtype)).collect::<Vec<_>>())?;
+    let dtypes: Vec<DType> = tensors.iter().map(|x| x.dtype()).collect();
+    record_stateless_outputs("cast", tensors, outputs, move |t| {
+        let given = |i: usize| t.dy_of(i).filter(|_| t.needs(i)).map(|dy| (dy, dtypes[i]));
+        let given: Vec<_> = (0..dtypes.len()).map(given).collect();
+        let found: Vec<_> = given.iter().copied().flatten().collect();
+        let found = if t.creates_graph() {
+            found.into_iter().map(|(dy, dtype)| dy.cast(dtype)).collect::<Result<_>>()?
+        } else {
+            casts(&found)?
+        };
+        let mut found = found.into_iter();
+        let one = |given: &Option<_>| given.and_then(|_| found.next()).map_or(Gradient::ABSENT, Gradient::from);
+        Ok(given.iter().map(one).collect::<Gradients>())
+    })
+}
+
+/// The values of tensors in other dtypes, outside of the tape.
+fn casts(tensors: &[(&Tensor, DType)]) -> Result<Vec<Tensor>> {
+    let op = "cast";
+    let make = |&(x, dtype): &(&Tensor, DType)| {
+        Ok(Tensor::allocate(op, x.shape(), dtype, x.device())?.ordered_as(&[x]))
+    };
+    let made: Vec<Tensor> = tensors.iter().map(make).collect::<Result<_>>()?;
+    let is_simple = |(x, y): &(&Tensor, &Tensor)| {
+        x.layout().is_dense() && x.layout().strides() == y.layout().strides() && has_kernel::<CastEach>(x)
+    };
+    let pairs = tensors.iter().map(|(x, _)| *x).zip(&made).filter(|(x, _)| x.numel() > 0);
+    let (simple, others): (Vec<_>, Vec<_>) = pairs.partition(is_simple);
+    for group in by_dtypes(simple, |(x, y)| smallvec![x.dtype(), y.dtype()]) {
+        let (inputs, outputs): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        run_fused(op, &CastEach, &inputs, &outputs)?;
+    }
+    for (x, y) in others {
+        run_elementwise(op, Kernel::Cast, &[x], &[y], Attributes::default())?;
+    }
+    Ok(made)
 }
 
 /// A set of tensors that [`update_each_`] updates together.

@@ -336,6 +336,9 @@ impl Pass<'_> {
         }
         for (i, (edge, gradient)) in node.inputs.iter().zip(gradients.into_each()).enumerate() {
             let Some(edge) = edge else { continue };
+            if gradient.is_absent {
+                continue;
+            }
             let Some(value) = &gradient.value else {
                 return Err(Error::value(node.op, format!("its rule returned no gradient for input {i}")));
             };
@@ -350,7 +353,7 @@ impl Pass<'_> {
 
     /// Adds a contribution to the gradients of a node.
     fn deposit(&mut self, edge: &Edge, gradient: Gradient) -> Result<()> {
-        let Gradient { value: Some(value), is_past_prologue } = gradient else { return Ok(()) };
+        let Gradient { value: Some(value), is_past_prologue, .. } = gradient else { return Ok(()) };
         let pending = self.pending.entry(edge.node.sequence).or_insert_with(|| Pending {
             node: edge.node.clone(),
             outputs: edge.node.outputs.iter().map(|_| None).collect(),

@@ -284,8 +284,27 @@ pub fn record_outputs<G: Into<Gradients>>(
     outputs: Vec<Tensor>,
     rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Vec<Tensor>> {
-    let rule =
-        Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless: false };
+    record_several(op, inputs, outputs, rule, false)
+}
+
+/// [`record_outputs`] for a rule without saved tensors, as [`record_stateless`].
+pub(crate) fn record_stateless_outputs<G: Into<Gradients>>(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: Vec<Tensor>,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
+) -> Result<Vec<Tensor>> {
+    record_several(op, inputs, outputs, rule, true)
+}
+
+fn record_several<G: Into<Gradients>>(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: Vec<Tensor>,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
+    is_stateless: bool,
+) -> Result<Vec<Tensor>> {
+    let rule = Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless };
     Ok(record_rule(op, inputs, outputs.into(), rule)?.into_vec())
 }
 
@@ -406,6 +425,11 @@ impl Hook {
 }
 
 impl Tensor {
+    /// True if a hook waits for this tensor's gradient.
+    pub(crate) fn is_hooked(&self) -> bool {
+        self.edge().is_some_and(|edge| !edge.node.state.lock().hooks.is_empty())
+    }
+
     /// The gradient that `backward` has accumulated for this leaf, if any.
     pub fn grad(&self) -> Option<Tensor> {
         match &self.0.edge.as_ref()?.node.state.lock().action {

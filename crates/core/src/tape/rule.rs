@@ -10,21 +10,26 @@ use std::sync::Arc;
 pub struct Gradient {
     pub(super) value: Option<Tensor>,
     pub(super) is_past_prologue: bool,
+    /// No output with a gradient depends on the input.
+    pub(super) is_absent: bool,
 }
 
 impl Gradient {
     /// No gradient, for an input that requires none.
-    pub const NONE: Gradient = Gradient { value: None, is_past_prologue: false };
+    pub const NONE: Gradient = Gradient { value: None, is_past_prologue: false, is_absent: false };
+
+    /// No gradient, for an input on which no output with a gradient depends.
+    pub(crate) const ABSENT: Gradient = Gradient { is_absent: true, ..Gradient::NONE };
 
     /// A gradient to which the [`Prologue`] of the input's own rule has been applied.
     pub(crate) fn after_prologue(value: Tensor) -> Gradient {
-        Gradient { value: Some(value), is_past_prologue: true }
+        Gradient { value: Some(value), is_past_prologue: true, is_absent: false }
     }
 }
 
 impl From<Option<Tensor>> for Gradient {
     fn from(value: Option<Tensor>) -> Gradient {
-        Gradient { value, is_past_prologue: false }
+        Gradient { value, ..Gradient::NONE }
     }
 }
 

@@ -94,8 +94,10 @@ impl Parts {
     }
 
     /// The launch that joins the parts of words of several channels, with a thread for a channel. None where kernels join parts themselves.
-    fn join(&self, program: Variant, dtype: DType) -> Option<(Variant, Geometry)> {
-        let (threads, channels) = (self.geometry.threads, self.channels * self.per_word);
+    fn join(&self, gpu: &Gpu, program: Variant, dtype: DType) -> Option<(Variant, Geometry)> {
+        // Each reads few of the parts, one after the other.
+        let threads = 1 << gpu.driver().limits().max_group.min(1024).ilog2();
+        let channels = self.channels * self.per_word;
         let columns = JOINING.min(threads);
         let program = program.define("THREADS", threads).define("COLUMNS", columns).words(1, dtype.size());
         let program = program.define("CHANNELS", 1usize).define("BATCH", 1usize).define("PER", 0usize);
@@ -159,7 +161,7 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
     let acc = x.dtype.acc();
     let numbers = [norm.eps, momentum.unwrap_or_default()];
-    if let Some((join, geometry)) = parts.join(alone, x.dtype).filter(|_| !is_given) {
+    if let Some((join, geometry)) = parts.join(gpu, alone, x.dtype).filter(|_| !is_given) {
         let pointers = [inputs[0], s, q, running_mean, running_var, batches, mean, rstd];
         gpu.launch(join, "batch_norm_join", geometry, &parts.joined(pointers).floats(numbers, acc))?;
     }
@@ -196,7 +198,7 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let moved = [dy, x, dx, y, dresidual];
     let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved);
     let first = program.clone().flags([("RELU", norm.is_relu), ("RESIDUAL", is_residual_wanted)]);
-    let join = parts.join(joining, call.inputs[0].dtype).filter(|_| sums_up);
+    let join = parts.join(gpu, joining, call.inputs[0].dtype).filter(|_| sums_up);
     let bytes = if sums_up { parts.bytes(acc) } else { 0 };
     let joined = if join.is_some() { norm.channels * acc.size() } else { 0 };
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);

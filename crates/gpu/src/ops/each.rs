@@ -1,5 +1,5 @@
-//! A row of the pointwise table over many sets of tensors, in one launch. A second launch joins norms or sums of results that are
-//! not written.
+//! A row of the pointwise table over many sets of tensors, or casts of many tensors, in one launch. A second launch joins norms or sums of
+//! results that are not written.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -12,18 +12,23 @@ use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, 
 use crate::ops::total;
 use crate::program::source::{Variant, near};
 use isograd_core::ops::Total;
-use isograd_core::ops::each::{Each, EachNorms};
+use isograd_core::ops::each::{CastEach, Each, EachNorms};
 use isograd_core::ops::loss::Reduction;
 use isograd_core::ops::loss::elementwise::PointwiseTotal;
 use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Call, DType, Error, Operand, Result};
-use smallvec::SmallVec;
+use isograd_core::{Call, DType, Error, Operand, Result, autocast};
+use smallvec::{SmallVec, smallvec};
 use std::fmt::Write;
 use std::ops::Range;
 
 pub const FAMILY: Family = Family {
-    launchers: &[Launcher::of::<Each>(), Launcher::of::<EachNorms>(), Launcher::of::<PointwiseTotal>()],
+    launchers: &[
+        Launcher::of::<Each>(),
+        Launcher::of::<EachNorms>(),
+        Launcher::of::<CastEach>(),
+        Launcher::of::<PointwiseTotal>(),
+    ],
     examples: EXAMPLES,
 };
 
@@ -36,6 +41,32 @@ impl FusedLaunch for Each {
 impl FusedLaunch for EachNorms {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         run(gpu, call, &self.each, Some(Sums { kept: self.kept, kind: Total::Norm, divisor: 1.0 }))
+    }
+}
+
+impl FusedLaunch for CastEach {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (from, to) = (call.inputs[0].dtype, call.outputs[0].dtype);
+        let acc = acc(call.op, Body::Cast, [from, to].into_iter())?;
+        let vector = 16 / from.size().max(to.size());
+        let sets = call.inputs.iter().zip(call.outputs).map(|(x, y)| smallvec![x, y]).collect();
+        let sets = Sets { sets, numbers: 0, vector };
+        let plan = Plan {
+            body: Body::Cast,
+            acc,
+            inputs: smallvec![from],
+            outputs: smallvec![to],
+            is_still: smallvec![false; 2],
+            rank: 1,
+            vector,
+            is_wide: sets.is_wide(),
+            sums: 0,
+            is_squared: false,
+            near: near(acc, &[to]),
+        };
+        let table = sets.table(gpu)?;
+        let text = || text(&plan, 0);
+        gpu.generated(variant(&plan, 0), "each", &text, table.geometry(), &table.arguments())
     }
 }
 
@@ -216,6 +247,14 @@ const EXAMPLES: &[Example] = &[
         let (p, g, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
         update_each_norms_(Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
+    },
+    // Casts of two parameters, and of their gradients.
+    |d, t| {
+        let leaf = || zeros(d, DType::F32, &[1024, 1024])?.require_grad();
+        let (x, w, v) = (zeros(d, DType::F32, &[1, 1024])?, leaf()?, leaf()?);
+        let dtype = if t == DType::F16 { t } else { DType::BF16 };
+        let step = || autocast(dtype, || x.matmul(&w)?.matmul(&v)?.sum(..))?.backward();
+        step().and_then(|()| step())
     },
     |d, t| {
         let (x, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);

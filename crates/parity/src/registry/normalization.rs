@@ -1,7 +1,7 @@
 //! Normalisation of rows and of channels.
 
 use super::Class::Stages;
-use super::common::{IN_PLACE, one, two, with};
+use super::common::{IN_PLACE, one, with};
 use super::matrix::{ACTIVATIONS, activation};
 use super::{Invocation, Op, Slice};
 use crate::bench::{Bench, Call, STORED, call};

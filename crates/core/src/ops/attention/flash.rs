@@ -5,7 +5,7 @@ use super::dropout::Kept;
 use super::rows::{Gradient, Problem};
 use super::sequences::Sequences;
 use crate::fused::{Fused, run_fused};
-use crate::{DType, Result, RngState, Shape, Tensor};
+use crate::{DType, Layout, Result, RngState, Shape, Tensor};
 
 /// The largest D of the kernels.
 pub const WIDEST: usize = 256;
@@ -125,21 +125,34 @@ fn operands(problem: &Problem) -> Result<Vec<Tensor>> {
     Ok(all)
 }
 
-/// A tensor `[B, H, T, D]` for a result. The heads of a packed row are adjacent in memory.
-fn result(op: &'static str, problem: &Problem, of: &Tensor, dtype: DType) -> Result<Tensor> {
-    let (dims, device) = (of.dims(), of.device());
-    match problem.sequences {
-        Sequences::Packed => {
-            Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, device)?.transpose(1, 2)
-        }
-        _ => Tensor::allocate(op, of.shape(), dtype, device),
+/// A tensor `[B, H, T, D]` for a result, with the heads of a row adjacent in memory where they are so in `of`.
+fn result(op: &'static str, of: &Tensor, dtype: DType) -> Result<Tensor> {
+    let (dims, strides) = (of.dims(), of.layout().strides());
+    match strides[1] < strides[2] {
+        true => Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, of.device())?
+            .transpose(1, 2),
+        false => Tensor::allocate(op, of.shape(), dtype, of.device()),
     }
+}
+
+/// Tensors for the gradients of q, k and v that are slices of one tensor `[B, T, 3, H, D]`, as q, k and v are; none if they are not.
+fn packed(op: &'static str, problem: &Problem) -> Result<Option<[Tensor; 3]>> {
+    let all = [&problem.q, &problem.k, &problem.v];
+    let rows: Vec<Tensor> = all.into_iter().map(|x| x.transpose(1, 2)).collect::<Result<_>>()?;
+    let layouts: Vec<&Layout> = rows.iter().map(|x| x.layout()).collect();
+    let is_one = all[1..].iter().all(|x| x.shares_memory(all[0]));
+    let Some(whole) = Layout::joined(&layouts, 2).filter(|whole| is_one && whole.is_contiguous()) else {
+        return Ok(None);
+    };
+    let whole = Tensor::allocate(op, whole.shape(), problem.q.dtype(), problem.q.device())?;
+    let part = |i| whole.select(2, i)?.transpose(1, 2);
+    Ok(Some([part(0)?, part(1)?, part(2)?]))
 }
 
 /// The result and the logarithms of sums.
 pub(super) fn forward(op: &'static str, problem: &Problem) -> Result<(Tensor, Tensor)> {
     let (q, inputs) = (&problem.q, operands(problem)?);
-    let o = result(op, problem, q, q.dtype())?;
+    let o = result(op, q, q.dtype())?;
     let lse = Tensor::allocate(op, &Shape::new(&q.dims()[..3]), q.dtype().acc(), q.device())?;
     run_fused(op, &FlashAttention::of(problem), &inputs.iter().collect::<Vec<_>>(), &[&o, &lse])?;
     Ok((o, lse))
@@ -161,8 +174,12 @@ pub(super) fn backward(
     let (queries, keys) = (wanted[0], wanted[1] || wanted[2]);
     let fused =
         FlashAttentionBackward { forward: FlashAttention::of(problem), has_dlse: dlse.is_some(), queries, keys };
-    let empty = |is: bool, x: &Tensor| is.then(|| result(op, problem, x, x.dtype())).transpose();
-    let [dq, dk, dv] = [empty(queries, &problem.q)?, empty(keys, &problem.k)?, empty(keys, &problem.v)?];
+    let empty = |is: bool, x: &Tensor| is.then(|| result(op, x, x.dtype())).transpose();
+    let [dq, dk, dv] = match packed(op, problem)?.filter(|_| queries && keys) {
+        Some(parts) => parts.map(Some),
+        // The gradients of k and v have one layout.
+        None => [empty(queries, &problem.q)?, empty(keys, &problem.k)?, empty(keys, &problem.k)?],
+    };
     let outputs: Vec<&Tensor> = [&dq, &dk, &dv].into_iter().flatten().collect();
     if !outputs.is_empty() {
         run_fused(op, &fused, &inputs.iter().collect::<Vec<_>>(), &outputs)?;
