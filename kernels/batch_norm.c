@@ -22,7 +22,9 @@
 // JOINED: flag, the statistics, or with BACKWARD the sums, are those of a launch of `.._join` between the kernels
 // OF_WORDS: flag, with CHANNELS 1: the parts are those of words of several channels
 // RELU: flag, y is max(y, 0); with BACKWARD, of the given y
+// RELU_OF_X: flag, with BACKWARD, y is max(y, 0), and is computed again from x
 // RESIDUAL: flag, a tensor is added before the maximum; with BACKWARD, its gradient is written
+// ADDED: flag, with BACKWARD, the sums are of dy and a further term of it; needs RESIDUAL
 // GIVEN: flag, mean and variance are running statistics; with BACKWARD, constants
 // UPDATED: flag, running statistics are updated
 // MOMENTUM: flag, a batch has the weight `momentum` in running statistics; otherwise all batches have the same weight
@@ -373,15 +375,44 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
     A result[VECTOR]; \
     numbers_of(result, ys[u], 1, 0); \
     EACH_ELEMENT(j) dy[j] = result[j] <= 0 ? (A)0 : dy[j]
+#define LET_RELU(p)
+#elif defined(RELU_OF_X)
+#define READ_RESULT(round)
+// As the forward kernel rounds its result.
+#define PASS_RELU(dy, u) \
+    EACH_ELEMENT(j) { \
+        int k = CHANNEL_OF(j); \
+        S result[1]; \
+        STORE(T, result, 0, STANDARDISED((A)LOAD(T, xs[u].each, j), mean[k], rstd[k]) * own_weight[k] + own_bias[k]); \
+        dy[j] = (A)LOAD(T, result, 0) <= 0 ? (A)0 : dy[j]; \
+    }
+#define LET_RELU(p) \
+    A own_weight[CHANNELS], own_bias[CHANNELS]; \
+    EACH_CHANNEL(k) { \
+        own_weight[k] = OWN_WEIGHT(p, k); \
+        own_bias[k] = OWN_BIAS(p, k); \
+    }
 #else
 #define READ_RESULT(round)
 #define PASS_RELU(dy, u)
+#define LET_RELU(p)
+#endif
+#ifdef WEIGHT
+#define OWN_WEIGHT(p, k) ((A)LOAD(P, weight, OWN_CHANNEL(p, k)))
+#else
+#define OWN_WEIGHT(p, k) ((A)1)
+#endif
+#ifdef BIAS
+#define OWN_BIAS(p, k) ((A)LOAD(P, bias, OWN_CHANNEL(p, k)))
+#else
+#define OWN_BIAS(p, k) ((A)0)
 #endif
 
 // The sums over each part of dy xhat and of dy, [parts, channels]. xhat = (x - mean) rstd
 KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                                  GLOBAL const S *y, GLOBAL S *dresidual, GLOBAL A *slopes, GLOBAL A *sums, i64 channels,
-                                  i64 words, i64 width, i64 length) {
+                                  GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const S *y, GLOBAL const S *further,
+                                  GLOBAL S *dresidual, GLOBAL A *slopes, GLOBAL A *sums, i64 channels, i64 words, i64 width,
+                                  i64 length) {
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
     // The sums of dy xhat and of dy of each channel.
@@ -391,6 +422,7 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
         rstd[k] = rstds[OWN_CHANNEL(p, k)];
         all[2 * k] = all[2 * k + 1] = 0;
     }
+    LET_RELU(p);
     EACH_ROUND(p, round) {
         Read gs[BATCH], xs[BATCH];
         A of_round[2 * CHANNELS];
@@ -398,9 +430,22 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
         read_round(gs, g, p, round);
         read_round(xs, x, p, round);
         READ_RESULT(round);
+#ifdef ADDED
+        Read others[BATCH];
+        read_round(others, further, p, round);
+#endif
         EACH_OF_BATCH(u) {
             A dy[VECTOR], v[VECTOR];
             numbers_of(dy, gs[u], ROUND_WORD(p, round, u) < p.end, 0);
+#ifdef ADDED
+            A more[VECTOR];
+            numbers_of(more, others[u], ROUND_WORD(p, round, u) < p.end, 0);
+            EACH_ELEMENT(j) {
+                S sum[1];
+                STORE(T, sum, 0, dy[j] + more[j]);
+                dy[j] = (A)LOAD(T, sum, 0);
+            }
+#endif
             PASS_RELU(dy, u);
 #ifdef RESIDUAL
             put_word_again(dresidual, dy, p, ROUND_WORD(p, round, u));
@@ -455,9 +500,9 @@ KERNEL(batch_norm_backward_join)(GLOBAL const A *slopes, GLOBAL const A *sums, G
 // dx = weight rstd (dy - mean(dy) - xhat mean(dy xhat)), or weight rstd dy for GIVEN statistics; dweight = sum(dy xhat), dbias =
 // sum(dy).
 KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                            GLOBAL const SP *weight, GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL const S *y,
-                            GLOBAL S *dresidual, GLOBAL S *dx, GLOBAL SP *dweight, GLOBAL SP *dbias, i64 channels, i64 words,
-                            i64 width, i64 length, i64 parts) {
+                            GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const A *slopes, GLOBAL const A *sums,
+                            GLOBAL const S *y, GLOBAL S *dresidual, GLOBAL S *dx, GLOBAL SP *dweight, GLOBAL SP *dbias,
+                            i64 channels, i64 words, i64 width, i64 length, i64 parts) {
     i64 part = GROUPS_Y - 1 - GROUP_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
 #ifdef SUMS
@@ -486,13 +531,12 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
 #endif
 #if defined(DX) || (defined(RESIDUAL) && !defined(SUMS))
     A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS], slope[CHANNELS], sum[CHANNELS];
+    LET_RELU(p);
     EACH_CHANNEL(k) {
         i64 channel = OWN_CHANNEL(p, k);
         mean[k] = means[channel];
-        scale[k] = rstd[k] = rstds[channel];
-#ifdef WEIGHT
-        scale[k] *= LOAD(P, weight, channel);
-#endif
+        rstd[k] = rstds[channel];
+        scale[k] = rstd[k] * OWN_WEIGHT(p, k);
 #ifndef GIVEN
         slope[k] = all[2 * k] / ((A)words * EACH);
         sum[k] = all[2 * k + 1] / ((A)words * EACH);
@@ -501,7 +545,7 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
     EACH_ROUND_BACK(p, round) {
         Read gs[BATCH], xs[BATCH];
         read_round_once(gs, g, p, round);
-#ifndef GIVEN
+#if !defined(GIVEN) || defined(RELU_OF_X)
         read_round_once(xs, x, p, round);
 #endif
         READ_RESULT(round);

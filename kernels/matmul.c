@@ -33,7 +33,6 @@
 //   MASK: flag
 // gemm_sum:
 //   SUM_WORD: u32 .. u32x4, type of VECTOR numbers of ACC
-//   MANY_PARTS: flag, there are so many parts that reading them one after the other takes longer than memory needs
 
 #ifdef TILE_M
 #include "loader.h"
@@ -483,11 +482,7 @@ KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *pa
         A sums[VECTOR];
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) sums[j] = 0;
-#ifdef MANY_PARTS
-#pragma unroll 16
-#else
 #pragma unroll 4
-#endif
         for (int part = 0; part < n_parts; part++) {
             Sums read;
             read.word = ((GLOBAL const SUM_WORD *)parts)[part * items + i];

@@ -143,7 +143,8 @@ fn in_f32(device: &Device) -> Result<Outcome> {
     dtypes(ops, &[DType::F32, DType::F16, DType::BF16], |_, _| DType::F32, device)
 }
 
-/// The results and the gradients are those of the norm in f32 whose operands and results are cast, bit for bit.
+/// The results and the gradients are those of the norm in f32 whose operands and results are cast. Compilers round products in between or not,
+/// so that a result may be one rounding away.
 fn residual_norm(device: &Device) -> Result<Outcome> {
     // Rows in whole words, with elements outside of words, and longer than what threads keep.
     for (rows, length) in [(5, 64), (7, 37), (2, 40_000)] {
@@ -158,9 +159,8 @@ fn residual_norm(device: &Device) -> Result<Outcome> {
             let dy = wave(2.1, rows * length)?.reshape((rows, length))?.cast(low)?;
             let ds = wave(1.7, rows * length)?.reshape((rows, length))?;
             let run = |x_of: &dyn Fn(&Tensor) -> Result<Tensor>| -> Result<Vec<Tensor>> {
-                let (y, s) = autocast(low, || {
-                    x_of(&x)?.residual_layer_norm(&residual, 1, Some(&weight), Some(&bias), 1e-5)
-                })?;
+                let (y, s) =
+                    autocast(low, || x_of(&x)?.residual_layer_norm(&residual, 1, Some(&weight), Some(&bias), 1e-5))?;
                 let y = y.cast(low)?;
                 let leaves = [&x, &residual, &weight, &bias];
                 let both = [(&y, dy.clone()), (&s, ds.clone())];
@@ -169,8 +169,13 @@ fn residual_norm(device: &Device) -> Result<Outcome> {
             };
             let (mixed, wide) = (run(&|x| Ok(x.clone()))?, run(&|x| x.cast(DType::F32))?);
             for (i, (a, b)) in mixed.iter().zip(&wide).enumerate() {
-                if a.dtype() != b.dtype() || a.to_f64_vec()? != b.to_f64_vec()? {
-                    return Ok(Err(format!("{low}, rows of {length}: result {i} differs from the one in f32")));
+                let unit = if b.dtype() == low { if low == DType::F16 { 1e-3 } else { 8e-3 } } else { 1e-6 };
+                let (a_values, b_values) = (a.to_f64_vec()?, b.to_f64_vec()?);
+                let largest = b_values.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+                let off = a_values.iter().zip(&b_values).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                if a.dtype() != b.dtype() || off > unit * largest {
+                    let what = format!("{low}, rows of {length}: result {i} of {} is off by {off}", b.dtype());
+                    return Ok(Err(format!("{what}, the largest is {largest}")));
                 }
             }
             let y = autocast(low, || x.residual_layer_norm(&residual, 1, None, None, 1e-5))?;

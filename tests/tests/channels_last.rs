@@ -3,7 +3,9 @@
 use isograd::ops::{Conv, ConvTranspose, Padding, Statistics};
 use isograd::tape::{BackwardOptions, grad_with};
 use isograd::{DType, Device, Result, Tensor};
+use isograd_tests::cpu;
 use isograd_tests::harness::{self, text, trial};
+use std::sync::{Arc, Mutex};
 
 type Outcome = std::result::Result<(), String>;
 type Op = fn(&[Tensor]) -> Result<Tensor>;
@@ -22,7 +24,9 @@ fn main() {
             let at = device.clone();
             trial(device, op, "keeps_the_order", move || keeps(&at, f).map_err(text)?)
         });
-        convolutions.chain(others).collect()
+        let at = device.clone();
+        let blocks = trial(device, "batch_norm_relu", "a_result_with_two_uses", move || blocks(&at).map_err(text)?);
+        convolutions.chain(others).chain([blocks]).collect()
     });
 }
 
@@ -205,4 +209,58 @@ fn keeps(device: &Device, f: Op) -> Result<Outcome> {
         "channels last: {:?}, expected all",
         found.iter().map(Tensor::is_channels_last).collect::<Vec<_>>()
     )))
+}
+
+/// Residual blocks, whose norms get a gradient from the next block and one from its shortcut: results and gradients are those of the CPU in f64,
+/// also that of a block's result, which the caller and a hook read.
+fn blocks(device: &Device) -> Result<Outcome> {
+    let (expected, _) = of_blocks(&cpu(), DType::F64, false)?;
+    for is_last in [false, true] {
+        let (found, seen) = of_blocks(device, DType::F32, is_last)?;
+        let found_of = format!("channels last: {is_last}");
+        if let Err(error) = differs(&found_of, &found, &expected)?.and(differs(&found_of, &[seen], &expected[1..2])?) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The result, and the gradients of the first block's result, of x, the weight and the bias; then the first again, as a hook sees it, without
+/// being asked for.
+fn of_blocks(device: &Device, dtype: DType, is_last: bool) -> Result<(Vec<Tensor>, Tensor)> {
+    let wave = |shape: &[usize], step: f64| -> Result<Tensor> {
+        let n = shape.iter().product::<usize>() as f64;
+        Tensor::arange_with(0.0, n, 1.0, DType::F64, &cpu())?
+            .mul_scalar(step)?
+            .sin()?
+            .reshape(shape)?
+            .cast(dtype)?
+            .to_device(device)
+    };
+    let x = wave(&[4, 16, 6, 6], 0.7)?;
+    let x = if is_last { x.to_channels_last()? } else { x }.require_grad()?;
+    let (weight, bias) = (wave(&[16], 1.3)?.require_grad()?, wave(&[16], 0.9)?.require_grad()?);
+    let relu = |x: &Tensor, residual| x.batch_norm_relu(Some(&weight), Some(&bias), Statistics::Batch, 1e-5, residual);
+    let first = relu(&x, None)?;
+    let branch = |x: &Tensor| x.mul(&wave(&[4, 16, 6, 6], 0.31)?);
+    let second = relu(&branch(&first)?, Some(&first))?;
+    let third = relu(&branch(&second)?, Some(&second))?;
+    let gradient = wave(&[4, 16, 6, 6], 1.1)?;
+    let options = |retain| BackwardOptions { gradient: Some(gradient.clone()), retain, ..Default::default() };
+    let mut found = grad_with(&third, &[&first, &x, &weight, &bias], &options(true))?;
+    let again = grad_with(&third, &[&x, &weight, &bias], &options(true))?;
+    // Terms that nobody reads are added by the kernel.
+    if let Err(error) = differs("without the block's result", &again, &found[1..])? {
+        return Err(isograd::Error::value("batch_norm_relu", error));
+    }
+    let seen = Arc::new(Mutex::new(None));
+    let place = seen.clone();
+    first.register_hook(move |dy| {
+        *place.lock().expect("no panic") = Some(dy.clone());
+        Ok(None)
+    })?;
+    grad_with(&third, &[&x], &options(false))?;
+    found.insert(0, third);
+    let seen = seen.lock().expect("no panic").take();
+    Ok((found, seen.expect("the hook ran")))
 }

@@ -7,8 +7,8 @@
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{
-    Backward, BackwardOptions, Gradients, Prologue, Saved, enable_grad, grad_with, gradients_from, record_after,
-    record_outputs, record_stateless,
+    Backward, BackwardOptions, Gradients, Prologue, Saved, enable_grad, grad_with, gradients_from, record_adding,
+    record_after, record_outputs, record_stateless,
 };
 use crate::tensor::{Attributes, run};
 use crate::{DType, Result, Tensor};
@@ -129,14 +129,33 @@ pub(crate) fn record_fused_after(
     composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
 ) -> Result<Tensor> {
+    record_after(op, inputs, output, prologue, fused_rule(inputs, composite, backward))
+}
+
+/// [`record_fused`] for a kernel that adds up two terms of the gradient, `dy` and [`Backward::further`].
+pub(crate) fn record_fused_adding(
+    op: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    record_adding(op, inputs, output, fused_rule(inputs, composite, backward))
+}
+
+fn fused_rule(
+    inputs: &[&Tensor],
+    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
+) -> impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static {
     let saved: SmallVec<[Saved; 4]> = inputs.iter().map(|t| Saved::input(t)).collect();
-    record_after(op, inputs, output, prologue, move |t| {
+    move |t| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
         if !t.creates_graph() {
             return backward(t, &inputs);
         }
         second_derivatives(t, &inputs, |inputs| Ok(vec![composite(inputs)?]))
-    })
+    }
 }
 
 /// [`record_fused`] for several outputs. `backward` reads the gradient of each by [`Backward::dy_of`].

@@ -4,7 +4,7 @@ use super::in_acc;
 use super::in_place::update_for;
 use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, launch_backward, like, standardise};
 use super::row_like;
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{Fused, has_kernel, record_fused, record_fused_adding, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Saved, is_traced, no_grad, report};
 use crate::tensor::{check_device, check_float, check_same, describe};
@@ -247,8 +247,8 @@ pub enum ChannelMoments {
     Given,
 }
 
-/// Inputs: dy, x, mean, rstd, the weight where present and, after a relu, y. Outputs: dx and the gradients of weight, bias and residual,
-/// where present and wanted.
+/// Inputs: dy, x, mean, rstd, and the weight where present. After a relu: with a residual, y; without, the bias where present. If
+/// `is_added`, a further term of dy. Outputs: dx and the gradients of weight, bias and residual, where present and wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNormBackward {
     /// The forward kernel.
@@ -257,6 +257,20 @@ pub struct BatchNormBackward {
     pub wanted: Wanted,
     /// True if the gradient of the residual is wanted.
     pub residual: bool,
+    /// True if a further term is added to dy; needs the gradient of a residual.
+    pub is_added: bool,
+}
+
+impl BatchNorm {
+    /// True if the gradient reads y. Without a residual, the argument of a relu is computed again from x.
+    pub fn keeps_result(&self) -> bool {
+        self.is_relu && self.has_residual
+    }
+
+    /// True if the gradient reads the bias.
+    pub fn reads_bias(&self) -> bool {
+        self.is_relu && !self.has_residual && self.has_bias
+    }
 }
 
 /// Inputs: x `[batch, groups, channels, inner]`; the weight and bias of all channels, where present; the number of batches, if
@@ -332,8 +346,21 @@ impl Fused for BatchNormBackward {
         let gradients =
             ChannelGradients { shape: &[batch, channels, inner], has_weight, has_bias, wanted: self.wanted };
         let mut inputs = inputs.to_vec();
+        if self.is_added {
+            let further = inputs.pop().expect("a further term").reshape(inputs[0].shape())?;
+            inputs[0] = inputs[0].add(&further)?;
+        }
         if self.norm.is_relu {
-            let y = inputs.remove(4 + has_weight as usize);
+            let read = inputs.split_off(4 + has_weight as usize);
+            let y = match self.norm.has_residual {
+                true => read[0].clone(),
+                false => {
+                    let by_channel = |t: &Tensor| t.reshape((1, channels, 1));
+                    let x = inputs[1].reshape((batch, channels, inner))?;
+                    let xhat = x.sub(&by_channel(&inputs[2])?)?.mul(&by_channel(&inputs[3])?)?;
+                    scaled(&xhat, &[&inputs[4..], &read].concat(), has_weight, has_bias)?
+                }
+            };
             let (dy, y) = (inputs[0].clone(), y.reshape(inputs[0].shape())?);
             inputs[0] = row_like(Pointwise::ReluBackward, &[dy.clone(), y], &[dy], &[])?.remove(0);
         }
@@ -678,8 +705,8 @@ impl Form {
             let then = Then { residual: x.get(1 + parameters), is_relu };
             form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3], then)
         };
-        let result = is_relu.then(|| Saved::output(&y));
-        record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        let result = fused.keeps_result().then(|| Saved::output(&y));
+        record_fused_adding(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             let is_parameter = |i: &usize| (1..=parameters).contains(i);
             let needs = |i: usize| t.needs(i);
             let wanted = Wanted { dx: needs(0), parameters: (0..inputs.len()).filter(is_parameter).any(needs) };
@@ -691,8 +718,15 @@ impl Form {
             };
             let all: Vec<bool> = (0..inputs.len()).map(wants).collect();
             let y = result.as_ref().map(|y| t.get(y)).transpose()?;
-            let backward = (like(op, inputs, &all)?, BatchNormBackward { norm: fused, wanted, residual });
-            let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], has_weight, y.as_ref(), backward)?;
+            let bias = fused.reads_bias().then(|| &inputs[1 + has_weight as usize]);
+            // The kernel adds the terms where it writes their sum.
+            let is_read_again = fused.keeps_result() && residual && fused.moments != ChannelMoments::Given;
+            let dy = t.further().filter(|_| !is_read_again).map_or(Ok(t.dy().clone()), |more| t.dy().add(more))?;
+            let more = t.further().filter(|_| is_read_again).map(Tensor::contiguous).transpose()?;
+            let kernel = BatchNormBackward { norm: fused, wanted, residual, is_added: more.is_some() };
+            let further: Vec<&Tensor> = y.iter().chain(bias).chain(&more).collect();
+            let backward = (like(op, inputs, &all)?, kernel);
+            let found = launch_backward(op, &dy, inputs, &[&mean, &rstd], has_weight, &further, backward)?;
             Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| needs(i))).collect())
         })
     }

@@ -129,9 +129,8 @@ pub(crate) fn cast_each(tensors: &[&Tensor], dtype: DType) -> Result<Vec<Tensor>
 /// The values of tensors in other dtypes, outside of the tape.
 fn casts(tensors: &[(&Tensor, DType)]) -> Result<Vec<Tensor>> {
     let op = "cast";
-    let make = |&(x, dtype): &(&Tensor, DType)| {
-        Ok(Tensor::allocate(op, x.shape(), dtype, x.device())?.ordered_as(&[x]))
-    };
+    let make =
+        |&(x, dtype): &(&Tensor, DType)| Ok(Tensor::allocate(op, x.shape(), dtype, x.device())?.ordered_as(&[x]));
     let made: Vec<Tensor> = tensors.iter().map(make).collect::<Result<_>>()?;
     let is_simple = |(x, y): &(&Tensor, &Tensor)| {
         x.layout().is_dense() && x.layout().strides() == y.layout().strides() && has_kernel::<CastEach>(x)

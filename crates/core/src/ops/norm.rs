@@ -263,7 +263,11 @@ fn residual_norm(
     if !is_mixed && let Some(([x, residual], _)) = autocast::wide([x, residual], None)? {
         return residual_norm(&x, &residual, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
-    if is_mixed { check_device(op, &[x, residual])? } else { check_same(op, &[x, residual])? }
+    if is_mixed {
+        check_device(op, &[x, residual])?
+    } else {
+        check_same(op, &[x, residual])?
+    }
     if x.shape() != residual.shape() {
         return Err(Error::shape(op, format!("x and the residual differ: {}", describe(&[x, residual]))));
     }
@@ -472,7 +476,7 @@ fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
         let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
         let backward = RowNormBackward { norm: kernel, wanted, is_added: false, is_mixed: false };
         let backward = (like(op, inputs, &wanted.of(inputs))?, backward);
-        let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias, backward)?;
+        let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias.as_slice(), backward)?;
         Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
     })
 }
@@ -554,7 +558,8 @@ fn residual_gradients(
         outputs.insert(0, dx.transpose()?);
     }
     let backward = (outputs, backward);
-    let mut found = launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref(), backward)?;
+    let mut found =
+        launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref().as_slice(), backward)?;
     let dx = if is_mixed { found.remove(0) } else { found[0].clone() };
     let mut found = found.into_iter().zip(is_needed).map(|(gradient, needed)| gradient.filter(|_| *needed));
     Ok(SumGradients { dx, ds: found.next().flatten(), parameters: found.collect() })
@@ -572,7 +577,7 @@ pub(super) fn gradients<F: Fused>(
 ) -> Result<Gradients> {
     let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
     let backward = (like(op, inputs, &wanted.of(inputs))?, kernel(wanted));
-    let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, None, backward)?;
+    let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, &[], backward)?;
     Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
 }
 
@@ -583,19 +588,19 @@ pub(super) fn like(op: &'static str, inputs: &[Tensor], wanted: &[bool]) -> Resu
 }
 
 /// Runs a backward kernel. `inputs` are x, the parameters, and others as the kernel has them. Operands: dy, x, the statistics, the weight,
-/// and `further`. The outputs, where present, are returned.
+/// and those that are `further`. The outputs, where present, are returned.
 pub(super) fn launch_backward<F: Fused>(
     op: &'static str,
     dy: &Tensor,
     inputs: &[Tensor],
     statistics: &[&Tensor; 2],
     has_weight: bool,
-    further: Option<&Tensor>,
+    further: &[&Tensor],
     (outputs, kernel): (Vec<Option<Tensor>>, F),
 ) -> Result<Vec<Option<Tensor>>> {
     let dy = dy.contiguous()?;
     let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
-    operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(further));
+    operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(further.iter().copied()));
     run_fused(op, &kernel, &operands, &outputs.iter().flatten().collect::<Vec<_>>())?;
     Ok(outputs)
 }

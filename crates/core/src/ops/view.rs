@@ -3,7 +3,7 @@
 use super::factory::INFER;
 use super::{Axes, gradients};
 use crate::backend::Kernel;
-use crate::tape::{Attribute, record, report};
+use crate::tape::{Attribute, record, record_view, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor, no_grad};
 
@@ -16,10 +16,32 @@ impl Tensor {
         attributes: impl FnOnce() -> [(&'static str, Attribute); N],
         backward: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
     ) -> Result<Tensor> {
+        let y = self.viewed(op, layout, attributes)?;
+        record(op, &[self], y, move |t| gradients![Some(backward(t.dy())?)])
+    }
+
+    /// [`view`](Tensor::view) of all elements, each once, as is its gradient.
+    fn rearranged<const N: usize>(
+        &self,
+        op: &'static str,
+        layout: Layout,
+        attributes: impl FnOnce() -> [(&'static str, Attribute); N],
+        backward: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    ) -> Result<Tensor> {
+        let y = self.viewed(op, layout, attributes)?;
+        record_view(op, self, y, move |t| gradients![Some(backward(t.dy())?)])
+    }
+
+    fn viewed<const N: usize>(
+        &self,
+        op: &'static str,
+        layout: Layout,
+        attributes: impl FnOnce() -> [(&'static str, Attribute); N],
+    ) -> Result<Tensor> {
         layout.shape().check(op)?;
         let y = self.with_layout(layout);
         report(op, &[self], &[&y], attributes);
-        record(op, &[self], y, move |t| gradients![Some(backward(t.dy())?)])
+        Ok(y)
     }
 
     /// The same elements in row-major order under another shape; one extent may be [`INFER`]. A view where strides
@@ -31,7 +53,7 @@ impl Tensor {
         }
         let from = self.shape().clone();
         match self.layout().reshape(&shape) {
-            Some(layout) => self.view("reshape", layout, || [], move |dy| dy.reshape(&from)),
+            Some(layout) => self.rearranged("reshape", layout, || [], move |dy| dy.reshape(&from)),
             None => self.contiguous()?.reshape(shape),
         }
     }
@@ -40,7 +62,7 @@ impl Tensor {
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
         let (i, j) = (self.shape().dim_for("transpose", a)?, self.shape().dim_for("transpose", b)?);
         let axes = || [("axes", [i, j][..].into())];
-        self.view("transpose", self.layout().transpose(i, j), axes, move |dy| dy.transpose(a, b))
+        self.rearranged("transpose", self.layout().transpose(i, j), axes, move |dy| dy.transpose(a, b))
     }
 
     /// Swaps the last two dimensions. A view. Errors: `Shape` below rank 2.
@@ -65,7 +87,7 @@ impl Tensor {
             return Err(wrong());
         }
         let layout = self.layout().permute(&resolved);
-        self.view(op, layout, || [("permutation", resolved[..].into())], move |dy| dy.permute(&inverse))
+        self.rearranged(op, layout, || [("permutation", resolved[..].into())], move |dy| dy.permute(&inverse))
     }
 
     /// Elements `start .. start + length` of one dimension. A view. Errors: `Attr` for a dimension, `Index` for a range

@@ -1,7 +1,7 @@
 //! The engine: visits nodes in reverse order, sums gradients, and frees what it has used.
 
 use super::observe::Visit;
-use super::rule::Rule;
+use super::rule::{Rule, Terms};
 use super::{
     ANOMALY, Action, Backward, Edge, Gradient, Gradients, HOOKED_LEAVES, MODE, Meta, Mode, Node, OutputHook, Replay,
     check_finite, with_flag,
@@ -126,6 +126,16 @@ struct Pending {
     outputs: SmallVec<[Option<Tensor>; 1]>,
     /// The part of the only output's gradient to which the prologue of the node's rule has been applied.
     after_prologue: Option<Tensor>,
+    /// A further term of the only output's gradient, which the node's rule, or that of the node behind its views, adds.
+    further: Option<Tensor>,
+}
+
+impl Pending {
+    /// With the gradient of a node's only output.
+    fn of(node: &Arc<Node>, gradient: Tensor) -> Pending {
+        let outputs = SmallVec::from_iter([Some(gradient)]);
+        Pending { node: node.clone(), outputs, after_prologue: None, further: None }
+    }
 }
 
 fn engine<'r>(
@@ -235,15 +245,23 @@ impl Pass<'_> {
     fn visit(&mut self, mut pending: Pending) -> Result<()> {
         let node = pending.node.clone();
         let _visit = Visit::new(&node);
+        if self.is_seen(&node) {
+            let further = pending.further.take();
+            further.map_or(Ok(()), |further| add(&mut pending.outputs[0], further, self.create_graph))?;
+        }
         run_hooks(&mut pending)?;
         self.collect(&pending);
         let (action, used) = self.take(&node)?;
         match action {
             Visited::Leaf => self.keep(&node, pending),
             Visited::Rule(rule) => {
+                let further = if rule.terms == Terms::Each { pending.further.take() } else { None };
+                let second = further.map(|further| Pending::of(&node, further));
+                let second = second.map(|second| self.gradients(&node, rule.clone(), second)).transpose()?;
                 let gradients = self.gradients(&node, rule, pending)?;
                 drop(used);
-                self.distribute(&node, gradients)
+                self.distribute(&node, gradients)?;
+                second.map_or(Ok(()), |gradients| self.distribute(&node, gradients))
             }
             Visited::Replay(replay) => {
                 let outputs = with_flag(&MODE, Mode::On, || (replay.run)())?;
@@ -312,20 +330,47 @@ impl Pass<'_> {
 
     /// Runs a node's rule.
     fn gradients(&self, node: &Arc<Node>, rule: Rule, pending: Pending) -> Result<Gradients> {
-        let mut outputs = pending.outputs;
+        let (mut outputs, further) = (pending.outputs, pending.further);
         if let (Some(prologue), [Some(_)], false) = (&rule.prologue, &outputs[..], self.create_graph) {
-            let dy = self.backward(node, std::mem::take(&mut outputs)).apply(prologue)?;
+            let dy = self.backward(node, std::mem::take(&mut outputs), None).apply(prologue)?;
             outputs = SmallVec::from_iter([Some(dy)]);
         }
         if let Some(gradient) = pending.after_prologue {
             add(&mut outputs[0], gradient, self.create_graph)?;
         }
-        (rule.rest)(&self.backward(node, outputs))
+        (rule.rest)(&self.backward(node, outputs, further))
     }
 
-    fn backward<'n>(&'n self, node: &'n Arc<Node>, outputs: SmallVec<[Option<Tensor>; 1]>) -> Backward<'n> {
+    fn backward<'n>(
+        &'n self,
+        node: &'n Arc<Node>,
+        outputs: SmallVec<[Option<Tensor>; 1]>,
+        further: Option<Tensor>,
+    ) -> Backward<'n> {
         let targets = self.targets.unwrap_or_default();
-        Backward { node, outputs, create_graph: self.create_graph, targets }
+        Backward { node, outputs, further, create_graph: self.create_graph, targets }
+    }
+
+    /// True if a hook or the caller reads the gradient of the node's outputs.
+    fn is_seen(&self, node: &Arc<Node>) -> bool {
+        let is_target = self.targets.unwrap_or_default().iter().any(|target| Arc::ptr_eq(&target.node, node));
+        is_target || !node.state.lock().hooks.is_empty()
+    }
+
+    /// True if the node takes two terms of its gradient that are not added up.
+    fn takes_terms(&self, node: &Arc<Node>) -> bool {
+        if self.create_graph || ANOMALY.get() || self.is_seen(node) {
+            return false;
+        }
+        let terms = match &node.state.lock().action {
+            Action::Rule(rule) => rule.terms,
+            _ => Terms::Sum,
+        };
+        match (terms, &node.inputs[..]) {
+            (Terms::Both, _) => true,
+            (Terms::Each, [Some(edge)]) => self.takes_terms(&edge.node),
+            _ => false,
+        }
     }
 
     /// Distributes the gradients of a node's inputs.
@@ -354,11 +399,20 @@ impl Pass<'_> {
     /// Adds a contribution to the gradients of a node.
     fn deposit(&mut self, edge: &Edge, gradient: Gradient) -> Result<()> {
         let Gradient { value: Some(value), is_past_prologue, .. } = gradient else { return Ok(()) };
+        let is_first = |pending: &Pending| pending.outputs[edge.output].is_none() || pending.further.is_some();
+        let is_further = !is_past_prologue
+            && self.pending.get(&edge.node.sequence).is_some_and(|pending| !is_first(pending))
+            && self.takes_terms(&edge.node);
         let pending = self.pending.entry(edge.node.sequence).or_insert_with(|| Pending {
             node: edge.node.clone(),
             outputs: edge.node.outputs.iter().map(|_| None).collect(),
             after_prologue: None,
+            further: None,
         });
+        if is_further {
+            pending.further = Some(value);
+            return Ok(());
+        }
         let sum = if is_past_prologue { &mut pending.after_prologue } else { &mut pending.outputs[edge.output] };
         add(sum, value, self.create_graph)
     }

@@ -28,7 +28,7 @@ pub(crate) use watch::{note_read, note_write};
 use crate::tensor::check_float;
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;
-use rule::Rule;
+use rule::{Rule, Terms};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -304,8 +304,15 @@ fn record_several<G: Into<Gradients>>(
     rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
     is_stateless: bool,
 ) -> Result<Vec<Tensor>> {
-    let rule = Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless };
-    Ok(record_rule(op, inputs, outputs.into(), rule)?.into_vec())
+    Ok(record_rule(op, inputs, outputs.into(), rule_of(rule, is_stateless, Terms::Sum))?.into_vec())
+}
+
+fn rule_of<G: Into<Gradients>>(
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
+    is_stateless: bool,
+    terms: Terms,
+) -> Rule {
+    Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless, terms }
 }
 
 /// [`record`] for a rule without saved tensors. A pass has nothing to free and leaves the rule usable, as `retain` does.
@@ -315,12 +322,28 @@ pub(crate) fn record_stateless<G: Into<Gradients>>(
     output: Tensor,
     rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    record_one(
-        op,
-        inputs,
-        output,
-        Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless: true },
-    )
+    record_one(op, inputs, output, rule_of(rule, true, Terms::Sum))
+}
+
+/// [`record`] for the same elements in another order or shape, whose rule computes nothing: terms of the gradient pass without being added
+/// up.
+pub(crate) fn record_view<G: Into<Gradients>>(
+    op: &'static str,
+    input: &Tensor,
+    output: Tensor,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    record_one(op, &[input], output, rule_of(rule, false, Terms::Each))
+}
+
+/// [`record`] for a rule that adds a term of its gradient to another, [`Backward::further`], itself.
+pub(crate) fn record_adding<G: Into<Gradients>>(
+    op: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    record_one(op, inputs, output, rule_of(rule, false, Terms::Both))
 }
 
 /// [`record`] for a rule with a prologue. `rule` receives `dy` after the prologue, or `dy` itself with `create_graph`.
@@ -331,12 +354,7 @@ pub(crate) fn record_after<G: Into<Gradients>>(
     prologue: Option<Arc<Prologue>>,
     rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    record_one(
-        op,
-        inputs,
-        output,
-        Rule { prologue, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless: false },
-    )
+    record_one(op, inputs, output, Rule { prologue, ..rule_of(rule, false, Terms::Sum) })
 }
 
 fn record_one(op: &'static str, inputs: &[&Tensor], output: Tensor, rule: Rule) -> Result<Tensor> {

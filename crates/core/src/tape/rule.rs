@@ -99,6 +99,17 @@ impl Gradients {
 
 pub(super) type RuleFn = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
 
+/// How a rule takes two terms of its only output's gradient that nobody has added up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Terms {
+    /// As their sum.
+    Sum,
+    /// One after the other, and passes both on: the rule of a view, which computes nothing.
+    Each,
+    /// Both at once, and adds them itself.
+    Both,
+}
+
 /// A function that returns the gradients of an op's inputs.
 #[derive(Clone)]
 pub(super) struct Rule {
@@ -107,6 +118,7 @@ pub(super) struct Rule {
     pub rest: RuleFn,
     /// The rule has saved no tensors. A pass has nothing to free and leaves it usable.
     pub is_stateless: bool,
+    pub terms: Terms,
 }
 
 /// The pointwise function that a rule applies first. Its arguments are `dy`, in which it is linear, and one saved tensor. It is
@@ -157,6 +169,8 @@ pub struct Backward<'a> {
     pub(super) node: &'a Arc<Node>,
     /// The gradient of each output, if it has one.
     pub(super) outputs: SmallVec<[Option<Tensor>; 1]>,
+    /// A further term of the gradient of the only output, for a rule that adds it itself.
+    pub(super) further: Option<Tensor>,
     pub(super) create_graph: bool,
     /// The edges whose gradients are requested.
     pub(super) targets: &'a [&'a Edge],
@@ -180,6 +194,11 @@ impl Backward<'_> {
             Some(dy) => Ok(dy.clone()),
             None => self.node.outputs[output].zeros(),
         }
+    }
+
+    /// The term of the only output's gradient that is not part of [`dy`](Backward::dy), of a rule that takes both.
+    pub(crate) fn further(&self) -> Option<&Tensor> {
+        self.further.as_ref()
     }
 
     /// True if input `i` requires a gradient.

@@ -172,17 +172,20 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
 
 /// The sums of parts, then their joins and the gradients: two launches, or three for words of several channels. One if no sum is wanted.
 fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
-    let BatchNormBackward { norm, wanted, residual: is_residual_wanted } = *of;
+    let BatchNormBackward { norm, wanted, residual: is_residual_wanted, is_added } = *of;
     let is_given = norm.moments == ChannelMoments::Given;
     let acc = call.inputs[1].dtype.acc();
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let [dy, x, mean, rstd] = [0, 1, 2, 3].map(|i| inputs[i]);
-    let [weight, y] = optional(&inputs[4..], [norm.has_weight, norm.is_relu], x);
+    let is_of_x = norm.is_relu && !norm.keeps_result();
+    let present = [norm.has_weight, norm.keeps_result(), norm.reads_bias(), is_added];
+    let [weight, y, bias, further] = optional(&inputs[4..], present, x);
     let [of_weight, of_bias] = [norm.has_weight, norm.has_bias].map(|is_present| wanted.parameters && is_present);
     let present = [wanted.dx, of_weight, of_bias, is_residual_wanted];
     let [dx, dweight, dbias, dresidual] = optional(&outputs, present, x);
     let p = match norm.has_weight {
         true => call.inputs[4].dtype,
+        false if norm.reads_bias() => call.inputs[4].dtype,
         false if of_bias => call.outputs[usize::from(wanted.dx)].dtype,
         false => call.inputs[1].dtype,
     };
@@ -195,9 +198,10 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
         ("PARAMETERS", wanted.parameters),
     ]);
     let joining = base.clone();
-    let moved = [dy, x, dx, y, dresidual];
+    let moved = [dy, x, dx, y, dresidual, further];
     let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved);
-    let first = program.clone().flags([("RELU", norm.is_relu), ("RESIDUAL", is_residual_wanted)]);
+    let relu = [("RELU", norm.keeps_result()), ("RELU_OF_X", is_of_x)];
+    let first = program.clone().flags(relu).flags([("RESIDUAL", is_residual_wanted), ("ADDED", is_added)]);
     let join = parts.join(gpu, joining, call.inputs[0].dtype).filter(|_| sums_up);
     let bytes = if sums_up { parts.bytes(acc) } else { 0 };
     let joined = if join.is_some() { norm.channels * acc.size() } else { 0 };
@@ -205,7 +209,7 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let (all_slopes, all_sums) = (gpu.scratch(joined)?, gpu.scratch(joined)?);
     let mut found = [slopes.address, sums.address];
     if sums_up {
-        let arguments = parts.arguments([dy, x, mean, rstd, y, dresidual, found[0], found[1]]);
+        let arguments = parts.arguments([dy, x, mean, rstd, weight, bias, y, further, dresidual, found[0], found[1]]);
         gpu.launch(first.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
         if let Some((join, geometry)) = join {
             let all = [all_slopes.address, all_sums.address];
@@ -224,11 +228,11 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     // After the first kernel the gradient of the residual is that of the sum.
     let (second, dy) = match (sums_up, is_residual_wanted) {
         (true, true) => (program, dresidual),
-        (true, false) => (program.flag("RELU", norm.is_relu), dy),
+        (true, false) => (program.flags(relu), dy),
         (false, _) => (first, dy),
     };
     let [slopes, sums] = found;
-    let pointers = [dy, x, mean, rstd, weight, slopes, sums, y, dresidual, dx, dweight, dbias];
+    let pointers = [dy, x, mean, rstd, weight, bias, slopes, sums, y, dresidual, dx, dweight, dbias];
     let arguments = parts.arguments(pointers).int(parts.geometry.groups[1]);
     gpu.launch(second, "batch_norm_backward", geometry, &arguments)
 }
@@ -241,8 +245,18 @@ fn in_training(x: &[Tensor]) -> Result<Tensor> {
     x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Update(running), 0.0)
 }
 
+/// Two blocks with a relu each, of which the second adds the first's result to what it normalises.
+fn residual(x: &[Tensor]) -> Result<Tensor> {
+    let relu = |x: &Tensor, weight, bias, residual| x.batch_norm_relu(weight, bias, Statistics::Batch, 0.0, residual);
+    let first = relu(&x[0], Some(&x[1]), Some(&x[2]), None)?;
+    let second = relu(&first, Some(&x[1]), None, Some(&first))?;
+    relu(&second, None, Some(&x[2]), Some(&second))
+}
+
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], residual),
+    |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], residual),
     |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], in_training),
     // Channels that are adjacent in memory, in words and alone, and running statistics.
     |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], in_training),

@@ -34,8 +34,6 @@ const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
 /// Registers of a multiprocessor, of 4 bytes, and the most groups that share it.
 const REGISTERS: usize = 1 << 16;
 const MOST_AT_ONCE: usize = 8;
-/// Parts of which `gemm_sum` reads more at once: few threads have many.
-const MANY_PARTS: usize = 32;
 /// The most parts that `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
 /// Columns, or products of a sum, that are few: such a product is bound by memory.
@@ -756,8 +754,7 @@ impl Product {
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
             .words(vector, self.dtype.size())
-            .define("SUM_WORD", word(vector * acc.size()))
-            .flag("MANY_PARTS", parts >= MANY_PARTS);
+            .define("SUM_WORD", word(vector * acc.size()));
         let variant = self.finishing(variant);
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
         let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
