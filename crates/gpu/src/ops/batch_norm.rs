@@ -15,6 +15,8 @@ use isograd_core::{Call, DType, Operand, Result, Tensor};
 
 /// Words that a thread reads at once of an array.
 const BATCH: usize = 4;
+/// As above, of the gradient before a relu, which reads up to four arrays.
+const FEW: usize = 2;
 /// Groups of a multiprocessor: as many as run together.
 const TOGETHER: usize = 4;
 /// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
@@ -52,7 +54,15 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(gpu: &Gpu, norm: &BatchNorm, dtype: DType, variant: Variant, all: &[Address]) -> (Variant, Parts) {
+    /// Of threads that read so many words `at_once`.
+    fn new(
+        gpu: &Gpu,
+        norm: &BatchNorm,
+        dtype: DType,
+        variant: Variant,
+        all: &[Address],
+        at_once: usize,
+    ) -> (Variant, Parts) {
         let BatchNorm { batch, channels, inner, .. } = *norm;
         let limits = gpu.driver().limits();
         let threads = group_size(limits);
@@ -80,7 +90,7 @@ impl Parts {
             .define("COLUMNS", columns)
             .words(vector, dtype.size())
             .define("CHANNELS", per_word)
-            .define("BATCH", BATCH)
+            .define("BATCH", at_once)
             .define("PER", 0usize)
             .optional("AT_ONCE", (threads > COLUMNS).then_some(together));
         let geometry = Geometry::new([groups, words.div_ceil(length), 1], threads);
@@ -150,7 +160,7 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
         optional(&found, [has_weight, has_bias, has_residual, kept, kept, is_counted], outputs[1]);
     let moved = [inputs[0], outputs[0], if has_residual { residual } else { outputs[0] }];
     let alone = program.clone();
-    let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &moved);
+    let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &moved, BATCH);
     let bytes = if is_given { 0 } else { parts.bytes(x.dtype.acc()) };
     let (sums, squares) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     if !is_given {
@@ -199,7 +209,8 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     ]);
     let joining = base.clone();
     let moved = [dy, x, dx, y, dresidual, further];
-    let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved);
+    let at_once = if norm.is_relu { FEW } else { BATCH };
+    let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved, at_once);
     let relu = [("RELU", norm.keeps_result()), ("RELU_OF_X", is_of_x)];
     let first = program.clone().flags(relu).flags([("RESIDUAL", is_residual_wanted), ("ADDED", is_added)]);
     let join = parts.join(gpu, joining, call.inputs[0].dtype).filter(|_| sums_up);
