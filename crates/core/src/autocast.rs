@@ -95,8 +95,7 @@ pub(crate) fn with<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
 /// Drops the casts of a scope, and remembers which leaves they are of.
 fn forget() {
     let Ok(casts) = CASTS.try_with(|casts| std::mem::take(&mut *casts.borrow_mut())) else { return };
-    let Some(first) = casts.first().map(|cast| (cast.leaf.clone(), cast.to.dtype())) else { return };
-    let (leaf, dtype) = first;
+    let Some((leaf, dtype)) = casts.first().map(|cast| (cast.leaf.clone(), cast.to.dtype())) else { return };
     let is_of = |cast: &&Cast| cast.to.dtype() == dtype && cast.leaf.device() == leaf.device();
     let leaves = casts.iter().filter(is_of).map(|cast| Arc::downgrade(&cast.leaf.0)).collect();
     let _ = GROUPS.try_with(|groups| {

@@ -6,7 +6,7 @@ use super::unary::unary;
 use super::{Axes, in_acc, pointwise_one, row_like};
 use crate::fused::{Fused, gradients_on_tape, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Saved, record_outputs, report};
+use crate::tape::{Backward, Gradients, Saved, is_traced, record_outputs, report};
 use crate::tensor::{Attributes, check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -262,6 +262,12 @@ fn residual_norm(
     let is_mixed = residual.dtype() == DType::F32 && [DType::F16, DType::BF16].contains(&x.dtype());
     if !is_mixed && let Some(([x, residual], _)) = autocast::wide([x, residual], None)? {
         return residual_norm(&x, &residual, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
+    }
+    // The traces of others have one dtype.
+    if is_mixed && is_traced() {
+        let (weight, bias) = (in_f32(weight)?, in_f32(bias)?);
+        let (y, s) = residual_norm(&x.cast(DType::F32)?, residual, dims, weight.as_ref(), bias.as_ref(), eps)?;
+        return Ok((y.cast(x.dtype())?, s));
     }
     if is_mixed {
         check_device(op, &[x, residual])?

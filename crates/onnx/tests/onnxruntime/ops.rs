@@ -331,6 +331,10 @@ fn linear() -> Vec<Case> {
             let (y, s) = x.residual_layer_norm(r, 1, None, Some(&fill((6,), 3, ANY)), 1e-5)?;
             y.add(&s)
         }),
+        two("residual_layer_norm_of_16_bits", fill((4, 6), 1, ANY), fill((4, 6), 2, ANY), |x, r| {
+            let (y, s) = x.cast(DType::F16)?.residual_layer_norm(r, 1, None, Some(&fill((6,), 3, ANY)), 1e-5)?;
+            y.cast(DType::F32)?.add(&s)
+        }),
         attention("attention", Attention::default()),
         attention("attention_causal", Attention { causal: Causal::BottomRight, ..Attention::default() }),
         attention("attention_window", Attention { window: Some([1, 2]), scale: Some(0.3), ..Attention::default() }),
