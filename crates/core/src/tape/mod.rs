@@ -1,7 +1,8 @@
 //! The tape: the op that made each tensor, and the rule that computes its gradients.
 //!
 //! An op with an input on the tape appends a node. Nodes have sequence numbers. A node's number is larger than its inputs'
-//! numbers, so a visit in reverse order needs no sorting. A rule only returns gradients; the engine alone adds them.
+//! numbers, so a visit in reverse order needs no sorting. A rule only returns gradients; the engine adds them,
+//! unless a rule takes two terms and its kernel adds them.
 
 mod backward;
 mod checkpoint;
