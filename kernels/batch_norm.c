@@ -40,37 +40,25 @@ typedef u64 place;
 typedef u32 place;
 #endif
 
-// The threads of a channel, and the number of this one among them.
-#define MEMBERS (THREADS / COLUMNS)
-#define WORKER (LANE / COLUMNS)
-// The parts that a thread joins.
-#define EACH_PART(i) _Pragma("unroll 4") for (i64 i = WORKER; i < parts; i += MEMBERS)
-
-// The sums of `n` numbers over a channel's threads; n is at most 2 CHANNELS.
+// The sums of `n` numbers over a channel's threads, in a fixed order; n is at most 2 CHANNELS.
 #if COLUMNS == 1 && CHANNELS == 1
+#define MEMBERS THREADS
+#define WORKER LANE
 #define CHANNEL_JOINS() JOINS(2)
 #define CHANNEL_SUMS(v, n) team_join(v, n, SIDE(2), JOIN_TO_SUM)
 #else
-#define CHANNEL_JOINS() SHARED(A, shared, 2 * CHANNELS * THREADS)
+#include "columns.h"
+#define CHANNEL_JOINS() COLUMN_JOINS(2 * CHANNELS)
 #define CHANNEL_SUMS(v, n) column_sums(v, n, shared)
-
-// In a fixed order.
-LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
-    BARRIER();
-#pragma unroll
-    for (int i = 0; i < n; i++) shared[i * THREADS + LANE] = v[i];
-    for (int below = MEMBERS / 2; below > 0; below /= 2) {
-        BARRIER();
-        if (WORKER < below) {
-#pragma unroll
-            for (int i = 0; i < n; i++) shared[i * THREADS + LANE] += shared[i * THREADS + LANE + below * COLUMNS];
-        }
-    }
-    BARRIER();
-#pragma unroll
-    for (int i = 0; i < n; i++) v[i] = shared[i * THREADS + LANE % COLUMNS];
-}
 #endif
+
+// The parts that a thread joins, RUN of them at once. Only programs with CHANNELS 1 join parts.
+#define RUN 8
+#define EACH_RUN(first) for (i64 first = 0; first < parts; first += RUN * MEMBERS)
+#define EACH_OF_RUN(u) _Pragma("unroll") for (int u = 0; u < RUN; u++)
+#define RUN_PART(first, u) ((first) + (u) * MEMBERS + WORKER)
+#define OF_RUN(of_parts, first, u) \
+    (RUN_PART(first, u) < parts ? (of_parts)[RUN_PART(first, u) * p.channels + p.channel] : (A)0)
 
 #define EACH_CHANNEL(k) _Pragma("unroll") for (int k = 0; k < CHANNELS; k++)
 // The channel of element j of a word.
@@ -102,8 +90,13 @@ FUNCTION Part part_of(i64 group, i64 part, i64 channels, i64 words, i64 width, i
 
 // The position of a word of the channel, in words. A word outside of the part is replaced by another one.
 FUNCTION idx word_of(Part p, idx w) {
-    place at = (place)(w < p.end ? w : p.start), width = (place)p.width;
+    place at = (place)(w < p.end ? w : p.start);
+#if CHANNELS > 1
+    return (idx)(at * (place)p.channels + (place)p.channel);
+#else
+    place width = (place)p.width;
     return (idx)((at / width * (place)p.channels + (place)p.channel) * width + at % width);
+#endif
 }
 
 #define ROUNDS(p) (((p).end - (p).start + BATCH * MEMBERS - 1) / (BATCH * MEMBERS))
@@ -151,8 +144,12 @@ FUNCTION void pivots_of(A *pivot, GLOBAL const S *x, Part p, i64 words) {
 #if CHANNELS > 1 || defined(OF_WORDS)
     EACH_CHANNEL(k) pivot[k] = 0;
     for (int i = 0; i < 4; i++) {
-        idx at = i < 3 ? (idx)words / 4 * (idx)i : (idx)words - 1;
-        EACH_CHANNEL(k) pivot[k] += (A)0.25f * (A)LOAD(T, x, at * (idx)ALL_CHANNELS(p) + (idx)OWN_CHANNEL(p, k));
+        idx at = (i < 3 ? (idx)words / 4 * (idx)i : (idx)words - 1) * (idx)p.channels + (idx)p.channel;
+        Read r;
+        A v[VECTOR];
+        r.all = ((GLOBAL const WORD *)x)[at];
+        numbers_of(v, r, 1, 0);
+        EACH_CHANNEL(k) pivot[k] += (A)0.25f * v[k];
     }
     EACH_CHANNEL(k) pivot[k] = fabs_(pivot[k]) < (A)1e30f ? pivot[k] : (A)0;
 #else
@@ -172,6 +169,7 @@ FUNCTION void pivots_of(A *pivot, GLOBAL const S *x, Part p, i64 words) {
 // batches.
 KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part_squares, GLOBAL i64 *batches, i64 channels, i64 words,
                          i64 width, i64 length) {
+    LET_NEXT_START();
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
     A count = (A)((p.end - p.start) * EACH), mean[CHANNELS], square[CHANNELS], pivot[CHANNELS], deviations[2 * CHANNELS];
@@ -184,10 +182,10 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
         read_round(r, x, p, round);
         EACH_OF_BATCH(u) {
             A v[VECTOR];
-            int is_inside = ROUND_WORD(p, round, u) < p.end;
+            if (ROUND_WORD(p, round, u) >= p.end) continue;
             numbers_of(v, r[u], 1, 0);
             EACH_CHANNEL(k) {
-                A apart = is_inside ? v[k] - pivot[k] : (A)0;
+                A apart = v[k] - pivot[k];
                 deviations[2 * k] += apart;
                 deviations[2 * k + 1] += apart * apart;
             }
@@ -222,8 +220,8 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
 #endif
     CHANNEL_SUMS(deviations, 2 * CHANNELS);
     EACH_CHANNEL(k) {
-        correct(&mean[k], &square[k], deviations + 2 * k, count);
         if (WORKER == 0 && p.is_there) {
+            correct(&mean[k], &square[k], deviations + 2 * k, count);
             i64 at = GROUP_Y * ALL_CHANNELS(p) + OWN_CHANNEL(p, k);
             part_means[at] = mean[k];
             part_squares[at] = square[k];
@@ -235,59 +233,68 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
 }
 
 #if !defined(GIVEN) && !defined(JOINED)
-// Joins the means and squared deviations of `parts` parts, each of `length` words, to the statistics of the thread's channels. One thread
+// Joins the means and squared deviations of `parts` parts, each of `length` words, to the statistics of the thread's channel. One thread
 // of each channel keeps them.
 #define JOIN_STATISTICS(keeps) \
     CHANNEL_JOINS(); \
-    A count = (A)words * EACH, deviations[2 * CHANNELS], pivot[CHANNELS]; \
-    EACH_CHANNEL(k) mean[k] = deviations[2 * k] = deviations[2 * k + 1] = 0; \
+    i64 channel = p.channel; \
+    A count = (A)words * EACH, mean[1] = {0}, rstd[1], var, pivot[1], deviations[2] = {0, 0}; \
     pivots_of(pivot, x, p, words); \
-    EACH_PART(i) { \
-        EACH_CHANNEL(k) mean[k] += OF_PART(i) * part_means[i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k)]; \
+    KEPT_STATISTICS(keeps, channel); \
+    AWAIT_PREVIOUS(); \
+    EACH_RUN(first) { \
+        A of_part[RUN]; \
+        EACH_OF_RUN(u) of_part[u] = OF_RUN(part_means, first, u); \
+        EACH_OF_RUN(u) mean[0] += ELEMENTS(RUN_PART(first, u)) * of_part[u]; \
     } \
-    CHANNEL_SUMS(mean, CHANNELS); \
-    EACH_CHANNEL(k) mean[k] /= count; \
-    EACH_PART(i) { \
-        EACH_CHANNEL(k) { \
-            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k); \
-            A own = OF_PART(i), of_part = part_means[at]; \
-            deviations[2 * k] += own * (of_part - mean[k]); \
-            deviations[2 * k + 1] += squares_about(mean[k], own, of_part, own * part_squares[at]); \
+    CHANNEL_SUMS(mean, 1); \
+    mean[0] /= count; \
+    EACH_RUN(first) { \
+        A of_part[RUN], squares[RUN]; \
+        EACH_OF_RUN(u) { \
+            of_part[u] = OF_RUN(part_means, first, u); \
+            squares[u] = OF_RUN(part_squares, first, u); \
+        } \
+        EACH_OF_RUN(u) { \
+            A own = ELEMENTS(RUN_PART(first, u)); \
+            deviations[0] += own * (of_part[u] - mean[0]); \
+            deviations[1] += squares_about(mean[0], own, of_part[u], own * squares[u]); \
         } \
     } \
-    CHANNEL_SUMS(deviations, 2 * CHANNELS); \
-    EACH_CHANNEL(k) { \
-        i64 channel = OWN_CHANNEL(p, k); \
-        A var; \
-        correct(&mean[k], &var, deviations + 2 * k, count); \
-        mean[k] += pivot[k]; \
-        rstd[k] = (A)1 / sqrt_(var + eps); \
-        if (!IS_IN_RANGE(var, eps)) { \
-            idx inner = (idx)width * EACH; \
-            Slice slice = {(idx)channel * inner, inner, (idx)ALL_CHANNELS(p) * inner, (idx)words * EACH}; \
-            Spread spread = spread_of(x, slice, 1); \
-            mean[k] = spread.mean; \
-            var = spread.deviation * spread.deviation; \
-            rstd[k] = inverse_of(spread.deviation, eps); \
-        } \
-        if ((keeps) && WORKER == 0 && p.is_there) { \
-            means[channel] = mean[k]; \
-            rstds[channel] = rstd[k]; \
-            KEEP_RUNNING(channel, mean[k], var * (count / (count - 1))); \
-        } \
+    CHANNEL_SUMS(deviations, 2); \
+    correct(mean, &var, deviations, count); \
+    mean[0] += pivot[0]; \
+    rstd[0] = (A)1 / sqrt_(var + eps); \
+    if (!IS_IN_RANGE(var, eps)) { \
+        idx inner = (idx)width * EACH; \
+        Slice slice = {(idx)channel * inner, inner, (idx)channels * inner, (idx)words * EACH}; \
+        Spread spread = spread_of(x, slice, 1); \
+        mean[0] = spread.mean; \
+        var = spread.deviation * spread.deviation; \
+        rstd[0] = inverse_of(spread.deviation, eps); \
+    } \
+    if ((keeps) && WORKER == 0 && p.is_there) { \
+        means[channel] = mean[0]; \
+        rstds[channel] = rstd[0]; \
+        KEEP_RUNNING(channel, mean[0], var * (count / (count - 1))); \
     }
-#define OF_PART(i) ((A)((i) < parts - 1 ? length : words - (i) * length) * EACH)
+// The elements of a part: none beyond the last one.
+#define ELEMENTS(part) ((A)((part) < parts - 1 ? length : (part) < parts ? words - (part) * length : 0) * EACH)
 #ifdef MOMENTUM
 #define WEIGHT_OF_BATCH momentum
 #else
 #define WEIGHT_OF_BATCH ((A)1 / (A)batches[0])
 #endif
+// They are read early, since no launch before this one writes them.
 #ifdef UPDATED
+#define KEPT_STATISTICS(keeps, channel) \
+    A kept_mean = (keeps) ? LOAD(R, running_mean, channel) : (A)0, kept_var = (keeps) ? LOAD(R, running_var, channel) : (A)0
 #define KEEP_RUNNING(channel, mean, var) \
     A share = WEIGHT_OF_BATCH; \
-    STORE(R, running_mean, channel, ((A)1 - share) * LOAD(R, running_mean, channel) + share * (mean)); \
-    STORE(R, running_var, channel, ((A)1 - share) * LOAD(R, running_var, channel) + share * (var))
+    STORE(R, running_mean, channel, ((A)1 - share) * kept_mean + share * (mean)); \
+    STORE(R, running_var, channel, ((A)1 - share) * kept_var + share * (var))
 #else
+#define KEPT_STATISTICS(keeps, channel)
 #define KEEP_RUNNING(channel, mean, var)
 #endif
 
@@ -295,8 +302,8 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
 KERNEL(batch_norm_join)(GLOBAL const S *x, GLOBAL const A *part_means, GLOBAL const A *part_squares, GLOBAL SR *running_mean,
                         GLOBAL SR *running_var, GLOBAL const i64 *batches, GLOBAL A *means, GLOBAL A *rstds, i64 channels,
                         i64 words, i64 width, i64 length, i64 parts, A eps, A momentum) {
+    LET_NEXT_START();
     Part p = part_of(GROUP, 0, channels, words, width, words);
-    A mean[CHANNELS], rstd[CHANNELS];
     JOIN_STATISTICS(1)
 }
 #endif
@@ -308,25 +315,7 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
                    i64 length, A eps, A momentum) {
     i64 part = GROUPS_Y - 1 - GROUP_Y, parts = GROUPS_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
-    A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS], shift[CHANNELS];
-#ifdef GIVEN
-    EACH_CHANNEL(k) {
-        i64 channel = OWN_CHANNEL(p, k);
-        mean[k] = LOAD(R, running_mean, channel);
-        rstd[k] = (A)1 / sqrt_(LOAD(R, running_var, channel) + eps);
-        if (part == 0 && WORKER == 0 && p.is_there) {
-            means[channel] = mean[k];
-            rstds[channel] = rstd[k];
-        }
-    }
-#elif defined(JOINED)
-    EACH_CHANNEL(k) {
-        mean[k] = means[OWN_CHANNEL(p, k)];
-        rstd[k] = rstds[OWN_CHANNEL(p, k)];
-    }
-#else
-    JOIN_STATISTICS(part == 0)
-#endif
+    A scale[CHANNELS], shift[CHANNELS];
     EACH_CHANNEL(k) {
         scale[k] = 1;
         shift[k] = 0;
@@ -337,6 +326,27 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
         shift[k] = LOAD(P, bias, OWN_CHANNEL(p, k));
 #endif
     }
+#ifdef GIVEN
+    A mean[CHANNELS], rstd[CHANNELS];
+    EACH_CHANNEL(k) {
+        i64 channel = OWN_CHANNEL(p, k);
+        mean[k] = LOAD(R, running_mean, channel);
+        rstd[k] = (A)1 / sqrt_(LOAD(R, running_var, channel) + eps);
+        if (part == 0 && WORKER == 0 && p.is_there) {
+            means[channel] = mean[k];
+            rstds[channel] = rstd[k];
+        }
+    }
+#elif defined(JOINED)
+    A mean[CHANNELS], rstd[CHANNELS];
+    AWAIT_PREVIOUS();
+    EACH_CHANNEL(k) {
+        mean[k] = means[OWN_CHANNEL(p, k)];
+        rstd[k] = rstds[OWN_CHANNEL(p, k)];
+    }
+#else
+    JOIN_STATISTICS(part == 0)
+#endif
     EACH_ROUND_BACK(p, round) {
         Read r[BATCH];
         read_round_once(r, x, p, round);
@@ -378,13 +388,12 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
 #define LET_RELU(p)
 #elif defined(RELU_OF_X)
 #define READ_RESULT(round)
-// As the forward kernel rounds its result.
+// The forward kernel rounds its result to T.
 #define PASS_RELU(dy, u) \
     EACH_ELEMENT(j) { \
         int k = CHANNEL_OF(j); \
-        S result[1]; \
-        STORE(T, result, 0, STANDARDISED((A)LOAD(T, xs[u].each, j), mean[k], rstd[k]) * own_weight[k] + own_bias[k]); \
-        dy[j] = (A)LOAD(T, result, 0) <= 0 ? (A)0 : dy[j]; \
+        A result = STANDARDISED((A)LOAD(T, xs[u].each, j), mean[k], rstd[k]) * own_weight[k] + own_bias[k]; \
+        dy[j] = result <= ROUNDED_TO_0(T) ? (A)0 : dy[j]; \
     }
 #define LET_RELU(p) \
     A own_weight[CHANNELS], own_bias[CHANNELS]; \
@@ -413,6 +422,7 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
                                   GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const S *y, GLOBAL const S *further,
                                   GLOBAL S *dresidual, GLOBAL A *slopes, GLOBAL A *sums, i64 channels, i64 words, i64 width,
                                   i64 length) {
+    LET_NEXT_START();
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
     // The sums of dy xhat and of dy of each channel.
@@ -436,10 +446,11 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
 #endif
         EACH_OF_BATCH(u) {
             A dy[VECTOR], v[VECTOR];
-            numbers_of(dy, gs[u], ROUND_WORD(p, round, u) < p.end, 0);
+            if (ROUND_WORD(p, round, u) >= p.end) continue;
+            numbers_of(dy, gs[u], 1, 0);
 #ifdef ADDED
             A more[VECTOR];
-            numbers_of(more, others[u], ROUND_WORD(p, round, u) < p.end, 0);
+            numbers_of(more, others[u], 1, 0);
             EACH_ELEMENT(j) {
                 S sum[1];
                 STORE(T, sum, 0, dy[j] + more[j]);
@@ -470,30 +481,34 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
     }
 }
 
-// The sums of `parts` parts for the thread's channels.
+// The sums of `parts` parts for the thread's channel.
 #define JOIN_SUMS(all) \
-    EACH_CHANNEL(k) (all)[2 * k] = (all)[2 * k + 1] = 0; \
-    EACH_PART(i) { \
-        EACH_CHANNEL(k) { \
-            i64 at = i * ALL_CHANNELS(p) + OWN_CHANNEL(p, k); \
-            (all)[2 * k] += slopes[at]; \
-            (all)[2 * k + 1] += sums[at]; \
+    AWAIT_PREVIOUS(); \
+    (all)[0] = (all)[1] = 0; \
+    EACH_RUN(first) { \
+        A of_part[2 * RUN]; \
+        EACH_OF_RUN(u) { \
+            of_part[2 * u] = OF_RUN(slopes, first, u); \
+            of_part[2 * u + 1] = OF_RUN(sums, first, u); \
+        } \
+        EACH_OF_RUN(u) { \
+            (all)[0] += of_part[2 * u]; \
+            (all)[1] += of_part[2 * u + 1]; \
         } \
     } \
-    CHANNEL_SUMS(all, 2 * CHANNELS)
+    CHANNEL_SUMS(all, 2)
 
 // Joins the sums of the parts to those of all, [channels].
 KERNEL(batch_norm_backward_join)(GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL A *all_slopes, GLOBAL A *all_sums,
                                  i64 channels, i64 words, i64 width, i64 length, i64 parts) {
+    LET_NEXT_START();
     CHANNEL_JOINS();
     Part p = part_of(GROUP, 0, channels, words, width, words);
-    A all[2 * CHANNELS];
+    A all[2];
     JOIN_SUMS(all);
-    EACH_CHANNEL(k) {
-        if (WORKER == 0 && p.is_there) {
-            all_slopes[OWN_CHANNEL(p, k)] = all[2 * k];
-            all_sums[OWN_CHANNEL(p, k)] = all[2 * k + 1];
-        }
+    if (WORKER == 0 && p.is_there) {
+        all_slopes[p.channel] = all[0];
+        all_sums[p.channel] = all[1];
     }
 }
 
@@ -505,9 +520,20 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
                             i64 channels, i64 words, i64 width, i64 length, i64 parts) {
     i64 part = GROUPS_Y - 1 - GROUP_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
+#if defined(DX) || (defined(RESIDUAL) && !defined(SUMS))
+#define HAS_WORDS
+    A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS];
+    LET_RELU(p);
+    EACH_CHANNEL(k) {
+        mean[k] = means[OWN_CHANNEL(p, k)];
+        rstd[k] = rstds[OWN_CHANNEL(p, k)];
+        scale[k] = rstd[k] * OWN_WEIGHT(p, k);
+    }
+#endif
 #ifdef SUMS
     A all[2 * CHANNELS];
 #ifdef JOINED
+    AWAIT_PREVIOUS();
     EACH_CHANNEL(k) {
         all[2 * k] = slopes[OWN_CHANNEL(p, k)];
         all[2 * k + 1] = sums[OWN_CHANNEL(p, k)];
@@ -529,19 +555,14 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
     }
 #endif
 #endif
-#if defined(DX) || (defined(RESIDUAL) && !defined(SUMS))
-    A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS], slope[CHANNELS], sum[CHANNELS];
-    LET_RELU(p);
-    EACH_CHANNEL(k) {
-        i64 channel = OWN_CHANNEL(p, k);
-        mean[k] = means[channel];
-        rstd[k] = rstds[channel];
-        scale[k] = rstd[k] * OWN_WEIGHT(p, k);
+#ifdef HAS_WORDS
 #ifndef GIVEN
+    A slope[CHANNELS], sum[CHANNELS];
+    EACH_CHANNEL(k) {
         slope[k] = all[2 * k] / ((A)words * EACH);
         sum[k] = all[2 * k + 1] / ((A)words * EACH);
-#endif
     }
+#endif
     EACH_ROUND_BACK(p, round) {
         Read gs[BATCH], xs[BATCH];
         read_round_once(gs, g, p, round);

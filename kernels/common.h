@@ -88,6 +88,12 @@ FUNCTION f32 integer_to_odd(i64 x) {
 #define STORE_u8(p, i, x) ((p)[i] = (u8)(x))
 #define STORE_bool(p, i, x) ((p)[i] = (u8)((x) != 0))
 
+// The largest number that STORE writes as 0: half of the smallest one.
+#define ROUNDED_TO_0_f16 2.98023224e-8f
+#define ROUNDED_TO_0_bf16 4.59177481e-41f
+#define ROUNDED_TO_0_f32 0
+#define ROUNDED_TO_0_f64 0
+
 // A barrier of a wave's threads. A dialect may define a cheaper one.
 #ifndef WAVE_BARRIER
 #define WAVE_BARRIER() BARRIER()
@@ -115,6 +121,7 @@ FUNCTION f32 integer_to_odd(i64 x) {
 #define STORAGE(dtype) CAT(S_, dtype)
 #define LOAD(dtype, p, i) CAT(LOAD_, dtype)(p, i)
 #define STORE(dtype, p, i, x) CAT(STORE_, dtype)(p, i, x)
+#define ROUNDED_TO_0(dtype) CAT(ROUNDED_TO_0_, dtype)
 
 // The arithmetic of kernels with a single arithmetic dtype. Integers wrap, which C leaves undefined for signed ones.
 #ifdef ACC

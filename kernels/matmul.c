@@ -2,7 +2,7 @@
 // c [B, M, N] of any strides, y [B, M, N] contiguous. S is the storage type, A the arithmetic's. With beta 0, c is not read.
 //
 // If there are few results with long sums, K is divided into parts. Each part writes its products to `parts`, [PARTS, B, M, N] in
-// the arithmetic's type, and gemm_sum adds them in order.
+// the arithmetic's type, and gemm_sum adds them in a fixed order.
 //
 // THREADS: 1 .. 1024, threads of a group
 // T: f16, bf16, f32 or f64, dtype of a, b, c and y
@@ -32,6 +32,7 @@
 // gemm_mask:
 //   MASK: flag
 // gemm_sum:
+//   COLUMNS: power of 2, at most a wave, words of a group if several threads add the parts of a word; otherwise THREADS
 //   SUM_WORD: u32 .. u32x4, type of VECTOR numbers of ACC
 
 #ifdef TILE_M
@@ -465,30 +466,43 @@ KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
 
 #else
 
+#if COLUMNS < THREADS
+#include "columns.h"
+#else
+#define MEMBERS 1
+#define WORKER 0
+#define COLUMN_JOINS(n)
+#define column_sums(v, n, shared) ((void)0)
+#endif
+
 // VECTOR sums.
 typedef union {
     SUM_WORD word;
     A each[VECTOR];
 } Sums;
 
-// gemm_sum: alpha times the sum of the parts, in order, plus beta c, and its activation; without parts, beta c. y may be the memory
+// gemm_sum: alpha times the sum of the parts, in a fixed order, plus beta c, and its activation; without parts, beta c. y may be the memory
 // of a single part.
 KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
+    COLUMN_JOINS(VECTOR);
     AWAIT_PREVIOUS();
     idx m = (idx)p.v[0], words = (idx)p.v[1] / VECTOR;
     i64 items = p.v[0] * p.v[2] * words;
     int n_parts = (int)p.v[3];
-    for (i64 i = GROUP * THREADS + LANE; i < items; i += GROUPS * THREADS) {
+    for (i64 first = GROUP * COLUMNS; first < items; first += GROUPS * COLUMNS) {
+        i64 i = first + LANE % COLUMNS;
         A sums[VECTOR];
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) sums[j] = 0;
 #pragma unroll 4
-        for (int part = 0; part < n_parts; part++) {
+        for (int part = WORKER; part < (i < items ? n_parts : 0); part += MEMBERS) {
             Sums read;
             read.word = ((GLOBAL const SUM_WORD *)parts)[part * items + i];
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) sums[j] += read.each[j];
         }
+        column_sums(sums, VECTOR, shared);
+        if (i >= items || WORKER > 0) continue;
         idx row = (idx)i / words, column = (idx)i % words * VECTOR;
         GLOBAL const S *from = c + (row / m * p.v[4] + row % m * p.v[5] + column * p.v[6]);
         Vector out, sum;

@@ -6,7 +6,7 @@ use super::{gradients, in_acc, named};
 use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
 use crate::tape::{Saved, is_recording, is_traced, record, report};
 use crate::tensor::{check_float, describe};
-use crate::{DType, Error, Result, Shape, Tensor, autocast, host};
+use crate::{DType, Error, Result, Shape, Tensor, autocast, host, no_autocast};
 use std::iter::zip;
 
 /// As an output extent of an adaptive pooling: the extent of the input.
@@ -675,10 +675,10 @@ fn averages(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
     if shape.numel() == 0 {
         return nothing(x, pooling);
     }
-    // The mean of each volume is a reduction. Its gradient is an expanded view.
+    // The mean of each volume is a reduction, in the dtype of x as that of other windows. Its gradient is an expanded view.
     if pooling.windows.is_global() && !matches!(divisor, Divisor::Number(_)) {
         let volume = shape.dims().iter().rev().take_while(|&&extent| extent == 1).count() as isize;
-        return x.mean_keepdim((-volume..0).collect::<Vec<_>>());
+        return no_autocast(|| x.mean_keepdim((-volume..0).collect::<Vec<_>>()));
     }
     if has_kernel::<AvgPoolForward>(x) && !is_traced() && is_by_kernel(&pooling.windows) {
         return linear(x, pooling, divisor, Way::Forward);

@@ -113,7 +113,7 @@ pub struct Geometry {
     /// Bytes of local memory for the array that the kernel declares as `SHARED_GIVEN`. A dialect that declares its size in the
     /// kernel ignores them.
     pub given: usize,
-    /// Whether it may start while the launch before it ends: its kernel begins with `AWAIT_PREVIOUS`.
+    /// Whether it may start while the launch before it ends: its kernel has `AWAIT_PREVIOUS`.
     pub follows: bool,
 }
 
@@ -123,7 +123,7 @@ impl Geometry {
         Geometry { groups, threads, given: 0, follows: false }
     }
 
-    /// Of a kernel that begins with `AWAIT_PREVIOUS`.
+    /// Of a kernel that has `AWAIT_PREVIOUS`.
     pub fn following(self) -> Geometry {
         Geometry { follows: true, ..self }
     }

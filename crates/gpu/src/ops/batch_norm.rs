@@ -21,8 +21,9 @@ const FEW: usize = 2;
 const TOGETHER: usize = 4;
 /// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
-/// Adjacent channels of a group that joins parts.
+/// Adjacent channels of a group that joins parts, and its threads: each reads all of its parts at once.
 const JOINING: usize = 8;
+const JOINERS: usize = 512;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
@@ -105,13 +106,12 @@ impl Parts {
 
     /// The launch that joins the parts of words of several channels, with a thread for a channel. None where kernels join parts themselves.
     fn join(&self, gpu: &Gpu, program: Variant, dtype: DType) -> Option<(Variant, Geometry)> {
-        // Each reads few of the parts, one after the other.
-        let threads = 1 << gpu.driver().limits().max_group.min(1024).ilog2();
+        let threads = JOINERS.min(1 << gpu.driver().limits().max_group.max(1).ilog2());
         let channels = self.channels * self.per_word;
         let columns = JOINING.min(threads);
         let program = program.define("THREADS", threads).define("COLUMNS", columns).words(1, dtype.size());
         let program = program.define("CHANNELS", 1usize).define("BATCH", 1usize).define("PER", 0usize);
-        let geometry = Geometry::new([channels.div_ceil(columns), 1, 1], threads);
+        let geometry = Geometry::new([channels.div_ceil(columns), 1, 1], threads).following();
         (self.per_word > 1).then(|| (program.flag("OF_WORDS", true), geometry))
     }
 
@@ -177,7 +177,8 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     }
     let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, residual, y, mean, rstd];
     let arguments = parts.arguments(pointers).floats(numbers, acc);
-    gpu.launch(program, "batch_norm", parts.geometry, &arguments)
+    let geometry = if is_given { parts.geometry } else { parts.geometry.following() };
+    gpu.launch(program, "batch_norm", geometry, &arguments)
 }
 
 /// The sums of parts, then their joins and the gradients: two launches, or three for words of several channels. One if no sum is wanted.
@@ -232,7 +233,7 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     if !(wanted.dx || wanted.parameters || !sums_up) {
         return Ok(());
     }
-    let mut geometry = parts.geometry;
+    let mut geometry = if sums_up { parts.geometry.following() } else { parts.geometry };
     if !(wanted.dx || (is_residual_wanted && !sums_up)) {
         geometry.groups[1] = 1;
     }

@@ -5,7 +5,7 @@ mod wgmma;
 use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::grid::{THREADS, each};
+use crate::launch::grid::{THREADS, each, groups};
 use crate::launch::operands::{address, element_address};
 use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -36,6 +36,9 @@ const REGISTERS: usize = 1 << 16;
 const MOST_AT_ONCE: usize = 8;
 /// The most parts that `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
+/// Parts that a thread of `gemm_sum` adds, at least, and neighbouring words of a group.
+const LEAST_ADDED: usize = 4;
+const LEAST_COLUMNS: usize = 8;
 /// Columns, or products of a sum, that are few: such a product is bound by memory.
 const FEW: usize = 16;
 /// The same in 16 bits, where each element becomes one of arithmetic again for each of them; matrix units are faster.
@@ -318,6 +321,12 @@ fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k:
 /// The widest word, in elements, for which a thread has room for as many sums for each of `rows`.
 fn most_vector(size: usize, rows: usize) -> usize {
     (WIDEST / size).min(1 << (MOST_SUMS / rows).max(1).ilog2())
+}
+
+/// The threads that add the parts of a word of results: more than one for few words with many parts.
+fn members(words: usize, parts: usize, limits: &Limits) -> usize {
+    let most = (parts / LEAST_ADDED).min(limits.units * THREADS / words.max(1)).clamp(1, THREADS / LEAST_COLUMNS);
+    1 << most.ilog2()
 }
 
 fn vector_threads(limits: &Limits) -> usize {
@@ -750,15 +759,18 @@ impl Product {
         let ints = [&[m, n, batches, parts][..], &self.c.1].concat();
         let written = [self.y, self.z.unwrap_or(self.y)].map(|y| (y, self.dtype.size()));
         let vector = widest(most_vector(acc.size(), 1), [n], written.into_iter().chain([(sums, acc.size())]));
+        let words = self.numel() / vector;
+        let columns = THREADS / members(words, parts, gpu.driver().limits());
         let variant = self
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
             .words(vector, self.dtype.size())
+            .define("COLUMNS", columns)
             .define("SUM_WORD", word(vector * acc.size()));
         let variant = self.finishing(variant);
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
         let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
-        gpu.launch(variant, "gemm_sum", each(self.numel() / vector).following(), &arguments)
+        gpu.launch(variant, "gemm_sum", groups(words.div_ceil(columns), THREADS).following(), &arguments)
     }
 }
 

@@ -1,0 +1,61 @@
+// Sums over the threads of a column. A group has COLUMNS columns, whose threads are COLUMNS apart. A column has MEMBERS threads, and
+// WORKER is the number of a thread among them.
+//
+// THREADS: 1 .. 1024, threads of a group
+// COLUMNS: power of 2, at most a wave; THREADS is a multiple
+// ACC: f32 or f64, dtype of the arithmetic
+
+#define MEMBERS (THREADS / COLUMNS)
+#define WORKER (LANE / COLUMNS)
+
+// The sums of `n` numbers over each column's threads, in a fixed order, for all of them. Every thread of the group must call this.
+// `shared` is the memory of COLUMN_JOINS for as many numbers.
+#if WAVE > 1
+// Threads of a wave exchange their numbers, and one thread for each sum adds those of the waves.
+#define ACROSS (THREADS < WAVE ? THREADS : WAVE)
+#define WAVES (THREADS / ACROSS)
+#define COLUMN_JOINS(n) SHARED(A, shared, (n) * WAVES * COLUMNS)
+
+LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+#pragma unroll
+        for (int by = COLUMNS; by < ACROSS; by *= 2) v[i] += from_lane(v[i], by);
+    }
+    if (WAVES == 1) return;
+    BARRIER();
+    if (LANE % ACROSS < COLUMNS) {
+#pragma unroll
+        for (int i = 0; i < n; i++) shared[(i * WAVES + LANE / ACROSS) * COLUMNS + LANE % COLUMNS] = v[i];
+    }
+    BARRIER();
+    for (int sum = LANE; sum < n * COLUMNS; sum += THREADS) {
+        LOCAL A *of_waves = shared + (sum / COLUMNS * WAVES * COLUMNS + sum % COLUMNS);
+        A all = of_waves[0];
+#pragma unroll
+        for (int wave = 1; wave < WAVES; wave++) all += of_waves[wave * COLUMNS];
+        of_waves[0] = all;
+    }
+    BARRIER();
+#pragma unroll
+    for (int i = 0; i < n; i++) v[i] = shared[i * WAVES * COLUMNS + LANE % COLUMNS];
+}
+#else
+#define COLUMN_JOINS(n) SHARED(A, shared, (n) * THREADS)
+
+LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
+    BARRIER();
+#pragma unroll
+    for (int i = 0; i < n; i++) shared[i * THREADS + LANE] = v[i];
+    for (int below = MEMBERS / 2; below > 0; below /= 2) {
+        BARRIER();
+        if (WORKER < below) {
+#pragma unroll
+            for (int i = 0; i < n; i++) shared[i * THREADS + LANE] += shared[i * THREADS + LANE + below * COLUMNS];
+        }
+    }
+    BARRIER();
+#pragma unroll
+    for (int i = 0; i < n; i++) v[i] = shared[i * THREADS + LANE % COLUMNS];
+}
+#endif
