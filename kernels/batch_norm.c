@@ -53,12 +53,16 @@ typedef u32 place;
 #endif
 
 // The parts that a thread joins, RUN of them at once. Only programs with CHANNELS 1 join parts.
+#ifdef OF_WORDS
 #define RUN 8
-#define EACH_RUN(first) for (i64 first = 0; first < parts; first += RUN * MEMBERS)
+#else
+#define RUN 4
+#endif
+#define EACH_RUN(first) for (idx first = 0; first < (idx)parts; first += RUN * MEMBERS)
 #define EACH_OF_RUN(u) _Pragma("unroll") for (int u = 0; u < RUN; u++)
 #define RUN_PART(first, u) ((first) + (u) * MEMBERS + WORKER)
 #define OF_RUN(of_parts, first, u) \
-    (RUN_PART(first, u) < parts ? (of_parts)[RUN_PART(first, u) * p.channels + p.channel] : (A)0)
+    (RUN_PART(first, u) < (idx)parts ? (of_parts)[RUN_PART(first, u) * (idx)p.channels + (idx)p.channel] : (A)0)
 
 #define EACH_CHANNEL(k) _Pragma("unroll") for (int k = 0; k < CHANNELS; k++)
 // The channel of element j of a word.
@@ -279,7 +283,8 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
         KEEP_RUNNING(channel, mean[0], var * (count / (count - 1))); \
     }
 // The elements of a part: none beyond the last one.
-#define ELEMENTS(part) ((A)((part) < parts - 1 ? length : (part) < parts ? words - (part) * length : 0) * EACH)
+#define ELEMENTS(part) \
+    ((A)((part) < (idx)parts - 1 ? (idx)length : (part) < (idx)parts ? (idx)words - (part) * (idx)length : 0) * EACH)
 #ifdef MOMENTUM
 #define WEIGHT_OF_BATCH momentum
 #else

@@ -2,7 +2,7 @@
 // WORKER is the number of a thread among them.
 //
 // THREADS: 1 .. 1024, threads of a group
-// COLUMNS: power of 2, at most a wave; THREADS is a multiple
+// COLUMNS: power of 2 up to THREADS
 // ACC: f32 or f64, dtype of the arithmetic
 
 #define MEMBERS (THREADS / COLUMNS)
@@ -11,10 +11,12 @@
 // The sums of `n` numbers over each column's threads, in a fixed order, for all of them. Every thread of the group must call this.
 // `shared` is the memory of COLUMN_JOINS for as many numbers.
 #if WAVE > 1
-// Threads of a wave exchange their numbers, and one thread for each sum adds those of the waves.
+// A column's threads in a wave exchange their numbers. Then one thread for each sum adds those of the waves, or of all threads where a wave
+// has no two of a column.
 #define ACROSS (THREADS < WAVE ? THREADS : WAVE)
-#define WAVES (THREADS / ACROSS)
-#define COLUMN_JOINS(n) SHARED(A, shared, (n) * WAVES * COLUMNS)
+#define PER_ADDEND (COLUMNS < ACROSS ? ACROSS : COLUMNS)
+#define ADDENDS (THREADS / PER_ADDEND)
+#define COLUMN_JOINS(n) SHARED(A, shared, (n) * ADDENDS * COLUMNS)
 
 LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
 #pragma unroll
@@ -22,23 +24,23 @@ LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
 #pragma unroll
         for (int by = COLUMNS; by < ACROSS; by *= 2) v[i] += from_lane(v[i], by);
     }
-    if (WAVES == 1) return;
+    if (ADDENDS == 1) return;
     BARRIER();
-    if (LANE % ACROSS < COLUMNS) {
+    if (LANE % PER_ADDEND < COLUMNS) {
 #pragma unroll
-        for (int i = 0; i < n; i++) shared[(i * WAVES + LANE / ACROSS) * COLUMNS + LANE % COLUMNS] = v[i];
+        for (int i = 0; i < n; i++) shared[(i * ADDENDS + LANE / PER_ADDEND) * COLUMNS + LANE % COLUMNS] = v[i];
     }
     BARRIER();
     for (int sum = LANE; sum < n * COLUMNS; sum += THREADS) {
-        LOCAL A *of_waves = shared + (sum / COLUMNS * WAVES * COLUMNS + sum % COLUMNS);
-        A all = of_waves[0];
+        LOCAL A *addends = shared + (sum / COLUMNS * ADDENDS * COLUMNS + sum % COLUMNS);
+        A all = addends[0];
 #pragma unroll
-        for (int wave = 1; wave < WAVES; wave++) all += of_waves[wave * COLUMNS];
-        of_waves[0] = all;
+        for (int k = 1; k < ADDENDS; k++) all += addends[k * COLUMNS];
+        addends[0] = all;
     }
     BARRIER();
 #pragma unroll
-    for (int i = 0; i < n; i++) v[i] = shared[i * WAVES * COLUMNS + LANE % COLUMNS];
+    for (int i = 0; i < n; i++) v[i] = shared[i * ADDENDS * COLUMNS + LANE % COLUMNS];
 }
 #else
 #define COLUMN_JOINS(n) SHARED(A, shared, (n) * THREADS)

@@ -102,18 +102,48 @@ typedef union {
 #endif
 #define IS_INSIDE(first, i) (IS_IN_WORD(i) || ((first) + (i) >= 0 && (first) + (i) < IN_ALONG(WIDTH)))
 
-// The elements of a line of x from `first` on. Those outside are 0.
-FUNCTION void read_line(A *v, GLOBAL const S *line, idx first, Extents e) {
+// Elements of a line of x as they are in memory: those of the word, and the others.
+typedef struct {
 #ifdef LINE_WORD
-    LineWord w;
-    w.word = *(GLOBAL const LINE_WORD *)(line + (first + LOW_W));
-#pragma unroll
-    for (int i = 0; i < STRIP; i++) v[LOW_W + i] = LOAD(T, w.each, i);
+    LineWord word;
+#endif
+    S each[SPAN];
+} Line;
+
+// The elements of a line of x from `first` on, as far as it has them.
+FUNCTION void read_line(Line *l, GLOBAL const S *line, idx first, Extents e) {
+#ifdef LINE_WORD
+    l->word.word = *(GLOBAL const LINE_WORD *)(line + (first + LOW_W));
 #endif
 #pragma unroll
     for (int i = 0; i < SPAN; i++)
-        if (!IS_IN_WORD(i)) v[i] = IS_INSIDE(first, i) ? LOAD(T, line, first + i) : (A)0;
+        if (!IS_IN_WORD(i) && IS_INSIDE(first, i)) l->each[i] = line[first + i];
 }
+
+// The elements of a line that was read. Those outside are 0.
+FUNCTION void numbers_of_line(A *v, Line l, idx first, Extents e) {
+#ifdef LINE_WORD
+#pragma unroll
+    for (int i = 0; i < STRIP; i++) v[LOW_W + i] = LOAD(T, l.word.each, i);
+#endif
+#pragma unroll
+    for (int i = 0; i < SPAN; i++)
+        if (!IS_IN_WORD(i)) v[i] = IS_INSIDE(first, i) ? LOAD(T, l.each, i) : (A)0;
+}
+
+#ifdef KERNEL_Y
+// The lines of x that the windows of a block have in a slice. All of them are read before the first is used: another line is read in
+// place of one that is not there.
+#define BLOCK_LINES (LINES - 1 + KERNEL_Y)
+#define READ_BLOCK(lines, are_there, at, i_z) \
+    Line lines[BLOCK_LINES]; \
+    int are_there[BLOCK_LINES]; \
+    _Pragma("unroll") for (int l = 0; l < BLOCK_LINES; l++) { \
+        idx line = line_of(at, i_z, l, e); \
+        are_there[l] = line >= 0; \
+        read_line(&lines[l], x + (line < 0 ? (idx)0 : line) * (i64)IN_ALONG(WIDTH), first, e); \
+    }
+#endif
 
 // This thread's items, of p.v[6].
 #define EACH_ITEM(number) for (i64 number = GROUP * THREADS + LANE; number < p.v[6]; number += GROUPS * THREADS)
@@ -141,12 +171,12 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
 #endif
     }
     // A line of x is read once for all lines of y that have it in their windows.
+    READ_BLOCK(lines, are_there, at, 0);
 #pragma unroll
-    for (int l = 0; l < LINES - 1 + KERNEL_Y; l++) {
-        idx line = line_of(at, 0, l, e);
-        if (line < 0) continue;
+    for (int l = 0; l < BLOCK_LINES; l++) {
         A v[SPAN];
-        read_line(v, x + line * (i64)IN_ALONG(WIDTH), first, e);
+        if (!are_there[l]) continue;
+        numbers_of_line(v, lines[l], first, e);
 #pragma unroll
         for (int j = 0; j < LINES; j++) {
             if (l - j < 0 || l - j >= KERNEL_Y) continue;
@@ -165,7 +195,9 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
             idx line = line_of(at, i_z, i_y, e), i = (i_z * KERNEL_ALONG(HEIGHT) + i_y) * KERNEL_W;
             if (line < 0) continue;
             A v[SPAN];
-            read_line(v, x + line * (i64)IN_ALONG(WIDTH), first, e);
+            Line l;
+            read_line(&l, x + line * (i64)IN_ALONG(WIDTH), first, e);
+            numbers_of_line(v, l, first, e);
 #pragma unroll
             for (int k = 0; k < KERNEL_W; k++) {
 #ifdef TURNED
@@ -235,6 +267,7 @@ KERNEL(depthwise_input)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bi
 // GROUP: the output. GROUP_Y: the part. p.v[6]: blocks of a part; p.v[7]: blocks of an output in all samples. sums: [parts, outputs,
 // WINDOW].
 KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, Ints p, Extents e) {
+    LET_NEXT_START();
     JOINS(SUMS);
     A own[SUMS];
 #pragma unroll
@@ -262,13 +295,13 @@ KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, I
 #endif
         }
 #pragma unroll
-        for (int i_z = 0; i_z < KERNEL_Z; i_z++)
+        for (int i_z = 0; i_z < KERNEL_Z; i_z++) {
+            READ_BLOCK(lines, are_there, at, i_z);
 #pragma unroll
-            for (int l = 0; l < LINES - 1 + KERNEL_Y; l++) {
-                idx line = line_of(at, i_z, l, e);
-                if (line < 0) continue;
+            for (int l = 0; l < BLOCK_LINES; l++) {
                 A v[SPAN];
-                read_line(v, x + line * (i64)IN_ALONG(WIDTH), first, e);
+                if (!are_there[l]) continue;
+                numbers_of_line(v, lines[l], first, e);
 #pragma unroll
                 for (int j = 0; j < LINES; j++) {
                     if (l - j < 0 || l - j >= KERNEL_Y || !HAS_LINE(at, j)) continue;
@@ -281,6 +314,7 @@ KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, I
                         }
                 }
             }
+        }
     }
     team_join(own, SUMS, SIDE(SUMS), JOIN_TO_SUM);
 #pragma unroll
@@ -291,8 +325,10 @@ KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, I
 
 // p.v[6]: weights; p.v[7]: parts.
 KERNEL(depthwise_weight_join)(GLOBAL const A *sums, GLOBAL S *dw, Ints p) {
+    AWAIT_PREVIOUS();
     EACH_ITEM(number) {
         A sum = 0;
+#pragma unroll 8
         for (i64 part = 0; part < p.v[7]; part++) sum += sums[part * p.v[6] + number];
         STORE(T, dw, number, sum);
     }

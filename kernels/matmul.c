@@ -32,7 +32,7 @@
 // gemm_mask:
 //   MASK: flag
 // gemm_sum:
-//   COLUMNS: power of 2, at most a wave, words of a group if several threads add the parts of a word; otherwise THREADS
+//   COLUMNS: power of 2, words of a group if several threads add the parts of a word; otherwise THREADS
 //   SUM_WORD: u32 .. u32x4, type of VECTOR numbers of ACC
 
 #ifdef TILE_M

@@ -74,11 +74,15 @@ FUNCTION Spread spread_of(GLOBAL const S *x, Slice slice, int is_centred) {
     A largest = 0, sum = 0, shift = 0, squares = 0, part = 0, count = (A)slice.count;
     EACH_OF_SLICE(at, slice) {
         A v = fabs_((A)LOAD(T, x, at));
-        // NaN counts as the largest, so that it stays.
-        largest = v > largest || v != v ? v : largest;
+        if (v != v) {
+            // Nothing else counts, and a model whose numbers are all NaN is not slowed down.
+            found.mean = found.deviation = v;
+            return found;
+        }
+        largest = v > largest ? v : largest;
     }
     if (largest == 0 || largest - largest != 0) {
-        // For zeros, infinities and NaN. Quotients are added, because sums of the numbers themselves could be infinite too.
+        // For zeros and infinities. Quotients are added, because sums of the numbers themselves could be infinite too.
         if (is_centred) {
             EACH_OF_SLICE(at, slice) sum += (A)LOAD(T, x, at) / count;
         }

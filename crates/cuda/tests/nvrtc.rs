@@ -66,6 +66,8 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("row_loss", 16, FEW),
     ("log_softmax_backward", 4, FEW),
     ("batch_norm", 16, FEW),
+    ("batch_norm_join", 40, FEW),
+    ("gemm_sum", 8, FEW),
     ("sums", 12, FEW),
     ("max_pool", 4, FEW),
     ("move", 8, FEW),

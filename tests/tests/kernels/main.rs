@@ -64,7 +64,7 @@ fn trials(device: &Device, gpu: &Arc<isograd_gpu::Gpu>) -> Vec<Trial> {
             checked_errors_are_those_of_the_cpu deferred_errors_come_with_the_next_wait bad_indices_touch_nothing
             the_kernels_that_run),
         trials!(device, gpu, matmul:
-            sizes tiles_of_every_kind vectors_of_every_kind few_products_of_every_kind choices_for_a_large_device
+            sizes tiles_of_every_kind few_results_of_many_parts vectors_of_every_kind few_products_of_every_kind choices_for_a_large_device
             positions_of_64_bits operands_without_a_factor_are_not_read infinities_and_zeros_are_multiplied
             two_runs_give_the_same_bits activations_of_every_method activations_of_nothing_multiplied
             gradients_of_activations_of_every_method what_relu_cut_off_gets_nothing),

@@ -368,6 +368,22 @@ pub fn tiles_of_every_kind(gpu: &Gpu) {
     }
 }
 
+/// Results so few that several threads add the parts of each, from two threads to all of a group.
+pub fn few_results_of_many_parts(gpu: &Gpu) {
+    let words = gpu.driver().limits().units * 256;
+    for dtype in [DType::F32, DType::BF16] {
+        for members in [2, 4, 8, 16, 32, 64] {
+            let (n, parts) = (64, 4 * members);
+            // Results of the arithmetic's dtype are read four at a time.
+            let m = (4 * words / members / n).max(1);
+            let case = Case::new(gpu, dtype, extents([1, m, n, parts * tiles::SMALL.k]), [Placing::Rows; 2], 19);
+            let plan = Some(Plan::new(Method::Tiles(tiles::SMALL), parts));
+            case.check(gpu, plan);
+            assert_eq!(case.run(gpu, plan), case.run(gpu, plan));
+        }
+    }
+}
+
 pub fn vectors_of_every_kind(gpu: &Gpu) {
     let mut draws = Draws(3);
     for dtype in FLOATS {

@@ -21,9 +21,9 @@ const FEW: usize = 2;
 const TOGETHER: usize = 4;
 /// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
-/// Adjacent channels of a group that joins parts, and its threads: each reads all of its parts at once.
+/// Adjacent channels of a group that joins parts, and the bytes of a number for each of its threads.
 const JOINING: usize = 8;
-const JOINERS: usize = 512;
+const JOINED_BYTES: usize = 2048;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
@@ -106,7 +106,7 @@ impl Parts {
 
     /// The launch that joins the parts of words of several channels, with a thread for a channel. None where kernels join parts themselves.
     fn join(&self, gpu: &Gpu, program: Variant, dtype: DType) -> Option<(Variant, Geometry)> {
-        let threads = JOINERS.min(1 << gpu.driver().limits().max_group.max(1).ilog2());
+        let threads = (JOINED_BYTES / dtype.acc().size()).min(1 << gpu.driver().limits().max_group.max(1).ilog2());
         let channels = self.channels * self.per_word;
         let columns = JOINING.min(threads);
         let program = program.define("THREADS", threads).define("COLUMNS", columns).words(1, dtype.size());

@@ -27,9 +27,9 @@ const LONGEST_SPAN: usize = 64;
 /// Sums of a thread: the elements of a window whose gradients it adds up.
 const MOST_SUMS: usize = 32;
 /// Groups for each multiprocessor among which the samples of one weight are divided.
-const GROUPS_A_UNIT: usize = 8;
+const GROUPS_A_UNIT: usize = 12;
 /// Strips of a thread, at least, where samples are divided.
-const LEAST_STRIPS: usize = 4;
+const LEAST_STRIPS: usize = 2;
 
 /// A depthwise convolution of operands that are contiguous, with addresses.
 pub(super) struct Depthwise<'a> {
@@ -78,7 +78,8 @@ impl Depthwise<'_> {
         let items = geometry.batch * lines * strips;
         let most = items.div_ceil(threads * LEAST_STRIPS);
         let parts = (GROUPS_A_UNIT * gpu.driver().limits().units.max(1)).div_ceil(all).clamp(1, most.max(1));
-        let length = items.div_ceil(parts);
+        // Each thread of a part has a block in every turn.
+        let length = items.div_ceil(parts).next_multiple_of(threads);
         let parts = items.div_ceil(length);
         let acc = self.dtype.acc();
         let sums = gpu.scratch(parts * all * window * acc.size())?;
@@ -94,7 +95,7 @@ impl Depthwise<'_> {
         let own = [0, 0, 0, 0, 0, 0, weights, parts, 0];
         let variant = self.variant(geometry, false, Block::ONE, THREADS, weights).define("INTS", own.len());
         let arguments = Arguments::new().pointers([sums.address, dw]).ints(&own);
-        gpu.launch(variant, "depthwise_weight_join", each(weights), &arguments)?;
+        gpu.launch(variant, "depthwise_weight_join", each(weights).following(), &arguments)?;
         Ok(true)
     }
 

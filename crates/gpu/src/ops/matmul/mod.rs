@@ -323,10 +323,10 @@ fn most_vector(size: usize, rows: usize) -> usize {
     (WIDEST / size).min(1 << (MOST_SUMS / rows).max(1).ilog2())
 }
 
-/// The threads that add the parts of a word of results: more than one for few words with many parts.
-fn members(words: usize, parts: usize, limits: &Limits) -> usize {
-    let most = (parts / LEAST_ADDED).min(limits.units * THREADS / words.max(1)).clamp(1, THREADS / LEAST_COLUMNS);
-    1 << most.ilog2()
+/// The words of a group of `gemm_sum`, whose threads add the parts of each: several threads for few words with many parts.
+fn columns(words: usize, parts: usize, limits: &Limits) -> usize {
+    let members = (parts / LEAST_ADDED).min(limits.units * THREADS / words.max(1)).max(1);
+    (THREADS >> members.ilog2()).max(LEAST_COLUMNS)
 }
 
 fn vector_threads(limits: &Limits) -> usize {
@@ -760,7 +760,7 @@ impl Product {
         let written = [self.y, self.z.unwrap_or(self.y)].map(|y| (y, self.dtype.size()));
         let vector = widest(most_vector(acc.size(), 1), [n], written.into_iter().chain([(sums, acc.size())]));
         let words = self.numel() / vector;
-        let columns = THREADS / members(words, parts, gpu.driver().limits());
+        let columns = columns(words, parts, gpu.driver().limits());
         let variant = self
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
