@@ -26,6 +26,8 @@ const MOST_SPAN: usize = 24;
 const LONGEST_SPAN: usize = 64;
 /// Sums of a thread: the elements of a window whose gradients it adds up.
 const MOST_SUMS: usize = 32;
+/// Elements of the output's gradient that a thread keeps.
+const MOST_KEPT: usize = 16;
 /// Groups for each multiprocessor among which the samples of one weight are divided.
 const GROUPS_A_UNIT: usize = 12;
 /// Strips of a thread, at least, where samples are divided.
@@ -71,7 +73,9 @@ impl Depthwise<'_> {
         let (windows, window) = (&geometry.windows, geometry.windows.window());
         let [g, x, dw] = self.addresses;
         let block = Block::of(self, gpu, geometry, [x, g]).filter(|_| window <= MOST_SUMS);
-        let Some(block) = block else { return Ok(false) };
+        let Some(mut block) = block else { return Ok(false) };
+        // Fewer registers let a multiprocessor run more groups, which wait for memory at the same time.
+        block.lines = block.lines.min((MOST_KEPT / block.strip).max(1));
         let (threads, all) = (group_size(gpu.driver().limits()), geometry.groups * geometry.outputs);
         let [depth, height, width] = windows.output;
         let (strips, lines) = (width.div_ceil(block.strip), depth * height.div_ceil(block.lines));
