@@ -217,6 +217,7 @@ fn others(device: &Device) -> Result<Outcome> {
         ("relu", Tensor::relu),
         ("batch_norm", |x| x.batch_norm(Some(&x.select(0, 0)?.cast(DType::F32)?), None, Statistics::Batch, 1e-5)),
         ("instance_norm", |x| x.unsqueeze(0)?.instance_norm(None, None, Statistics::Batch, 1e-5)),
+        ("global_avg_pool2d", |x| x.unsqueeze(0)?.global_avg_pool2d()),
         ("add", |x| x.add(x)),
         ("amax", |x| x.amax(0)),
         ("sort", |x| Ok(x.sort(0, isograd::ops::Order::Ascending)?.0)),
