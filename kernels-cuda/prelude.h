@@ -40,7 +40,8 @@ typedef uint4 u32x4;
 #define CONTRACT_OFF
 
 // A launch may start while the previous one ends. AWAIT_PREVIOUS comes before it reads results of the previous launch, and before
-// any write. It waits for the end of the previous launch. LET_NEXT_START lets the next launch start.
+// any write. It waits for the end of the previous launch. LET_NEXT_START lets the next launch start. Before AWAIT_PREVIOUS a kernel may
+// read what none of the launches that overlap writes: the first of them started when all before it had ended.
 #if __CUDA_ARCH__ >= 900 && !defined(SIMT)
 #define AWAIT_PREVIOUS() asm volatile("griddepcontrol.wait;" ::: "memory")
 #define LET_NEXT_START() asm volatile("griddepcontrol.launch_dependents;")

@@ -66,7 +66,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("row_loss", 16, FEW),
     ("log_softmax_backward", 4, FEW),
     ("batch_norm", 16, FEW),
-    ("batch_norm_join", 40, FEW),
+    ("batch_norm_join", 40, RARE),
     ("gemm_sum", 8, FEW),
     ("sums", 12, FEW),
     ("max_pool", 4, FEW),
@@ -91,6 +91,7 @@ const QUERIES: &str = "sums of two gradients and a part of a third beside two ti
 const FLIGHT: &str = "four entries in flight, with their weights and attributes, beside the sums of a word";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
 const FEW: &str = "up to six words, on one or two of the architectures";
+const RARE: &str = "around the sums of numbers whose squares leave the range, which are rare";
 const BYTES: &str = "u8 on compute 10.0: the sixteen elements of a word are taken apart";
 
 /// What a kernel takes of a multiprocessor.

@@ -21,7 +21,7 @@ const FEW: usize = 2;
 const TOGETHER: usize = 4;
 /// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
-/// Adjacent channels of a group that joins parts, and the bytes of a number for each of its threads.
+/// Adjacent channels of a group that joins parts, and bytes of numbers: its threads have one each.
 const JOINING: usize = 8;
 const JOINED_BYTES: usize = 2048;
 /// The longest sum without a tree.
