@@ -271,7 +271,7 @@ mod tests {
     static DIALECT: Dialect = Dialect {
         name: "null",
         folders: &[],
-        files: &[("prelude.h", ""), ("columns.h", "// factors of columns")],
+        files: &[("prelude.h", ""), ("turned.h", "// factors of columns")],
         mma: &[],
     };
 
@@ -289,10 +289,10 @@ mod tests {
     fn a_product_reads_its_factors_by_the_file_that_it_is_given() {
         let plain = Variant::new("matmul.c");
         let text = |variant: &Variant| assemble(&DIALECT, variant, None).unwrap();
-        let (own, other) = (text(&plain), text(&plain.clone().loading("columns.h")));
+        let (own, other) = (text(&plain), text(&plain.clone().loading("turned.h")));
         assert!(own.contains("#line 1 \"loader.h\"\n") && !own.contains("factors of columns"));
-        assert!(other.contains("#line 1 \"columns.h\"\n// factors of columns\n") && !other.contains("SIDE_B 1"));
-        assert_ne!(plain, plain.clone().loading("columns.h"));
+        assert!(other.contains("#line 1 \"turned.h\"\n// factors of columns\n") && !other.contains("SIDE_B 1"));
+        assert_ne!(plain, plain.clone().loading("turned.h"));
         assert!(assemble(&DIALECT, &plain.loading("rows.h"), None).is_err());
     }
 }
