@@ -290,7 +290,7 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
 #else
 #define WEIGHT_OF_BATCH ((A)1 / (A)batches[0])
 #endif
-// They are read early, since no launch before this one writes them.
+// Running statistics are read early: no launch that overlaps writes them.
 #ifdef UPDATED
 #define KEPT_STATISTICS(keeps, channel) \
     A kept_mean = (keeps) ? LOAD(R, running_mean, channel) : (A)0, kept_var = (keeps) ? LOAD(R, running_var, channel) : (A)0
@@ -526,7 +526,7 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
     i64 part = GROUPS_Y - 1 - GROUP_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
 #if defined(DX) || (defined(RESIDUAL) && !defined(SUMS))
-#define HAS_WORDS
+#define READS_WORDS
     A mean[CHANNELS], rstd[CHANNELS], scale[CHANNELS];
     LET_RELU(p);
     EACH_CHANNEL(k) {
@@ -560,7 +560,7 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
     }
 #endif
 #endif
-#ifdef HAS_WORDS
+#ifdef READS_WORDS
 #ifndef GIVEN
     A slope[CHANNELS], sum[CHANNELS];
     EACH_CHANNEL(k) {

@@ -6,7 +6,7 @@
 // ACC: f32 or f64, dtype of the arithmetic
 
 #define MEMBERS (THREADS / COLUMNS)
-#define WORKER (LANE / COLUMNS)
+#define WORKER (MEMBERS == 1 ? 0 : LANE / COLUMNS)
 
 // The sums of `n` numbers over each column's threads, in a fixed order, for all of them. Every thread of the group must call this.
 // `shared` is the memory of COLUMN_JOINS for as many numbers.
@@ -46,6 +46,7 @@ LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
 #define COLUMN_JOINS(n) SHARED(A, shared, (n) * THREADS)
 
 LOCAL_FUNCTION void column_sums(A *v, int n, LOCAL A *shared) {
+    if (MEMBERS == 1) return;
     BARRIER();
 #pragma unroll
     for (int i = 0; i < n; i++) shared[i * THREADS + LANE] = v[i];

@@ -466,14 +466,7 @@ KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
 
 #else
 
-#if COLUMNS < THREADS
 #include "columns.h"
-#else
-#define MEMBERS 1
-#define WORKER 0
-#define COLUMN_JOINS(n)
-#define column_sums(v, n, shared) ((void)0)
-#endif
 
 // VECTOR sums.
 typedef union {
