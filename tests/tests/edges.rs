@@ -1,7 +1,7 @@
 //! What no generated case draws: infinite attributes, refused dtypes, and ops that are others by another name.
 
 use isograd::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
-use isograd::ops::reduce::{LONGEST_PRODUCT, ProdBackward};
+use isograd::ops::reduction::reduce::{LONGEST_PRODUCT, ProdBackward};
 use isograd::ops::{
     Activation, Approximate, EmbeddingOptions, GemmBias, GridMode, GridPadding, GridSample, Index, Order, Put,
     Replacement,

@@ -1,6 +1,6 @@
 //! Mixed precision: within a scope, products run in 16 bits, and ops that need f32 run in f32.
 
-use crate::ops::each::cast_each;
+use crate::ops::elementwise::each::cast_each;
 use crate::tape::{is_grad_enabled, is_traced, with_flag};
 use crate::tensor::Inner;
 use crate::{DType, Error, Result, Tensor};

@@ -2,11 +2,11 @@
 //! and multiplies them by the weight. How the work is cut does not depend on the number of threads.
 
 use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc, with_bits};
-use crate::copy::copy_bits;
-use crate::matmul::{Factor, multiply_alone};
+use crate::elementwise::copy::copy_bits;
+use crate::matrix::{Factor, multiply_alone};
 use crate::memory::{Scratch, scratch};
 use isograd_core::ops::conv::Geometry;
-use isograd_core::ops::window::Windows;
+use isograd_core::ops::image::window::Windows;
 use isograd_core::{Call, Layout, Operand, Result, Shape, host};
 use rayon::prelude::*;
 use std::ops::{Deref, Range};

@@ -4,26 +4,23 @@
 
 mod access;
 mod conv;
-mod copy;
 mod custom;
-mod index;
-mod matmul;
+mod elementwise;
+mod image;
+mod indexing;
+mod matrix;
 mod memory;
-mod moments;
-mod pointwise;
-mod pool;
+mod normalization;
 mod random;
 mod recurrent;
-mod reduce;
-mod scan;
-mod sort;
+mod reduction;
 
 use isograd_core::fused::Fused;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};
-use isograd_core::ops::fused_pointwise::Blocks;
-use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
+use isograd_core::ops::elementwise::fused_pointwise::Blocks;
+use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
-use isograd_core::ops::reduce::{Moments, Variance};
+use isograd_core::ops::reduction::reduce::{Moments, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
 use std::any::TypeId;
@@ -81,19 +78,19 @@ impl Backend for Cpu {
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
         match call.kernel {
-            Kernel::Fill => copy::fill(call),
-            Kernel::Copy => copy::copy(call),
-            Kernel::Cast => copy::cast(call),
-            Kernel::Pointwise(function) => pointwise::run(call, function),
-            Kernel::Reduce(kind) => reduce::run(call, kind),
-            Kernel::ArgMax => reduce::arg(call, reduce::Extremum::Max),
-            Kernel::ArgMin => reduce::arg(call, reduce::Extremum::Min),
-            Kernel::Matmul => matmul::run(call),
-            Kernel::Gather => index::gather(call),
-            Kernel::Scatter(mode) => index::scatter(call, mode),
+            Kernel::Fill => elementwise::copy::fill(call),
+            Kernel::Copy => elementwise::copy::copy(call),
+            Kernel::Cast => elementwise::copy::cast(call),
+            Kernel::Pointwise(function) => elementwise::pointwise::run(call, function),
+            Kernel::Reduce(kind) => reduction::reduce::run(call, kind),
+            Kernel::ArgMax => reduction::reduce::arg(call, reduction::reduce::Extremum::Max),
+            Kernel::ArgMin => reduction::reduce::arg(call, reduction::reduce::Extremum::Min),
+            Kernel::Matmul => matrix::run(call),
+            Kernel::Gather => indexing::index::gather(call),
+            Kernel::Scatter(mode) => indexing::index::scatter(call, mode),
             Kernel::Random(kind) => random::run(call, kind),
-            Kernel::Sort => sort::run(call),
-            Kernel::Scan(kind) => scan::run(call, kind),
+            Kernel::Sort => indexing::sort::run(call),
+            Kernel::Scan(kind) => reduction::scan::run(call, kind),
             Kernel::Custom(op) => custom::run(call, op),
             Kernel::Fused(fused) => fused_op(call, fused),
         }
@@ -142,7 +139,7 @@ const FUSED: [fn() -> TypeId; 12] = [
 
 fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
     if let Some(of) = fused.downcast_ref::<Blocks>() {
-        pointwise::blocks(call, of)
+        elementwise::pointwise::blocks(call, of)
     } else if let Some(ConvForward(of)) = fused.downcast_ref() {
         conv::forward(call, of)
     } else if let Some(ConvInput(of)) = fused.downcast_ref() {
@@ -150,17 +147,17 @@ fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
     } else if let Some(ConvWeight(of)) = fused.downcast_ref() {
         conv::weight(call, of)
     } else if let Some(variance) = fused.downcast_ref::<Variance>() {
-        moments::variance(call, variance)
+        normalization::variance(call, variance)
     } else if let Some(of_norm) = fused.downcast_ref::<Moments>() {
-        moments::moments(call, of_norm)
+        normalization::moments(call, of_norm)
     } else if let Some(MaxPoolForward(windows)) = fused.downcast_ref() {
-        pool::max(call, windows)
+        image::max(call, windows)
     } else if let Some(MaxPoolBackward(windows)) = fused.downcast_ref() {
-        pool::max_backward(call, windows)
+        image::max_backward(call, windows)
     } else if let Some(average) = fused.downcast_ref::<AvgPoolForward>() {
-        pool::avg(call, average)
+        image::avg(call, average)
     } else if let Some(AvgPoolBackward(average)) = fused.downcast_ref() {
-        pool::avg_backward(call, average)
+        image::avg_backward(call, average)
     } else if let Some(steps) = fused.downcast_ref::<RecurrentForward>() {
         recurrent::forward(call, steps)
     } else if let Some(steps) = fused.downcast_ref::<RecurrentBackward>() {

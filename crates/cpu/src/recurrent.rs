@@ -2,8 +2,8 @@
 //! them by a weight whose columns are in the order in which vectors read them. How the rows are shared changes no bit.
 
 use crate::access::{Acc, Source, Strided, Target, View, borrow, load, store};
+use crate::elementwise::pointwise::{Eval, real_f32, real_f64};
 use crate::memory::{Scratch, scratch};
-use crate::pointwise::{Eval, real_f32, real_f64};
 use isograd_core::ops::TimeOrder;
 use isograd_core::ops::recurrent::kernel::{Cell, Recurrence, RecurrentBackward, RecurrentForward};
 use isograd_core::pointwise::Pointwise;

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 const ARCHITECTURES: [&str; 3] = ["sm_80", HOPPER, "sm_100"];
 const HOPPER: &str = "sm_90a";
 /// The files of kernels for Hopper alone.
-const FOR_HOPPER: [&str; 3] = ["wgmma.c", "wgmma_words.c", "attention_wgmma.c"];
+const FOR_HOPPER: [&str; 3] = ["matrix/wgmma.c", "matrix/wgmma_words.c", "attention/attention_wgmma.c"];
 
 const DTYPES: [DType; 8] =
     [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8, DType::Bool];

@@ -17,5 +17,5 @@ pub mod vendor;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};
 pub use launch::device::{Gpu, Launch};
-pub use ops::matmul;
+pub use ops::matrix::matmul;
 pub use program::source::{self, Variant};

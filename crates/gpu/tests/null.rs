@@ -66,12 +66,12 @@ fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
         let dy = zeros(&device, (600, 480))?;
         entries();
         let y = x.gemm_bias(&w, Some(&bias), &options)?;
-        assert_eq!(entries(), ["matmul.c"]);
+        assert_eq!(entries(), ["matrix/matmul.c"]);
         [&w, &bias].map(|t| t.set_grad(None)).into_iter().collect::<Result<Vec<_>>>()?;
         y.backward_with(&BackwardOptions { gradient: Some(dy), ..Default::default() })?;
         let mut expected = vec!["elementwise"];
-        expected.extend(vec!["matmul.c"; products]);
-        expected.push("reduce.c");
+        expected.extend(vec!["matrix/matmul.c"; products]);
+        expected.push("reduction/reduce.c");
         assert_eq!(entries(), expected);
     }
     Ok(())
@@ -443,7 +443,7 @@ fn a_panic_while_recording_leaves_the_queue_running() -> Result<()> {
 #[test]
 fn a_definition_that_does_not_fit_32_bits_is_refused_before_it_is_compiled() {
     for (value, fits) in [(i32::MAX as i64, true), (i32::MIN as i64, true), (1 << 31, false), (1 << 40, false)] {
-        let found = assemble(&DIALECT, &Variant::new("reduce.c").define("STRIDE", value), None);
+        let found = assemble(&DIALECT, &Variant::new("reduction/reduce.c").define("STRIDE", value), None);
         assert_eq!(found.is_ok(), fits, "{value}");
     }
 }

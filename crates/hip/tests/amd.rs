@@ -162,7 +162,7 @@ fn trials(compilers: Arc<Compilers>) -> Vec<Trial> {
             let is_tried = |dtype: &DType| !is_quick || sample.contains(dtype);
             let units = units.iter().filter(|(dtype, _)| is_tried(dtype)).map(|(_, unit)| unit.clone());
             let (compilers, units) = (compilers.clone(), units.collect::<Vec<_>>());
-            if (group.ends_with("mma.c") && !target.has_mma) || is_left_out || units.is_empty() {
+            if (group.ends_with("matrix/mma.c") && !target.has_mma) || is_left_out || units.is_empty() {
                 continue;
             }
             let check = move || check(&compilers, &units, place);

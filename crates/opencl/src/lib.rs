@@ -25,11 +25,11 @@ pub static DIALECT: Dialect = Dialect {
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
         ("copies.h", include_str!("../kernels-cuda/copies.h")),
-        ("share.h", include_str!("../kernels-cuda/share.h")),
-        ("matrix.h", include_str!("../kernels-cuda/matrix.h")),
-        ("recurrent_mma.h", include_str!("../kernels-cuda/recurrent_mma.h")),
-        ("mma.c", include_str!("../kernels-cuda/mma.c")),
-        ("attention_mma.c", include_str!("../kernels-cuda/attention_mma.c")),
+        ("matrix/share.h", include_str!("../kernels-cuda/matrix/share.h")),
+        ("matrix/matrix.h", include_str!("../kernels-cuda/matrix/matrix.h")),
+        ("recurrent/recurrent_mma.h", include_str!("../kernels-cuda/recurrent/recurrent_mma.h")),
+        ("matrix/mma.c", include_str!("../kernels-cuda/matrix/mma.c")),
+        ("attention/attention_mma.c", include_str!("../kernels-cuda/attention/attention_mma.c")),
     ],
     // As in CUDA, four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

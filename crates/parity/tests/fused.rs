@@ -16,12 +16,16 @@ use std::sync::{Arc, Mutex};
 use isograd_opencl as _;
 
 /// Fused ops without a kernel on GPUs, and why.
-const WITHOUT_KERNEL: &[(&str, &str)] = &[("isograd_core::ops::reduce::Moments", "GPUs have kernels of all norms")];
+const WITHOUT_KERNEL: &[(&str, &str)] =
+    &[("isograd_core::ops::reduction::reduce::Moments", "GPUs have kernels of all norms")];
 
 /// Fused ops that no row of the registry launches, and why.
 const WITHOUT_ROW: &[(&str, &str)] = &[
-    ("isograd_core::ops::each::CastEach", "autocast casts the parameters of a scope, which the suite checks"),
-    ("isograd_core::ops::index::MaskPositions", "a device that runs nothing finds no true element in a mask"),
+    (
+        "isograd_core::ops::elementwise::each::CastEach",
+        "autocast casts the parameters of a scope, which the suite checks",
+    ),
+    ("isograd_core::ops::indexing::index::MaskPositions", "a device that runs nothing finds no true element in a mask"),
 ];
 
 /// A device that compiles and runs nothing, and remembers which fused ops it was told to launch.

@@ -1,8 +1,8 @@
 //! Matrix products against the CPU in f64, within the bound of a dot product: an error of `(8 + 2 sqrt K)` roundings of
 //! `|a| @ |b|`, and the rounding of the result.
 
-use isograd::ops::gemm_bias::GemmActivation;
-use isograd::ops::matmul::MatmulPointwise;
+use isograd::ops::matrix::gemm_bias::GemmActivation;
+use isograd::ops::matrix::matmul::MatmulPointwise;
 use isograd::ops::{Approximate, Gemm};
 use isograd::pointwise::Pointwise;
 use isograd::tape::{BackwardOptions, grad_with};

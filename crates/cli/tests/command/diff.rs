@@ -95,7 +95,7 @@ fn a_mutated_kernel_is_found_and_named() {
         [("forward", "((A)1)", "((A)1.0001f)"), ("backward", "s.sum = s.own;", "s.sum = s.own * 1.0001f;")]
     {
         let folder = tempfile::tempdir().unwrap();
-        mutated(folder.path(), "cross_entropy.c", from, to);
+        mutated(folder.path(), "loss/cross_entropy.c", from, to);
         let arguments = [&["diff", "cpu", "opencl:0"], &SMALL[..]].concat();
         let mut command = Command::new(ISOGRAD);
         let ended = command.args(arguments).env("ISOGRAD_KERNELS", folder.path()).output().unwrap();

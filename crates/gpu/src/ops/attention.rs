@@ -7,7 +7,7 @@ use crate::launch::operands::{addresses, place};
 use crate::launch::words::fits;
 use crate::memory::status::{Check, Slot};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32, zeros};
-use crate::ops::random::{state_ints, with_base};
+use crate::ops::random::draw::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::backend::{index_error, starts_error};
 use isograd_core::ops::attention::flash::{Draws, FlashAttention, FlashAttentionBackward};
@@ -27,7 +27,7 @@ const SCALES: Range<f64> = 1e-30..1e30;
 /// Elements of a word.
 const WORD: usize = 4;
 /// The file of the kernels on matrix units.
-const MMA: &str = "attention_mma.c";
+const MMA: &str = "attention/attention_mma.c";
 /// The widest rows of which a wave has two results.
 const MOST_MMA: usize = 128;
 /// Rows of a block of four waves that stay in local memory; of those that change, the more the better.
@@ -37,7 +37,7 @@ const OTHERS_MMA: [usize; 3] = [64, 32, 16];
 /// tiles both kernels take half as long again.
 const ROOM_TF32: [usize; 2] = [64 << 10, 96 << 10];
 /// The file of the kernels on matrix units that read local memory; the widest rows that they take.
-const WGMMA: &str = "attention_wgmma.c";
+const WGMMA: &str = "attention/attention_wgmma.c";
 const MOST_WGMMA: usize = 128;
 /// Rows up to which a tile of theirs would be half empty.
 const FEW_WGMMA: usize = 64;
@@ -187,7 +187,7 @@ impl<'a> Problem<'a> {
         let vector = if has_words { WORD } else { 1 };
         // A thread of a wide row has an even number of columns.
         let unit = if width > 2 * grid { 2 * grid } else { grid };
-        let program = self.program("attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
+        let program = self.program("attention/attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
         Ok(program.define("GRID", grid).define("THREADS", grid * grid).define("TEAM", grid))
     }
 
@@ -421,7 +421,7 @@ impl<'a> Problem<'a> {
         // Several rows take the registers of more groups.
         let at_a_time = if at_once > 1 { 2 } else { 8 } * limits.units;
         let parts = at_a_time.div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
-        let program = self.program("attention_parts.c", width).words(vector, size).define("THREADS", threads);
+        let program = self.program("attention/attention_parts.c", width).words(vector, size).define("THREADS", threads);
         let program = program.define("TEAM", team).define("CHUNKS", chunks).define("ROWS", at_once);
         let program = self.with_flags(program.define("UNROLL", unroll));
         Ok(Some(Parts { program, threads, blocks, groups, parts }))
@@ -450,7 +450,7 @@ impl<'a> Problem<'a> {
         }
         let columns = width.next_power_of_two();
         let threads = (1usize << gpu.driver().limits().max_group.clamp(1, 256).ilog2()).max(columns);
-        let program = Variant::new("attention_parts.c").stored(self.rows[0].dtype).define("INTS", INTS);
+        let program = Variant::new("attention/attention_parts.c").stored(self.rows[0].dtype).define("INTS", INTS);
         let program = program.define("JOINED", true).define("THREADS", threads).define("MOST_PARTS", MOST_PARTS);
         let program = program.define("COLUMNS", columns).define("SLICES", threads / columns);
         let arguments = Arguments::new().pointers([at, pointers[3], pointers[4]]).bytes(bytes(&ints));

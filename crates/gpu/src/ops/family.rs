@@ -92,7 +92,7 @@ impl Hasher for IdHasher {
 
 /// All launchers, by the type of the descriptor.
 static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher, BuildHasherDefault<IdHasher>>> = LazyLock::new(|| {
-    super::FAMILIES
+    crate::ops::FAMILIES
         .iter()
         .flat_map(|(_, family)| family.launchers)
         .map(|launcher| ((launcher.id)(), launcher))
@@ -101,7 +101,10 @@ static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher, BuildHasherDefault
 
 /// The types of the descriptors that have launchers, and the paths of these types.
 pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
-    super::FAMILIES.iter().flat_map(|(_, family)| family.launchers).map(|launcher| ((launcher.id)(), (launcher.path)()))
+    crate::ops::FAMILIES
+        .iter()
+        .flat_map(|(_, family)| family.launchers)
+        .map(|launcher| ((launcher.id)(), (launcher.path)()))
 }
 
 /// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
@@ -124,7 +127,7 @@ pub fn has_room(gpu: &Gpu, fused: &dyn Fused, dtype: DType) -> bool {
 
 /// The examples of all families: first those of one, by its name.
 pub fn examples(first: &str) -> impl Iterator<Item = Example> {
-    let (first, others): (Vec<_>, Vec<_>) = super::FAMILIES.iter().partition(|(name, _)| *name == first);
+    let (first, others): (Vec<_>, Vec<_>) = crate::ops::FAMILIES.iter().partition(|(name, _)| *name == first);
     first.into_iter().chain(others).flat_map(|(_, family)| family.examples).copied()
 }
 

@@ -1,41 +1,21 @@
 //! Kernels by family: which one a call takes, and its launches.
 
 mod attention;
-mod batch_norm;
 pub mod conv;
-mod cross_entropy;
-mod ctc;
 mod custom;
-mod distance;
-mod dropout;
-mod each;
-mod edge_softmax;
 pub(crate) mod elementwise;
 mod family;
-mod gather;
-mod group_norm;
-mod index;
-pub mod matmul;
-mod mesh;
-mod norm;
-mod pooling;
-mod prod;
-mod radix_sort;
+mod graph;
+mod image;
+mod indexing;
+mod loss;
+pub mod matrix;
+mod normalization;
 mod random;
 mod recurrent;
-mod reduce;
-mod reduce_prologue;
-mod resample;
-mod rotary;
-mod sample;
-mod scan;
-mod scatter;
-mod segment;
-mod softmax;
-mod sort;
+mod reduction;
+mod sequence;
 mod sparse;
-mod total;
-mod window;
 
 use crate::launch::device::Gpu;
 use family::Family;
@@ -49,15 +29,15 @@ const FAMILIES: &[(&str, Family)] = include!(concat!(env!("OUT_DIR"), "/families
 /// Launches the kernels of a call.
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     match call.kernel {
-        Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(gpu, call),
-        Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(gpu, call),
+        Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::pointwise::run(gpu, call),
+        Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduction::reduce::run(gpu, call),
         Kernel::Fused(fused) => family::launch(gpu, call, fused),
-        Kernel::Scan(kind) => scan::run(gpu, call, kind),
-        Kernel::Matmul => matmul::run(gpu, call),
-        Kernel::Gather => gather::run(gpu, call),
-        Kernel::Scatter(mode) => scatter::run(gpu, call, mode),
-        Kernel::Random(kind) => random::run(gpu, call, kind),
-        Kernel::Sort => sort::run(gpu, call),
+        Kernel::Scan(kind) => reduction::scan::run(gpu, call, kind),
+        Kernel::Matmul => matrix::matmul::run(gpu, call),
+        Kernel::Gather => indexing::gather::run(gpu, call),
+        Kernel::Scatter(mode) => indexing::scatter::run(gpu, call, mode),
+        Kernel::Random(kind) => random::draw::run(gpu, call, kind),
+        Kernel::Sort => indexing::sort::run(gpu, call),
         Kernel::Custom(op) => custom::run(gpu, call, op),
     }
 }

@@ -30,7 +30,7 @@ const UNITS: [usize; 3] = [16, 8, 4];
 /// Slices that a device may have in any case: a device with fewer units takes several for a group.
 const FEW: usize = 8;
 /// The files of products: in f32, and by matrix units.
-const LOADERS: [&str; 2] = ["recurrent_fma.h", "recurrent_mma.h"];
+const LOADERS: [&str; 2] = ["recurrent/recurrent_fma.h", "recurrent/recurrent_mma.h"];
 /// Local memory besides the array that is given.
 const OTHERS: usize = 64;
 
@@ -126,7 +126,7 @@ fn launch<const N: usize>(
         Pass::Forward => (of.cell.row(), "recurrent_forward"),
         Pass::Backward => (of.cell.backward_row(), "recurrent_backward"),
     };
-    let variant = Variant::new("recurrent.c")
+    let variant = Variant::new("recurrent/recurrent.c")
         .stored(of.dtype)
         .define("THREADS", THREADS)
         .define("AT_ONCE", 1usize)

@@ -7,7 +7,7 @@ use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::{addresses, optional};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
-use crate::ops::index::is_wide;
+use crate::ops::indexing::index::is_wide;
 use crate::program::source::Variant;
 use isograd_core::ops::sparse::kernels::{SparseBackward, SparseReduce, Terms};
 use isograd_core::ops::{Csr, IndexReduce, Message, Messages};
@@ -137,7 +137,7 @@ impl Rows {
 
     fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
         let operands: Vec<&Operand<'_>> = inputs.iter().collect();
-        Variant::new("sparse.c")
+        Variant::new("sparse/sparse.c")
             .define("THREADS", self.threads)
             .define("TEAM", self.team)
             .define("I", inputs[0].dtype)

@@ -214,7 +214,7 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
 }
 
 /// The file by which products read their factors.
-const LOADER: &str = "loader.h";
+const LOADER: &str = "matrix/loader.h";
 
 /// A text that is being put together.
 struct Assembly<'a> {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_definition_beyond_a_kernels_int_is_refused() {
-        let text = |v: usize| assemble(&DIALECT, &Variant::new("matmul.c").define("TILE_M", v), None);
+        let text = |v: usize| assemble(&DIALECT, &Variant::new("matrix/matmul.c").define("TILE_M", v), None);
         assert!(text(i32::MAX as usize).is_ok());
         // The last two would be small or negative in fewer bits.
         for v in [1 << 31, 1 << 32, usize::MAX] {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_product_reads_its_factors_by_the_file_that_it_is_given() {
-        let plain = Variant::new("matmul.c");
+        let plain = Variant::new("matrix/matmul.c");
         let text = |variant: &Variant| assemble(&DIALECT, variant, None).unwrap();
         let (own, other) = (text(&plain), text(&plain.clone().loading("turned.h")));
         assert!(own.contains("#line 1 \"loader.h\"\n") && !own.contains("factors of columns"));

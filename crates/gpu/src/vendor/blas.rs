@@ -8,12 +8,12 @@ use crate::driver::Address;
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::launch::device::Gpu;
 use crate::launch::operands::place;
-use crate::ops::matmul::{Extents, Side, tiles};
-use crate::ops::{elementwise, matmul};
+use crate::ops::matrix::matmul::{Extents, Side, tiles};
+use crate::ops::{elementwise::pointwise, matrix::matmul};
 use crate::vendor::note;
 use isograd_core::ops::Transpose;
-use isograd_core::ops::gemm_bias::{GemmActivation, MatmulSum, Summed};
-use isograd_core::ops::matmul::MatmulPointwise;
+use isograd_core::ops::matrix::gemm_bias::{GemmActivation, MatmulSum, Summed};
+use isograd_core::ops::matrix::matmul::MatmulPointwise;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Precision, Result};
 use std::sync::atomic::Ordering;
@@ -90,7 +90,7 @@ fn run(gpu: &Gpu, library: &dyn Library, product: &matmul::Product, call: &Call<
         && multiply(gpu, library, whole)?
     {
         let again = Call { kernel: Kernel::Pointwise(relu), inputs: &call.outputs[..1], floats: &[], ..*call };
-        elementwise::run(gpu, &again)?;
+        pointwise::run(gpu, &again)?;
         return Ok(true);
     }
     let acc = product.dtype.acc();
@@ -159,7 +159,7 @@ fn run_with_pointwise(
         return Ok(false);
     }
     let inputs = [call.outputs[0], call.inputs[2]];
-    elementwise::run(gpu, &Call { kernel: Kernel::Pointwise(row), inputs: &inputs, ..*call })?;
+    pointwise::run(gpu, &Call { kernel: Kernel::Pointwise(row), inputs: &inputs, ..*call })?;
     Ok(true)
 }
 

@@ -1,13 +1,13 @@
 //! The translation of ops, one file a family.
 
 mod attention;
-mod linear;
-mod norm;
-mod pointwise;
-mod pool;
+mod elementwise;
+mod image;
+mod indexing;
+mod matrix;
+mod normalization;
 mod recurrent;
-mod reduce;
-mod select;
+mod reduction;
 mod shape;
 
 use crate::graph::{Dim, Graph, Value, int};
@@ -145,7 +145,7 @@ impl Translation<'_> {
 /// The nodes of an op.
 pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     if t.op.attributes.iter().any(|(key, _)| *key == "row") {
-        return pointwise::translate(t);
+        return elementwise::translate(t);
     }
     match t.op.name {
         "copy" | "reshape" | "transpose" | "permute" | "narrow" | "select" | "windows" | "split"
@@ -153,18 +153,18 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             shape::translate(t)
         }
         "sum" | "mean" | "prod" | "l2_norm" | "amax" | "amin" | "logsumexp" | "var" | "argmax" | "argmin"
-        | "softmax" | "log_softmax" | "cumsum" | "cumprod" => reduce::translate(t),
+        | "softmax" | "log_softmax" | "cumsum" | "cumprod" => reduction::translate(t),
         "matmul" | "linear" | "gemm_bias" | "gemm" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d"
-        | "conv_transpose2d" | "conv_transpose3d" => linear::translate(t),
+        | "conv_transpose2d" | "conv_transpose3d" => matrix::translate(t),
         "batch_norm"
         | "group_norm"
         | "instance_norm"
         | "layer_norm"
         | "layer_norm_activation"
         | "rms_norm"
-        | "residual_layer_norm" => norm::translate(t),
+        | "residual_layer_norm" => normalization::translate(t),
         "gather" | "index_select" | "embedding" | "scatter" | "scatter_add" | "sort" | "argsort" | "topk" => {
-            select::translate(t)
+            indexing::translate(t)
         }
         "scaled_dot_product_attention" => attention::translate(t),
         "lstm" | "gru" | "rnn" | "lstm_cell" | "gru_cell" | "rnn_cell" => recurrent::translate(t),
@@ -172,8 +172,8 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             let dtype = t.y().dtype();
             Ok(Ok(vec![t.cast(t.inputs[0], dtype)]))
         }
-        "interpolate" => pool::interpolate(t),
-        name if name.contains("_pool") => pool::translate(t),
+        "interpolate" => image::interpolate(t),
+        name if name.contains("_pool") => image::translate(t),
         "dropout" | "bias_dropout" => {
             unsupported!("it draws random numbers; call `eval` of the module before the export")
         }

@@ -1,7 +1,7 @@
 //! Keys and values in memory for many positions.
 
 use crate::backend::Scatter;
-use crate::ops::gather::scatter_;
+use crate::ops::indexing::gather::scatter_;
 use crate::tensor::describe;
 use crate::{Error, Result, Tensor};
 

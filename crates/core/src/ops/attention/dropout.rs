@@ -2,7 +2,7 @@
 
 use crate::backend::{Kernel, Random};
 use crate::capture::Draw;
-use crate::ops::random::threshold;
+use crate::ops::random::draw::threshold;
 use crate::tensor::{Attributes, run};
 use crate::{DType, Device, Result, Rng, RngState, Shape, Tensor};
 use smallvec::SmallVec;

@@ -5,7 +5,7 @@ use super::exact;
 use super::geometry::Geometry;
 use super::phases::phases;
 use crate::backend::{Kernel, Reduce};
-use crate::ops::window::Windows;
+use crate::ops::image::window::Windows;
 use crate::tensor::{Attributes, run};
 use crate::{DType, Layout, Result, Shape, Tensor};
 

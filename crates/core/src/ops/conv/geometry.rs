@@ -1,7 +1,7 @@
 //! The geometry of a convolution: channels, groups and windows.
 
 use super::Padding;
-use crate::ops::window::{Window, Windows};
+use crate::ops::image::window::{Window, Windows};
 use crate::{Error, Result, Tensor};
 
 /// A convolution from `[batch, groups channels, ..]` to `[batch, groups outputs, ..]` by a weight `[groups outputs, channels,

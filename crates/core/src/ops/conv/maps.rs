@@ -4,7 +4,7 @@ use super::geometry::Geometry;
 use super::{columns, products};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::ops::gradients;
-use crate::ops::window::Windows;
+use crate::ops::image::window::Windows;
 use crate::tape::{Backward, Gradients, Saved, record, report};
 use crate::{Layout, Result, Shape, Tensor};
 

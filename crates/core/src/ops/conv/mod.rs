@@ -10,14 +10,15 @@ mod geometry;
 mod maps;
 mod phases;
 mod products;
+pub(crate) mod unfold;
 
 pub use self::geometry::Geometry;
 pub use self::maps::{ConvForward, ConvInput, ConvWeight};
 
 use self::geometry::extents;
-pub(super) use self::maps::{Maps, Names};
-use super::window::{Last, Window, Windows};
-use super::with_shapes;
+pub(in crate::ops) use self::maps::{Maps, Names};
+use crate::ops::image::window::{Last, Window, Windows};
+use crate::ops::with_shapes;
 use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use std::array;
@@ -133,7 +134,7 @@ convolutions! {
 }
 
 /// A batch, and whether x was a single sample without a batch dimension.
-pub(super) fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)> {
+pub(crate) fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)> {
     match x.rank() {
         rank if rank == N + 1 => Ok((x.unsqueeze(0)?, true)),
         rank if rank == N + 2 => Ok((x.clone(), false)),
@@ -228,7 +229,7 @@ fn convolution<const N: usize>(
 
 /// The maps of a convolution of inputs `[N, C, ..]` of this shape, whose channels fit the weight. `are_last`: whether input and
 /// weight have their channels last in memory.
-pub(super) fn maps<const N: usize>(
+pub(in crate::ops) fn maps<const N: usize>(
     names: Names,
     x: &Shape,
     weight: &Tensor,

@@ -3,7 +3,7 @@
 
 use super::geometry::Geometry;
 use crate::backend::Kernel;
-use crate::ops::window::Windows;
+use crate::ops::image::window::Windows;
 use crate::tensor::{Attributes, run};
 use crate::{Layout, Result, Tensor};
 

@@ -1,7 +1,7 @@
 //! The pointwise part of a step, by the kind of cell.
 
 use crate::backend::Kernel;
-use crate::ops::fused_pointwise::Blocks;
+use crate::ops::elementwise::fused_pointwise::Blocks;
 use crate::pointwise::{Pointwise, lift};
 use crate::tensor::{Attributes, run};
 use crate::{Layout, Result, Tensor};

@@ -2,7 +2,7 @@
 
 use crate::backend::Kernel;
 use crate::ops::conv::{Conv, Maps, Names, Padding, maps};
-use crate::ops::matmul::batched;
+use crate::ops::matrix::matmul::batched;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
 use crate::{Dims, Result, Shape, Tensor};

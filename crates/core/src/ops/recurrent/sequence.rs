@@ -6,7 +6,7 @@ use super::kernel::{Recurrence, RecurrentBackward, RecurrentForward};
 use super::map::Map;
 use crate::backend::Kernel;
 use crate::fused::{has_kernel, has_room, record_fused_outputs, run_fused};
-use crate::ops::factory::fill;
+use crate::ops::shape::factory::fill;
 use crate::tape::{Backward, Gradients, Saved, no_grad, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};

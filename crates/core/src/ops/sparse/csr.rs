@@ -148,7 +148,7 @@ impl Csr {
         counts(&self.by_column()?.starts, self.columns())
     }
 
-    pub(super) fn row_index(&self) -> Result<&Tensor> {
+    pub(crate) fn row_index(&self) -> Result<&Tensor> {
         kept(&self.0.row, || {
             // Only compressed rows come without the row of each entry.
             let lists = self.by_row()?;
@@ -156,12 +156,12 @@ impl Csr {
         })
     }
 
-    pub(super) fn column_index(&self) -> &Tensor {
+    pub(crate) fn column_index(&self) -> &Tensor {
         &self.0.column
     }
 
     /// The entries of each row.
-    pub(super) fn by_row(&self) -> Result<&EntryLists> {
+    pub(crate) fn by_row(&self) -> Result<&EntryLists> {
         kept(&self.0.by_row, || match self.0.row.get() {
             Some(row) => EntryLists::new(row, &self.0.column, self.rows()),
             None => Err(Error::value("csr", "a pattern has its rows as lists or by entry")),
@@ -174,7 +174,7 @@ impl Csr {
     }
 
     /// The pattern `[rows, entries]` with entry e in column e. It reduces the messages of edges to nodes.
-    pub(super) fn to_rows(&self) -> Result<&Csr> {
+    pub(crate) fn to_rows(&self) -> Result<&Csr> {
         kept(&self.0.to_rows, || {
             let (entries, by_row) = (self.entries(), self.by_row()?);
             let dtype = self.0.column.dtype();

@@ -6,7 +6,7 @@
 use super::csr::row_of_positions;
 use crate::fused::Fused;
 use crate::ops::TieGrad;
-use crate::ops::graph::IndexReduce;
+use crate::ops::indexing::segment::IndexReduce;
 use crate::{DType, Result, Tensor};
 
 /// The terms of entries, and their reduction to rows.

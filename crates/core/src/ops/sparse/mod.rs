@@ -2,15 +2,12 @@
 
 pub(super) mod csr;
 pub mod kernels;
-mod messages;
-pub mod softmax;
 
 pub use csr::{Csr, EntryLists};
-pub use messages::{Message, MessageMlp, Messages};
 
 use self::kernels::{SparseBackward, SparseReduce, Terms, reduced, terms_of};
-use super::graph::IndexReduce;
 use crate::fused::{has_kernel, record_fused, run_fused};
+use crate::ops::indexing::segment::IndexReduce;
 use crate::tape::{Backward, Gradient, Gradients, Saved};
 use crate::tensor::{check_float, check_same, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
@@ -39,7 +36,7 @@ struct Operands {
 
 /// Reduces the terms `weight (x + attribute)` of entries to rows. `x` is `[K, F]` or `[K, H, F]`, the weight `[E]` or `[E, H]`, the
 /// attribute `[E, F]` or `[E, H, F]`.
-fn reduce_terms(
+pub(crate) fn reduce_terms(
     op: &'static str,
     pattern: &Csr,
     x: &Tensor,

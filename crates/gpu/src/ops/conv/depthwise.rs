@@ -8,10 +8,10 @@ use crate::launch::grid::{THREADS, each, group_size};
 use crate::launch::words::divider;
 use crate::program::source::{Variant, word};
 use isograd_core::ops::conv;
-use isograd_core::ops::window::Windows;
+use isograd_core::ops::image::window::Windows;
 use isograd_core::{DType, Result};
 
-const FILE: &str = "depthwise.c";
+const FILE: &str = "conv/depthwise.c";
 /// Bytes of the widest word.
 const WORD: usize = 16;
 /// Elements of a strip, where a thread can keep what its windows have of a line; lines of a block, and threads of a multiprocessor for

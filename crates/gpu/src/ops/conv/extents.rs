@@ -2,7 +2,7 @@
 
 use crate::launch::words::divider;
 use isograd_core::ops::conv::Geometry;
-use isograd_core::ops::window::Windows;
+use isograd_core::ops::image::window::Windows;
 
 /// The volumes whose elements are counted.
 #[derive(Clone, Copy, PartialEq)]

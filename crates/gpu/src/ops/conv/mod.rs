@@ -14,14 +14,14 @@ use crate::driver::dnn::Map;
 use crate::launch::device::Gpu;
 use crate::launch::operands::place;
 use crate::memory::pool::Buffer;
-use crate::ops::elementwise;
+use crate::ops::elementwise::pointwise;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
-use crate::ops::matmul::{self, Extents, Loaded, Loading, Side};
+use crate::ops::matrix::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
 use isograd_core::ops::{Conv, Padding};
 use isograd_core::{Call, DType, Dims, Kernel, Layout, Operand, Result, Shape};
 
-pub(super) const FAMILY: Family = Family {
+pub(crate) const FAMILY: Family = Family {
     launchers: &[Launcher::of::<ConvForward>(), Launcher::of::<ConvInput>(), Launcher::of::<ConvWeight>()],
     examples: EXAMPLES,
 };
@@ -187,7 +187,7 @@ fn copy(gpu: &Gpu, from: &Operand<'_>, to: &Operand<'_>) -> Result<()> {
         return Ok(());
     }
     let (inputs, outputs) = (&[*from], &[*to]);
-    elementwise::run(gpu, &Call { op: "conv", kernel: Kernel::Copy, inputs, outputs, ints: &[], floats: &[] })
+    pointwise::run(gpu, &Call { op: "conv", kernel: Kernel::Copy, inputs, outputs, ints: &[], floats: &[] })
 }
 
 /// A map of operands that fill memory in one order.
@@ -220,7 +220,7 @@ fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
         strides => [strides[0], strides[1], 0],
     };
     let c = bias.map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
-    let file = if is_last { "conv_last.h" } else { "conv_first.h" };
+    let file = if is_last { "conv/conv_last.h" } else { "conv/conv_first.h" };
     let over = if map == Map::Input { Over::Input } else { Over::Output };
     let [flat, strided] = extents::flags(windows);
     let flags = vec![(map.flag(), true), flat, strided];

@@ -64,7 +64,7 @@ fn turn(gpu: &Gpu, dtype: DType, places: [Address; 2], matrices: Matrices) -> Re
     let ints = [&[rows, columns, written], &tiles[..], &strides].concat();
     let threads = group_size(gpu.driver().limits());
     let most = count * strides[0].max(strides[2]);
-    let variant = Variant::new("turn.c")
+    let variant = Variant::new("conv/turn.c")
         .define("THREADS", threads)
         .define("T", dtype)
         .define("ROWS", of_rows)

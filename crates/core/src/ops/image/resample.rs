@@ -1,0 +1,255 @@
+//! Linear maps along the last dimensions, one after the other: each output is a weighted sum of a few elements. The borders of a
+//! padding and interpolation are such maps.
+
+use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::host;
+use crate::ops::{gradients, in_acc};
+use crate::tape::record;
+use crate::{DType, Result, Shape, Tensor};
+
+/// The map along one dimension.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    /// Elements of the input.
+    pub input: usize,
+    /// Elements of the output.
+    pub output: usize,
+    /// The elements that an output reads.
+    pub rule: Rule,
+}
+
+/// The elements of the input that an output reads, and their weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// The element at the same position. Both extents are equal.
+    Keep,
+    /// This number of elements before the first, and others after the last, mirrored at the first and last element.
+    Reflect(isize),
+    /// The same, with copies of the first and the last element.
+    Replicate(isize),
+    /// The same, with the elements of the other end.
+    Circular(isize),
+    /// The element below the output's position in the input.
+    Nearest(Step),
+    /// The element whose center is nearest to the output's center. Two equal distances: the one above.
+    NearestExact(Step),
+    /// The two neighbors of the output's center, by their distances.
+    Linear(Step),
+    /// The four neighbors of the output's center, by the cubic convolution of Keys 1981 with `a = -0.75`.
+    Cubic(Step),
+}
+
+/// The distance in the input between adjacent outputs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// `input / output`.
+    Extents,
+    /// The reciprocal of this factor.
+    Factor(f64),
+    /// `(input - 1) / (output - 1)`: the centers of the first elements coincide, and those of the last.
+    Corners,
+}
+
+/// The elements that outputs read.
+pub struct Taps {
+    /// Elements of an output.
+    pub count: usize,
+    /// Positions in the input, `count` for each output.
+    pub positions: Vec<usize>,
+    /// Their weights; empty if all are 1.
+    pub weights: Vec<f64>,
+}
+
+impl Step {
+    /// The position in the input of the center of output `o`. Positions of elements are those of their centers.
+    fn center(self, axis: &Axis, o: usize) -> f64 {
+        let (input, output, o) = (axis.input as f64, axis.output as f64, o as f64);
+        match self {
+            Step::Extents => input / output * (o + 0.5) - 0.5,
+            Step::Factor(factor) => (o + 0.5) / factor - 0.5,
+            Step::Corners if axis.output == 1 => 0.0,
+            Step::Corners => (input - 1.0) / (output - 1.0) * o,
+        }
+    }
+
+    /// The element of the input that covers `(o + half / 2) step`.
+    fn element(self, axis: &Axis, o: usize, half: usize) -> usize {
+        let found = match self {
+            Step::Factor(factor) => ((o as f64 + half as f64 / 2.0) / factor) as usize,
+            _ => ((2 * o + half) as u128 * axis.input as u128 / (2 * axis.output as u128)) as usize,
+        };
+        found.min(axis.input - 1)
+    }
+}
+
+/// The cubic convolution at four distances: `t + 1`, `t`, `1 - t` and `2 - t`.
+fn cubic(t: f64) -> [f64; 4] {
+    const A: f64 = -0.75;
+    let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+    let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+}
+
+impl Axis {
+    /// A dimension that stays as it is.
+    pub fn keep(extent: usize) -> Axis {
+        Axis { input: extent, output: extent, rule: Rule::Keep }
+    }
+
+    /// The elements that the outputs read. The input is not empty.
+    pub fn taps(&self) -> Taps {
+        let last = self.input as isize - 1;
+        let single = |f: &dyn Fn(usize) -> usize| Taps {
+            count: 1,
+            positions: (0..self.output).map(f).collect(),
+            weights: Vec::new(),
+        };
+        match self.rule {
+            Rule::Keep => single(&|o| o),
+            Rule::Reflect(low) => single(&|o| {
+                let at = (o as isize - low).abs();
+                if at > last { 2 * last - at } else { at }.unsigned_abs()
+            }),
+            Rule::Replicate(low) => single(&|o| (o as isize - low).clamp(0, last) as usize),
+            Rule::Circular(low) => single(&|o| (o as isize - low).rem_euclid(last + 1) as usize),
+            Rule::Nearest(step) => single(&|o| step.element(self, o, 0)),
+            Rule::NearestExact(step) => single(&|o| step.element(self, o, 1)),
+            Rule::Linear(step) => self.neighbors(0, |o| step.center(self, o).max(0.0), |t| [1.0 - t, t]),
+            Rule::Cubic(step) => self.neighbors(1, |o| step.center(self, o), cubic),
+        }
+    }
+
+    /// `N` elements from `before` elements below the center of each output, clipped to the input, weighted by the distance of the
+    /// center from the element below it.
+    fn neighbors<const N: usize>(
+        &self,
+        before: isize,
+        center: impl Fn(usize) -> f64,
+        weights: impl Fn(f64) -> [f64; N],
+    ) -> Taps {
+        let last = self.input as isize - 1;
+        let mut taps = Taps { count: N, positions: Vec::new(), weights: Vec::new() };
+        for center in (0..self.output).map(center) {
+            let below = (center.floor() as isize).min(last);
+            taps.weights.extend(weights((center - below as f64).clamp(0.0, 1.0)));
+            taps.positions.extend((0..N as isize).map(|i| (below + i - before).clamp(0, last) as usize));
+        }
+        taps
+    }
+
+    /// The map along dimension `dim` in tensor ops.
+    fn by_ops(&self, x: &Tensor, dim: usize) -> Result<Tensor> {
+        let Taps { count, positions, weights } = self.taps();
+        let term = |t: usize| {
+            let every = |o: usize| positions[o * count + t] as i64;
+            let index = Tensor::from_vec((0..self.output).map(every).collect(), self.output, x.device())?;
+            let elements = x.index_select(dim as isize, &index)?;
+            if weights.is_empty() {
+                return Ok(elements);
+            }
+            let weights = (0..self.output).map(|o| weights[o * count + t]).collect();
+            elements.mul(&column(weights, x, dim)?)
+        };
+        (1..count).try_fold(term(0)?, |sum, t| sum.add(&term(t)?))
+    }
+}
+
+/// Weights along dimension `dim` of `x`, which is f32 or f64.
+fn column(weights: Vec<f64>, x: &Tensor, dim: usize) -> Result<Tensor> {
+    let dims: Vec<usize> = (dim..x.rank()).map(|d| if d == dim { weights.len() } else { 1 }).collect();
+    match x.dtype() {
+        DType::F64 => Tensor::from_vec(weights, Shape::new(&dims), x.device()),
+        _ => Tensor::from_vec(weights.iter().map(|&w| w as f32).collect(), Shape::new(&dims), x.device()),
+    }
+}
+
+/// A map or its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From `[.., inputs]` to `[.., outputs]`.
+    Forward,
+    /// From the gradient of the outputs to that of the inputs.
+    Backward,
+}
+
+/// Input: `[.., D, H, W]` with the inputs' extents. Output: the same with the outputs'. The other way round for the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resample {
+    /// The maps along the last three dimensions.
+    pub axes: [Axis; 3],
+    /// The direction.
+    pub way: Way,
+}
+
+impl Fused for Resample {
+    fn name(&self) -> &'static str {
+        match self.way {
+            Way::Forward => "resample",
+            Way::Backward => "resample_backward",
+        }
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        match self.way {
+            Way::Forward => Ok(vec![Some(by_ops(&self.axes, &inputs[0])?)]),
+            Way::Backward => {
+                let x = before[0].require_grad()?;
+                gradient_by_ops(&x, &inputs[0], || by_ops(&self.axes, &x))
+            }
+        }
+    }
+}
+
+/// The maps in tensor ops, from the last dimension to the first: `[planes, D, H, W]`.
+fn by_ops(axes: &[Axis; 3], x: &Tensor) -> Result<Tensor> {
+    let [depth, height, width] = axes.map(|axis| axis.input);
+    let x = x.reshape((x.numel() / (depth * height * width), depth, height, width))?;
+    let all = |x: &Tensor| {
+        let mut mapped = axes.iter().enumerate().rev().filter(|(_, axis)| axis.rule != Rule::Keep);
+        mapped.try_fold(x.clone(), |x, (d, axis)| axis.by_ops(&x, d + 1))
+    };
+    if x.dtype().is_float() { in_acc(&x, all) } else { all(&x) }
+}
+
+/// Maps of the last dimensions of a tensor.
+#[derive(Clone)]
+pub(crate) struct Resampling {
+    /// The names of the op and of its gradient.
+    pub names: [&'static str; 2],
+    /// The maps.
+    pub axes: [Axis; 3],
+    /// The shape of the input.
+    pub from: Shape,
+    /// The shape of the output.
+    pub to: Shape,
+}
+
+impl Resampling {
+    /// Maps the last dimensions of `x`, none of which is empty.
+    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        if self.axes.iter().all(|axis| axis.rule == Rule::Keep) {
+            return Ok(x.clone());
+        }
+        // Results and tables that no memory holds are errors before anything is computed.
+        let longest = self.axes.iter().map(|axis| axis.output).max().unwrap_or(0);
+        drop(host::with_room::<f64>(self.names[0], self.to.numel())?);
+        drop(host::with_room::<[f64; 8]>(self.names[0], longest)?);
+        match has_kernel::<Resample>(x) {
+            true => self.by_kernel(x, Way::Forward),
+            false => by_ops(&self.axes, x)?.reshape(&self.to),
+        }
+    }
+
+    /// Each way is the gradient of the other.
+    fn by_kernel(&self, x: &Tensor, way: Way) -> Result<Tensor> {
+        let (x, axes) = (x.contiguous()?, self.axes);
+        let (op, shape, back) = match way {
+            Way::Forward => (self.names[0], &self.to, Way::Backward),
+            Way::Backward => (self.names[1], &self.from, Way::Forward),
+        };
+        let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
+        run_fused(op, &Resample { axes, way }, &[&x], &[&y])?;
+        let maps = self.clone();
+        record(op, &[&x], y, move |t| gradients![Some(maps.by_kernel(t.dy(), back)?)])
+    }
+}

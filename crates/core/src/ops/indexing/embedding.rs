@@ -1,0 +1,210 @@
+//! Rows of a table by index.
+
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce};
+use crate::ops::matrix::gemm_bias::Activation;
+use crate::ops::normalization::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
+use crate::ops::{gradients, in_acc};
+use crate::tape::{Gradient, Saved, record, report};
+use crate::tensor::{check_device, check_float, check_index, describe};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
+
+/// The options of the gradient of [`Tensor::embedding`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EmbeddingOptions {
+    /// The row that receives no gradient. A negative index counts from the end.
+    pub padding_idx: Option<i64>,
+    /// Divides each row's gradient by the number of occurrences of its index.
+    pub scale_grad_by_freq: bool,
+}
+
+/// [`RowNorm`] without a bias, of rows of a table x `[v, length]`. The last input is the index `[rows]` of the rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingNorm(pub RowNorm);
+
+/// [`RowNormBackward`] of [`EmbeddingNorm`]. x is the table, and the last input is the index. dx is the gradient of the rows
+/// `[rows, length]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingNormBackward(pub RowNormBackward);
+
+impl Fused for EmbeddingNorm {
+    fn name(&self) -> &'static str {
+        "embedding_norm"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.0.composite(&with_rows(inputs, 0)?, before)
+    }
+}
+
+impl Fused for EmbeddingNormBackward {
+    fn name(&self) -> &'static str {
+        "embedding_norm_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.0.composite(&with_rows(inputs, 1)?, before)
+    }
+}
+
+/// Replaces the table at `at` by its rows at the last input, an index, and removes the index.
+fn with_rows(inputs: &[Tensor], at: usize) -> Result<Vec<Tensor>> {
+    let Some((index, named)) = inputs.split_last() else { return Ok(Vec::new()) };
+    let mut named = named.to_vec();
+    named[at] = named[at].index_select(0, index)?;
+    Ok(named)
+}
+
+impl Tensor {
+    /// Rows of this table `[V, E]` by index (i64 or i32, any shape): `[index.., E]`. Errors: `Shape`, `Dtype`; `Attr` for
+    /// a padding index out of range; `Index` for an index outside of `0..V`.
+    pub fn embedding(&self, index: &Tensor, options: &EmbeddingOptions) -> Result<Tensor> {
+        let op = "embedding";
+        check_table(op, self, index)?;
+        let (v, e) = (self.dims()[0], self.dims()[1]);
+        let padding = options.padding_idx.map(|p| if p < 0 { p.saturating_add(v as i64) } else { p });
+        if padding.is_some_and(|p| !(0..v as i64).contains(&p)) {
+            let message = format!("padding_idx {:?} is outside of the table {}", options.padding_idx, self.shape());
+            return Err(Error::attr(op, message));
+        }
+        let mut dims = Dims::from_slice(index.dims());
+        dims.push(e);
+        let flat = index.reshape(index.numel())?;
+        let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
+        let (by_freq, saved) = (options.scale_grad_by_freq, Saved::input(&flat));
+        let y = record(op, &[self], rows, move |t| {
+            let is_fused = has_kernel::<RowReduction>(t.dy()) && !t.creates_graph();
+            let gradient = if is_fused { fused_gradient } else { table_gradient };
+            gradients![gradient(t.dy(), &t.get(&saved)?, v, padding, by_freq)?]
+        })?;
+        let y = y.reshape(Shape::from(dims))?;
+        report(op, &[self, index], &[&y], || []);
+        Ok(y)
+    }
+
+    /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`, which has the table's
+    /// dtype or f32. Errors: as [`embedding`](Tensor::embedding), and `Attr` for a negative eps.
+    pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+        let op = "embedding_rmsnorm";
+        check_table(op, self, index)?;
+        check_eps(op, eps)?;
+        if let Some(gamma) = gamma {
+            check_device(op, &[self, gamma])?;
+            if gamma.dims() != &self.dims()[1..] {
+                let message = format!("gamma is {}, expected [E] of the table {}", gamma.shape(), self.shape());
+                return Err(Error::shape(op, message));
+            }
+        }
+        if autocast::current().is_some() && matches!(self.dtype(), DType::F16 | DType::BF16) {
+            // A norm is in f32. Casting the rows is cheaper than casting the table.
+            return self.embedding(index, &EmbeddingOptions::default())?.rms_norm(1, gamma, eps);
+        }
+        if let Some(gamma) = gamma.filter(|gamma| ![self.dtype(), DType::F32].contains(&gamma.dtype())) {
+            let message = format!("gamma must have the dtype of the table or f32: {}", describe(&[self, gamma]));
+            return Err(Error::dtype(op, message));
+        }
+        if !has_kernel::<EmbeddingNorm>(self) || index.numel() == 0 {
+            return embedding_norm(self, index, gamma, eps);
+        }
+        let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);
+        let (rows, v, length) = (flat.numel(), table.dims()[0], table.dims()[1]);
+        let norm = RowNorm {
+            rows,
+            length,
+            is_centred: false,
+            has_weight: gamma.is_some(),
+            has_bias: false,
+            eps,
+            activation: Activation::Identity,
+            has_residual: false,
+        };
+        let empty = |shape: Shape, dtype| Tensor::allocate(op, &shape, dtype, table.device());
+        let y = empty((rows, length).into(), table.dtype())?;
+        let acc = table.dtype().acc();
+        let (mean, rstd) = (empty(rows.into(), acc)?, empty(rows.into(), acc)?);
+        let gamma = gamma.map(Tensor::contiguous).transpose()?;
+        let operands: Vec<&Tensor> = [&table].into_iter().chain(&gamma).chain([&flat]).collect();
+        run_fused(op, &EmbeddingNorm(norm), &operands, &[&y, &mean, &rstd])?;
+        let gamma_of = |x: &[Tensor]| if x.len() == 3 { Some(x[1].clone()) } else { None };
+        let again = move |x: &[Tensor]| embedding_norm(&x[0], &x[x.len() - 1], gamma_of(x).as_ref(), eps);
+        let y = record_fused(op, &operands, y, again, move |t, x| {
+            let (dy, gamma, flat) = (t.dy().contiguous()?, gamma_of(x), &x[x.len() - 1]);
+            let (wants_table, wants_gamma) = (t.needs(0), gamma.is_some() && t.needs(1));
+            let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
+            let dx = wants_table.then(|| like(&dy)).transpose()?;
+            let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
+            let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
+            let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
+            let wanted = Wanted { dx: wants_table, parameters: wants_gamma };
+            let kernel = EmbeddingNormBackward(RowNormBackward { norm, wanted, is_added: false, is_mixed: false });
+            run_fused(op, &kernel, &operands, &outputs)?;
+            let dtable = dx.map(|dx| fused_gradient(&dx, flat, v, None, false)).transpose()?;
+            match gamma {
+                Some(_) => gradients![dtable, dgamma, Gradient::NONE],
+                None => gradients![dtable, Gradient::NONE],
+            }
+        })?;
+        let mut dims = Dims::from_slice(index.dims());
+        dims.push(length);
+        y.reshape(Shape::from(dims))
+    }
+}
+
+/// Checks that the index can select rows of a table.
+fn check_table(op: &'static str, table: &Tensor, index: &Tensor) -> Result<()> {
+    check_index(op, index)?;
+    check_float(op, table)?;
+    check_device(op, &[table, index])?;
+    if table.rank() != 2 {
+        let message = format!("the table of index {} is {}, expected [V, E]", index.shape(), table.shape());
+        return Err(Error::shape(op, message));
+    }
+    Ok(())
+}
+
+/// The kernel's composite.
+fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    in_acc(&table.embedding(index, &EmbeddingOptions::default())?, |x| {
+        let y = standardise("embedding_rmsnorm", Norm::Rms, x, &[-1], eps)?;
+        match gamma {
+            Some(gamma) => y.mul(&gamma.cast(y.dtype())?),
+            None => Ok(y),
+        }
+    })
+}
+
+/// Sums the gradient's rows by index, without the padding row.
+pub(crate) fn table_gradient(
+    dy: &Tensor,
+    index: &Tensor,
+    v: usize,
+    padding: Option<i64>,
+    by_freq: bool,
+) -> Result<Tensor> {
+    let zeros = Tensor::zeros((v, dy.dims()[1]), dy.dtype(), dy.device())?;
+    let masked = match padding {
+        Some(padding) => index.ne_scalar(padding)?.unsqueeze(1)?.where_scalar(dy, 0.0)?,
+        None => dy.clone(),
+    };
+    if !by_freq {
+        return zeros.index_add(0, index, &masked, 1);
+    }
+    // Counts are exact in f32 and above. Each gradient is divided by the count of its index.
+    let ones = Tensor::ones(index.numel(), DType::F64, dy.device())?;
+    let counts = Tensor::zeros(v, DType::F64, dy.device())?.index_add(0, index, &ones, 1)?;
+    let counts = counts.index_select(0, index)?.cast(dy.dtype().acc())?.unsqueeze(1)?;
+    let scaled = masked.cast(dy.dtype().acc())?.div(&counts)?;
+    zeros.cast(dy.dtype().acc())?.index_add(0, index, &scaled, 1)?.cast(dy.dtype())
+}
+
+/// [`table_gradient`] by a kernel.
+fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
+    let op = "embedding_backward";
+    let table = Tensor::allocate(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;
+    index_reduce(op, reduce(by_freq), index, dy, padding, &[&table])?;
+    Ok(table)
+}
+
+fn reduce(by_freq: bool) -> IndexReduce {
+    if by_freq { IndexReduce::Mean } else { IndexReduce::Sum }
+}

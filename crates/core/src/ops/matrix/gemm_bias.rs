@@ -1,0 +1,350 @@
+//! A matrix product with a bias and an activation: the dense layer.
+
+use crate::backend::Kernel;
+use crate::fused::{Fused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
+use crate::ops::elementwise::unary::{Slope, unary};
+use crate::ops::matrix::matmul::{batched, gradient};
+use crate::ops::{Approximate, Gemm, gradients, in_acc, row_like};
+use crate::pointwise::Pointwise;
+use crate::tape::{is_recording, report};
+use crate::tensor::{Attributes, check_float, check_same, run};
+use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The activation that an op such as [`Tensor::gemm_bias`] applies to its result before it is rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// The identity.
+    #[default]
+    Identity,
+    /// [`Tensor::relu`].
+    Relu,
+    /// [`Tensor::gelu`].
+    Gelu(Approximate),
+    /// [`Tensor::sigmoid`].
+    Sigmoid,
+    /// [`Tensor::tanh`].
+    Tanh,
+    /// [`Tensor::silu`].
+    Silu,
+}
+
+impl Activation {
+    /// Its row of the pointwise table; `None` for the identity.
+    pub fn row(self) -> Option<Pointwise> {
+        self.rows().map(|(row, _)| row)
+    }
+
+    /// The row of its gradient. The first operand is the gradient of the result; the second is the result if the flag is set, else
+    /// the argument. `None` for the identity.
+    pub fn slope(self) -> Option<(Pointwise, bool)> {
+        self.rows().map(|(_, slope)| match slope {
+            Slope::Input(row) => (row, false),
+            Slope::Output(row) => (row, true),
+        })
+    }
+
+    /// Its row of the pointwise table, and the row of its gradient; `None` for the identity.
+    pub(crate) fn rows(self) -> Option<(Pointwise, Slope)> {
+        match self {
+            Activation::Identity => None,
+            Activation::Relu => Some((Pointwise::Relu, Slope::Output(Pointwise::ReluBackward))),
+            Activation::Gelu(Approximate::None) => Some((Pointwise::Gelu, Slope::Input(Pointwise::GeluBackward))),
+            Activation::Gelu(Approximate::Tanh) => {
+                Some((Pointwise::GeluTanh, Slope::Input(Pointwise::GeluTanhBackward)))
+            }
+            Activation::Sigmoid => Some((Pointwise::Sigmoid, Slope::Output(Pointwise::SigmoidBackward))),
+            Activation::Tanh => Some((Pointwise::Tanh, Slope::Output(Pointwise::TanhBackward))),
+            Activation::Silu => Some((Pointwise::Silu, Slope::Input(Pointwise::SiluBackward))),
+        }
+    }
+}
+
+/// The orientation of a matrix in a product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Transpose {
+    /// As stored.
+    #[default]
+    No,
+    /// Transposed.
+    Yes,
+}
+
+impl Transpose {
+    /// The matrix in this orientation.
+    fn of(self, t: &Tensor) -> Result<Tensor> {
+        match self {
+            Transpose::No => Ok(t.clone()),
+            Transpose::Yes => t.t(),
+        }
+    }
+
+    /// The extents of a matrix of this shape in this orientation.
+    fn extents(self, shape: &Shape) -> [usize; 2] {
+        match self {
+            Transpose::No => [shape[0], shape[1]],
+            Transpose::Yes => [shape[1], shape[0]],
+        }
+    }
+
+    /// The factors of `left @ right`, the gradient of the oriented matrix, in the layout of the stored matrix.
+    fn factors(self, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
+        match self {
+            Transpose::No => Ok([left.clone(), right.clone()]),
+            Transpose::Yes => Ok([right.t()?, left.t()?]),
+        }
+    }
+
+    /// The product of [`factors`](Transpose::factors) and the sums of the columns of `right`, in one kernel outside of the tape.
+    fn gradient_and_sums(self, op: &'static str, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
+        let [a, b] = self.factors(left, right)?;
+        let summed = if self == Transpose::No { Summed::Columns } else { Summed::Rows };
+        let like = |shape: &[usize]| Tensor::allocate(op, &Shape::new(shape), a.dtype(), a.device());
+        let (y, sums) = (like(&[a.dims()[0], b.dims()[1]])?, like(&[1, right.dims()[1]])?);
+        let (inputs, outputs) = ([&batched(&a), &batched(&b)], [&batched(&y), &sums]);
+        run_fused(op, &MatmulSum(summed), &inputs, &outputs)?;
+        Ok([y, sums.squeeze(0)?])
+    }
+}
+
+/// [`Kernel::Matmul`], with inputs of any strides, and a row applied to its unrounded result. An optional second output gets the
+/// arguments of the row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GemmActivation {
+    /// The row, with one input and no attributes.
+    pub activation: Pointwise,
+    /// The factors of the product and of the third input.
+    pub scale: Gemm,
+}
+
+/// [`Kernel::Matmul`] of two matrices of any strides. The second output is the row or column sums of a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulSum(pub Summed);
+
+/// The sums that a [`MatmulSum`] computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summed {
+    /// Sums of the rows of the first factor, `[1, M]`.
+    Rows,
+    /// Sums of the columns of the second factor, `[1, N]`.
+    Columns,
+}
+
+impl Fused for GemmActivation {
+    fn name(&self) -> &'static str {
+        "gemm_bias"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.activation)
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let z = [inputs[0].gemm(&inputs[1], inputs.get(2), &self.scale)?];
+        let y = row_like(self.activation, &z, &z, &[])?;
+        Ok(y.into_iter().chain(z).take(before.len()).map(Some).collect())
+    }
+
+    // The slope of an activation is never much larger than 1.
+    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        let sizes = inputs.iter().map(Tensor::abs).collect::<Result<Vec<_>>>()?;
+        let scale = Gemm { alpha: self.scale.alpha.abs(), beta: self.scale.beta.abs() };
+        Ok(Some(vec![sizes[0].gemm(&sizes[1], sizes.get(2), &scale)?; before.len()]))
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Product
+    }
+}
+
+impl MatmulSum {
+    fn outputs(&self, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>> {
+        let sums = if self.0 == Summed::Rows { a.sum(-1)? } else { b.sum(-2)? };
+        Ok(vec![a.matmul(b)?, sums])
+    }
+}
+
+impl Fused for MatmulSum {
+    fn name(&self) -> &'static str {
+        "matmul_sum"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(self.outputs(&inputs[0], &inputs[1])?.into_iter().map(Some).collect())
+    }
+
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        self.outputs(&inputs[0].abs()?, &inputs[1].abs()?).map(Some)
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Product
+    }
+}
+
+/// The options of [`Tensor::gemm_bias`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GemmBias {
+    /// The orientation of the first matrix.
+    pub trans_a: Transpose,
+    /// The orientation of the second matrix. The weight `[out, in]` of a linear layer is transposed.
+    pub trans_b: Transpose,
+    /// The function applied to the result.
+    pub activation: Activation,
+}
+
+impl Tensor {
+    /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once. Transposed matrices are
+    /// `[K, M]` and `[N, K]`. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes. Errors: `Shape`.
+    pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: &GemmBias) -> Result<Tensor> {
+        dense("gemm_bias", self, b, bias, *options)
+    }
+
+    /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
+    pub fn linear(&self, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
+        let options = GemmBias { trans_b: Transpose::Yes, ..Default::default() };
+        dense("linear", self, w, b, options)
+    }
+}
+
+fn dense(op: &'static str, a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
+    if let Some(([a, b], bias)) = autocast::low([a, b], bias)? {
+        return no_autocast(|| dense(op, &a, &b, bias.as_ref(), options));
+    }
+    let operands: SmallVec<[&Tensor; 3]> = [Some(a), Some(b), bias].into_iter().flatten().collect();
+    check_same(op, &operands)?;
+    check_float(op, a)?;
+    let is_matrix = b.rank() == 2 && a.rank() > 0 && (options.trans_a == Transpose::No || a.rank() == 2);
+    let [k, n] = if is_matrix { options.trans_b.extents(b.shape()) } else { [0, 0] };
+    if !is_matrix || k != options.trans_a.extents(&flat(a))[1] || bias.is_some_and(|bias| bias.dims() != [n]) {
+        return Err(Error::shape(op, mismatch(a, b, bias, options)));
+    }
+    product(op, &operands, options)
+}
+
+/// The shape of `a` as a matrix: leading dimensions are merged. Zeros for rank 0.
+fn flat(a: &Tensor) -> Shape {
+    match a.dims() {
+        [leading @ .., k] => Shape::from([leading.iter().product(), *k]),
+        [] => Shape::from([0, 0]),
+    }
+}
+
+fn mismatch(a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> String {
+    let a_form = if options.trans_a == Transpose::Yes { "[K, M]" } else { "[.., K]" };
+    let b_form = if options.trans_b == Transpose::Yes { "[N, K]" } else { "[K, N]" };
+    match bias {
+        None => format!("a {} and b {} are not {a_form} and {b_form}", a.shape(), b.shape()),
+        Some(bias) => {
+            let given = format!("a {}, b {} and bias {}", a.shape(), b.shape(), bias.shape());
+            format!("{given} are not {a_form}, {b_form} and [N]")
+        }
+    }
+}
+
+/// The product of a and b, with the bias if there is one.
+pub(crate) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+    let a = inputs[0];
+    if a.layout().reshape(&flat(a)).is_none() {
+        // The tape saves the contiguous copy.
+        let a = a.contiguous()?;
+        let inputs: SmallVec<[&Tensor; 3]> = [&a].into_iter().chain(inputs[1..].iter().copied()).collect();
+        return product(op, &inputs, options);
+    }
+    if options.activation != Activation::Identity && !has_kernel_for::<GemmActivation>(a, a.dtype()) {
+        let inputs: SmallVec<[Tensor; 3]> = inputs.iter().map(|&t| t.clone()).collect();
+        return composite(op, &inputs, options);
+    }
+    fused(op, inputs, options)
+}
+
+/// The kernel's composite.
+fn composite(op: &'static str, inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
+    let Some((row, slope)) = options.activation.rows() else {
+        let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
+        let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), &Gemm::default())?;
+        return y.reshape(shape(&inputs[0], b, options));
+    };
+    in_acc(&inputs[0], |a| {
+        let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
+        let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
+        let z = product(op, &inputs, GemmBias { activation: Activation::Identity, ..options })?;
+        unary(row.name(), &z, row, slope, &[])
+    })
+}
+
+/// The shape of the result.
+fn shape(a: &Tensor, b: &Tensor, options: GemmBias) -> Shape {
+    let mut dims = Dims::from_slice(a.dims());
+    if options.trans_a == Transpose::Yes {
+        dims.swap(0, 1);
+    }
+    *dims.last_mut().expect("a has rank 1 or more") = options.trans_b.extents(b.shape())[1];
+    Shape::from(dims)
+}
+
+fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+    let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
+    let like = || Tensor::allocate(op, &shape(a, b, options), a.dtype(), a.device());
+    let y = like()?;
+    // z is read by the backward pass only.
+    let is_recorded = is_recording(inputs);
+    let reads_z = matches!(rows, Some((_, Slope::Input(_))));
+    let z = if is_recorded && reads_z { Some(like()?) } else { None };
+    launch(op, inputs, [Some(&y), z.as_ref()], options)?;
+    report(op, inputs, &[&y], || {
+        let is = |transpose| (transpose == Transpose::Yes).into();
+        let activation = options.activation.row().map_or("", Pointwise::name);
+        [("trans_a", is(options.trans_a)), ("trans_b", is(options.trans_b)), ("activation", activation.into())]
+    });
+    let rows = rows.filter(|_| is_recorded);
+    let prologue = rows.map(|(_, slope)| Arc::new(slope.prologue(z.as_ref().unwrap_or(&y), &y, &[])));
+    record_fused_after(
+        op,
+        inputs,
+        y,
+        prologue,
+        move |inputs| composite(op, inputs, options),
+        move |t, inputs| {
+            let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
+            let (read_a, read_b, dz) = (options.trans_a.of(&a)?, options.trans_b.of(b)?, t.dy().reshape(flat(t.dy()))?);
+            let of = |i: usize, transpose: Transpose, left: &Tensor, right: &Tensor| {
+                let [left, right] = transpose.factors(left, right)?;
+                gradient(t, i, &left, &right, inputs[i].shape())
+            };
+            let da = t.want(0, || of(0, options.trans_a, &dz, &read_b.t()?))?;
+            let Some(bias) = inputs.get(2) else {
+                return gradients![da, t.want(1, || of(1, options.trans_b, &read_a.t()?, &dz))?];
+            };
+            if t.needs(1) && t.needs(2) && has_kernel::<MatmulSum>(&dz) && a.numel() > 0 {
+                let [db, sums] = options.trans_b.gradient_and_sums(op, &read_a.t()?, &dz)?;
+                return gradients![da, Some(db), Some(sums)];
+            }
+            gradients![
+                da,
+                t.want(1, || of(1, options.trans_b, &read_a.t()?, &dz))?,
+                t.want(2, || dz.sum_to_size(bias.shape()))?,
+            ]
+        },
+    )
+}
+
+/// Runs `Kernel::Matmul` or the fused kernel of the same operands, outside of the tape.
+fn launch(op: &'static str, inputs: &[&Tensor], outputs: [Option<&Tensor>; 2], options: GemmBias) -> Result<()> {
+    let matrix = |t: &Tensor| t.detach().reshape(flat(t));
+    let written = outputs.into_iter().flatten().map(matrix).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
+    if written[0].numel() == 0 {
+        return Ok(());
+    }
+    let (a, b) = (options.trans_a.of(&matrix(inputs[0])?)?, options.trans_b.of(&inputs[1].detach())?);
+    let bias = inputs.get(2).map(|bias| bias.with_layout(bias.layout().expand(written[0].shape())));
+    let read: SmallVec<[Tensor; 3]> = [Some(&a), Some(&b), bias.as_ref()].into_iter().flatten().map(batched).collect();
+    let written: SmallVec<[Tensor; 2]> = written.iter().map(batched).collect();
+    let (read, written): (SmallVec<[&Tensor; 3]>, SmallVec<[&Tensor; 2]>) =
+        (read.iter().collect(), written.iter().collect());
+    match options.activation.rows() {
+        None => run(op, Kernel::Matmul, &read, &written, Attributes::floats(&[1.0, 1.0])),
+        Some((activation, _)) => run_fused(op, &GemmActivation { activation, scale: Gemm::default() }, &read, &written),
+    }
+}

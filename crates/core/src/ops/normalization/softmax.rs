@@ -1,0 +1,183 @@
+//! Softmax and log-softmax.
+
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::ops::{gradients, in_acc, pointwise_one};
+use crate::pointwise::Pointwise;
+use crate::tape::{Saved, report};
+use crate::tensor::{Attributes, check_float};
+use crate::{Result, Tensor, autocast};
+
+/// The result: softmax or its logarithm.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Plain,
+    Logarithm,
+}
+
+/// Input: x. Output: y, its softmax along the middle dimension, or the logarithm of the softmax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// The product of the extents before the dimension.
+    pub outer: usize,
+    /// The extent of the dimension.
+    pub extent: usize,
+    /// The product of the extents after the dimension.
+    pub inner: usize,
+    /// True if y is the logarithm of the softmax.
+    pub is_logarithm: bool,
+}
+
+/// Inputs: dy, y and x of [`Softmax`]. Output: dx. In a slice with an undefined softmax, where y is NaN, dx is 0 where x is
+/// -infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftmaxBackward(pub Softmax);
+
+impl Softmax {
+    fn form(&self) -> Form {
+        if self.is_logarithm { Form::Logarithm } else { Form::Plain }
+    }
+
+    fn shaped(&self, t: &Tensor) -> Result<Tensor> {
+        t.reshape((self.outer, self.extent, self.inner))
+    }
+}
+
+impl Fused for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(composite(&self.shaped(&inputs[0])?, 1, self.form())?)])
+    }
+}
+
+impl Fused for SoftmaxBackward {
+    fn name(&self) -> &'static str {
+        "softmax_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let [dy, y, x] = [0, 1, 2].map(|i| self.0.shaped(&inputs[i]));
+        let (dy, y, x) = (dy?, y?, x?);
+        let dx = match self.0.form() {
+            Form::Plain => y.mul(&dy.sub(&dy.mul(&y)?.sum_keepdim(1)?)?)?,
+            Form::Logarithm => dy.sub(&y.exp()?.mul(&dy.sum_keepdim(1)?)?)?,
+        };
+        let is_masked = y.ne(&y)?.logical_and(&x.eq_scalar(f64::NEG_INFINITY)?)?;
+        Ok(vec![Some(is_masked.logical_not()?.where_scalar(&dx, 0.0)?)])
+    }
+}
+
+impl Tensor {
+    /// `e^x / sum(e^x)` along `dim`, without overflow. Float dtypes. The softmax is NaN for a slice with NaN or +inf, or of -inf
+    /// alone. Errors: `Attr` for a dimension out of range.
+    ///
+    /// In such a slice the gradient of elements that are -inf is 0 (in PyTorch NaN), so that a slice that is masked throughout does
+    /// not make other gradients NaN. The gradient of other elements is NaN.
+    pub fn softmax(&self, dim: isize) -> Result<Tensor> {
+        reported("softmax", self, dim, Form::Plain)
+    }
+
+    /// `ln softmax(x)` along `dim`. Float dtypes. NaN and its gradients are as in [`softmax`](Tensor::softmax). Errors: `Attr`.
+    pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
+        reported("log_softmax", self, dim, Form::Logarithm)
+    }
+}
+
+fn reported(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    let y = softmax(op, x, dim, form)?;
+    report(op, &[x], &[&y], || [("dim", dim.rem_euclid(x.rank().max(1) as isize).unsigned_abs().into())]);
+    Ok(y)
+}
+
+fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    if let Some(([x], _)) = autocast::wide([x], None)? {
+        return softmax(op, &x, dim, form);
+    }
+    check_float(op, x)?;
+    let d = x.shape().dim_for(op, dim)?;
+    if !has_kernel::<Softmax>(x) || x.rank() == 0 {
+        return unfused(op, x, dim, form);
+    }
+    let x = x.contiguous()?;
+    let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
+    let fused = Softmax { outer, extent: x.dims()[d], inner, is_logarithm: form == Form::Logarithm };
+    let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
+    run_fused(op, &fused, &[&x], &[&y])?;
+    let saved = Saved::output(&y);
+    record_fused(
+        op,
+        &[&x],
+        y,
+        move |x| composite(&x[0], dim, form),
+        move |t, x| {
+            let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
+            let dx = Tensor::allocate(op, y.shape(), y.dtype(), y.device())?;
+            run_fused(op, &SoftmaxBackward(fused), &[&dy, &y, &x[0]], &[&dx])?;
+            gradients![Some(dx)]
+        },
+    )
+}
+
+/// For devices without a kernel: tensor ops, with a rule that needs fewer passes than their own rules.
+fn unfused(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    if x.numel() == 0 {
+        return composite(x, dim, form);
+    }
+    let acc = x.dtype().acc();
+    let z = shifted(&x.detach().cast(acc)?, dim)?;
+    let power = z.exp()?;
+    let sum = power.sum_keepdim(dim)?;
+    let wide = if form == Form::Plain { power.div(&sum)? } else { z.sub(&sum.log()?)? };
+    let y = wide.cast(x.dtype())?;
+    let saved = Saved::input(if form == Form::Plain { &wide } else { &power });
+    record_fused(
+        op,
+        &[x],
+        y,
+        move |x| composite(&x[0], dim, form),
+        move |t, x| {
+            let (dy, kept) = (t.dy(), t.get(&saved)?);
+            let wide = dy.cast(acc)?;
+            let run = |row, inputs: &[&Tensor]| {
+                pointwise_one(op, row, inputs, Attributes::default(), x[0].shape(), x[0].dtype())
+            };
+            gradients![Some(match form {
+                Form::Plain => {
+                    let dot = wide.mul(&kept)?.sum_keepdim(dim)?;
+                    run(Pointwise::SoftmaxBackward, &[dy, &x[0], &kept, &dot])?
+                }
+                Form::Logarithm => {
+                    let total = wide.sum_keepdim(dim)?;
+                    run(Pointwise::LogSoftmaxBackward, &[dy, &x[0], &kept, &sum, &total])?
+                }
+            })]
+        },
+    )
+}
+
+/// The kernel's composite.
+fn composite(x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    in_acc(x, |x| {
+        let z = shifted(&unmasked(x, dim)?, dim)?;
+        let e = z.exp()?;
+        let sum = e.sum_keepdim(dim)?;
+        if form == Form::Plain { e.div(&sum) } else { z.sub(&sum.log()?) }
+    })
+}
+
+/// x, where -inf elements of slices with an undefined softmax are constants.
+fn unmasked(x: &Tensor, dim: isize) -> Result<Tensor> {
+    if x.numel() == 0 {
+        return Ok(x.clone());
+    }
+    let fixed = x.detach();
+    let has_none = fixed.amax_keepdim(dim)?.not_finite()?.broadcast_to(x.shape())?;
+    has_none.logical_and(&fixed.eq_scalar(f64::NEG_INFINITY)?)?.where_cond(&fixed, x)
+}
+
+/// `x - max(x)`. The maximum is a constant, because the result does not depend on it.
+fn shifted(x: &Tensor, dim: isize) -> Result<Tensor> {
+    if x.numel() == 0 { Ok(x.clone()) } else { x.sub(&x.detach().amax_keepdim(dim)?) }
+}

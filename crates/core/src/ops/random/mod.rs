@@ -1,0 +1,4 @@
+//! Draws of random numbers.
+
+pub(crate) mod draw;
+pub mod dropout;

@@ -1,0 +1,4 @@
+//! Ops of sequence models.
+
+pub mod rotary;
+pub mod sample;

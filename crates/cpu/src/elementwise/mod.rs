@@ -1,0 +1,4 @@
+//! Functions of each element, and copies.
+
+pub mod copy;
+pub mod pointwise;

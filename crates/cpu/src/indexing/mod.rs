@@ -1,0 +1,4 @@
+//! Elements by index or order.
+
+pub mod index;
+pub mod sort;

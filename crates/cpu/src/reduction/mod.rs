@@ -1,0 +1,4 @@
+//! Reductions and scans.
+
+pub mod reduce;
+pub mod scan;

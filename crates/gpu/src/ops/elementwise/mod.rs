@@ -1,0 +1,4 @@
+//! Functions of each element.
+
+pub(crate) mod each;
+pub(crate) mod pointwise;

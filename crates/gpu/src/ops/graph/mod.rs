@@ -1,0 +1,4 @@
+//! Graphs and meshes.
+
+pub(crate) mod edge_softmax;
+pub(crate) mod mesh;

@@ -1,0 +1,101 @@
+//! Linear maps along dimensions, and their gradients. The taps of all outputs are in a table on the device.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::operands::place;
+use crate::launch::words::divider;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::ops::indexing::index::is_wide;
+use crate::program::source::Variant;
+use isograd_core::ops::image::resample::{Axis, Resample, Rule, Taps, Way};
+use isograd_core::ops::{Interpolate, Interpolation, Pad, Target};
+use isograd_core::{Call, DType, Result};
+
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<Resample>()], examples: EXAMPLES };
+
+impl FusedLaunch for Resample {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self)
+    }
+}
+
+/// The taps of each output: `starts[o] .. starts[o + 1]`.
+struct Rows {
+    starts: Vec<usize>,
+    positions: Vec<usize>,
+    weights: Vec<f64>,
+}
+
+impl Rows {
+    fn new(axis: &Axis, way: Way) -> Rows {
+        let Taps { count, positions, weights } = axis.taps();
+        let weights = if weights.is_empty() { vec![1.0; positions.len()] } else { weights };
+        match way {
+            Way::Forward => Rows { starts: (0..=axis.output).map(|o| o * count).collect(), positions, weights },
+            Way::Backward => {
+                // The outputs that read an element, in order.
+                let mut order: Vec<usize> = (0..positions.len()).collect();
+                order.sort_by_key(|&tap| positions[tap]);
+                let before = |l: usize| order.partition_point(|&tap| positions[tap] < l);
+                Rows {
+                    starts: (0..=axis.input).map(before).collect(),
+                    positions: order.iter().map(|&tap| tap / count).collect(),
+                    weights: order.iter().map(|&tap| weights[tap]).collect(),
+                }
+            }
+        }
+    }
+}
+
+/// The bits of a weight, as the kernel's arithmetic reads them.
+fn bits(weight: f64, acc: DType) -> i64 {
+    match acc {
+        DType::F64 => weight.to_bits() as i64,
+        _ => i64::from((weight as f32).to_bits()),
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
+    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let (n, acc) = (y.layout.shape().numel(), y.dtype.acc());
+    let is_weighted = of.axes.iter().any(|axis| matches!(axis.rule, Rule::Linear(_) | Rule::Cubic(_)));
+    let planes = of.axes[..2].iter().take_while(|axis| axis.rule == Rule::Keep).count();
+    let (mut words, mut starts, mut positions, mut weights) = (Vec::new(), [0; 3], [0; 3], [0; 3]);
+    for (d, axis) in of.axes.iter().enumerate().skip(planes) {
+        let rows = Rows::new(axis, of.way);
+        let as_words = |values: &[usize]| values.iter().map(|&v| v as i64).collect::<Vec<_>>();
+        starts[d] = words.len();
+        words.extend(as_words(&rows.starts));
+        positions[d] = words.len();
+        words.extend(as_words(&rows.positions));
+        weights[d] = words.len();
+        if is_weighted {
+            words.extend(rows.weights.iter().map(|&w| bits(w, acc)));
+        }
+    }
+    let (inputs, outputs) = (of.axes.map(|axis| axis.input), of.axes.map(|axis| axis.output));
+    let (inputs, outputs) = if of.way == Way::Forward { (inputs, outputs) } else { (outputs, inputs) };
+    let threads = group_size(gpu.driver().limits());
+    let variant = Variant::new("image/resample.c")
+        .define("THREADS", threads)
+        .stored(y.dtype)
+        .define("AXES", 3 - planes)
+        .flag("SINGLE", of.way == Way::Forward && !is_weighted)
+        .flag("WEIGHTED", is_weighted)
+        .flag("WIDE", is_wide(&[x, y]));
+    let table = gpu.tables.get(&gpu.pool, words)?;
+    let shapes = [outputs, outputs.map(divider), inputs, starts, positions, weights].concat();
+    let arguments = Arguments::new().pointers([place(x)?, place(y)?, table.buffer.address]).ints(&shapes).int(n);
+    gpu.launch(variant, "resample", in_groups(n, threads), &arguments)
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        const LARGER: Interpolate<2> =
+            Interpolate { target: Target::Size([28, 28]), mode: Interpolation::Linear, align_corners: false };
+        differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].interpolate(&LARGER))
+    },
+    |d, t| differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].pad(&[[1, 1], [1, 1]], Pad::Reflect)),
+];

@@ -1,0 +1,189 @@
+//! Products on matrix units that read local memory: the launch of `wgmma.c`, where an engine copies tiles of the operands, and the choice
+//! of tiles for `wgmma_words.c`, where threads copy words.
+
+use crate::driver::{Geometry, Limits, Tile, TileView};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::ops::matrix::matmul::{Extents, FEW_MULTIPLIED, MOST_PARTS, Method, Plan, Product, Side};
+use isograd_core::{DType, Result};
+
+/// Rows and columns of a group's tile, and products of each result between two waits.
+const TILE: [usize; 3] = [128, 256, 64];
+/// Groups of a cluster, whose tiles lie one below the other.
+const CLUSTER: usize = 2;
+/// Threads of a group, in waves that copy and waves that multiply.
+const THREADS: usize = 384;
+/// Tiles of both operands in local memory at once; bytes of an element.
+const STAGES: usize = 4;
+const SIZE: usize = 2;
+/// Elements of a line of a tile, and of a word of 16 bytes.
+const LINE: usize = 64;
+const WORD: usize = 8;
+/// Where tiles begin is a multiple of this, which costs as much.
+const ALIGNMENT: usize = 1024;
+/// The most elements that the copy engine counts, and the most bytes between lines.
+const MOST: usize = i32::MAX as usize;
+const MOST_BYTES: usize = 1 << 40;
+
+/// The tiles of `wgmma_words.c`, of 256 threads each.
+const WORDS: [Words; 3] = [
+    Words { tile: of_words(256, 16), stages: 4, at_once: 1, step: 2000, with_table: 2330, start: 3500 },
+    Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 1050, with_table: 975, start: 1800 },
+    Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 750, with_table: 750, start: 1500 },
+];
+/// Products of each result of a part, at least.
+const LEAST_PART: usize = 512;
+/// Groups for each multiprocessor, at most, if sums are cut into parts.
+const MOST_ROUNDS: usize = 4;
+/// The clocks of a launch that adds parts, and the numbers of parts that are written and read in a clock.
+const OF_PARTS: usize = 5000;
+const NUMBERS_A_CLOCK: usize = 180;
+
+/// A tile, and what it takes.
+struct Words {
+    tile: Tile,
+    /// Tiles in local memory.
+    stages: usize,
+    /// Groups that a multiprocessor has room for.
+    at_once: usize,
+    /// Clocks of a multiprocessor for a step along K, the same if every row of K has an entry of a table, and for all else that a
+    /// group does, as an H100 takes them.
+    step: usize,
+    with_table: usize,
+    start: usize,
+}
+
+const fn of_words(n: usize, results: usize) -> Tile {
+    Tile { m: 128, n, k: 64, results: [8, results] }
+}
+
+/// Tiles in local memory, and groups of a multiprocessor.
+pub(super) fn stages_of_words(tile: Tile) -> [usize; 2] {
+    let of = WORDS.iter().find(|words| words.tile == tile).expect("a tile of the list");
+    [of.stages, of.at_once]
+}
+
+/// Bytes of local memory for the tiles of `wgmma_words.c`.
+pub(super) fn given_for_words(tile: Tile, stages: usize) -> usize {
+    stages * (tile.m + tile.n) * tile.k * SIZE + ALIGNMENT
+}
+
+/// The tile and the parts of K for which `wgmma_words.c` takes the least time; none for a product that its launch bounds, or whose rows
+/// are no whole words. `has_table`: every row of K has an entry of a table.
+pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Option<Plan> {
+    let Extents { batches, m, n, k } = e;
+    let (units, results) = (limits.units.max(1), batches.saturating_mul(m).saturating_mul(n));
+    if results.saturating_mul(k) <= FEW_MULTIPLIED || !n.is_multiple_of(WORD) {
+        return None;
+    }
+    let plans = WORDS.iter().flat_map(|words| {
+        let groups = words.tile.count(m, n).saturating_mul(batches).max(1);
+        (1..=MOST_ROUNDS).map(move |rounds| {
+            let parts = (rounds * units / groups).min(k / LEAST_PART).clamp(1, MOST_PARTS);
+            let steps = k.div_ceil(parts).div_ceil(words.tile.k);
+            let busiest = groups.saturating_mul(parts).div_ceil(units);
+            let joining = if parts > 1 { OF_PARTS + parts.saturating_mul(results) / NUMBERS_A_CLOCK } else { 0 };
+            // Groups that share a multiprocessor take their steps together.
+            let (step, busiest) = match has_table {
+                true => (words.with_table, busiest.next_multiple_of(words.at_once)),
+                false => (words.step, busiest),
+            };
+            (busiest.saturating_mul(steps * step + words.start) + joining, words.tile, parts)
+        })
+    });
+    let (_, tile, parts) = plans.min_by_key(|(clocks, ..)| *clocks)?;
+    Some(Plan::new(Method::WgmmaWords(tile), parts))
+}
+
+fn tiles(e: Extents) -> [usize; 2] {
+    [e.m.div_ceil(TILE[0]), e.n.div_ceil(TILE[1])]
+}
+
+impl Product {
+    /// Whether these kernels are the best for a product: there is a tile for each multiprocessor.
+    pub(crate) fn fits_wgmma(&self, limits: &Limits) -> bool {
+        let [m, n] = tiles(self.e);
+        let written = [self.y, self.z.unwrap_or(self.y)];
+        let has_words = self.e.n.is_multiple_of(WORD) && written.iter().all(|y| y.is_multiple_of((WORD * SIZE) as u64));
+        limits.has_wgmma
+            && limits.has_tile_maps
+            && self.dtype.size() == SIZE
+            && has_words
+            && self.e.batches.saturating_mul(m).saturating_mul(n) >= limits.units
+            && [&self.a, &self.b].into_iter().all(|side| is_copied(side, self.e.batches))
+    }
+
+    pub(crate) fn wgmma(&self, gpu: &Gpu) -> Result<()> {
+        let (Extents { batches, m, n, k }, [tiles_m, tiles_n]) = (self.e, tiles(self.e));
+        let pairs_m = tiles_m.div_ceil(CLUSTER);
+        let pairs = pairs_m * tiles_n * batches;
+        let map = |side: &Side, lines| gpu.driver().tile_map(&view(side, self.dtype, batches, lines));
+        // Half of a tile of b is copied by each of two groups.
+        let maps = [map(&self.a, TILE[0])?, map(&self.b, TILE[1] / CLUSTER)?];
+        let (c, [c_batch, c_row, c_column]) = self.c;
+        let has_c = self.joined.is_some() || self.beta != 0.0;
+        let has_words =
+            c_column == 1 && [c_batch, c_row].iter().all(|s| s % 2 == 0) && c.is_multiple_of(2 * SIZE as u64);
+        let is_batched = |side: &Side| usize::from(side.is_batched);
+        let added: usize = match (c_row, has_words) {
+            (0, true) => 1,
+            (_, true) => 2,
+            _ => 3,
+        };
+        let ints =
+            [m, n, k, pairs_m, tiles_n, pairs, is_batched(&self.a), is_batched(&self.b), c_batch, c_row, c_column];
+        let variant = self
+            .variant("matrix/wgmma.c", THREADS, false)
+            .define("TILE_M", TILE[0])
+            .define("TILE_N", TILE[1])
+            .define("TILE_K", TILE[2])
+            .define("STAGES", STAGES)
+            .define("CLUSTER", CLUSTER)
+            .define("A_ALONG_K", self.a.is_along_k())
+            .define("B_ALONG_K", self.b.is_along_k())
+            .define("HAS_C", has_c)
+            .define("ADDED", added)
+            .define("INTS", ints.len());
+        let arguments = maps.iter().fold(Arguments::new(), |list, map| list.bytes(bytemuck::cast_slice(map)));
+        let pointers = [c, self.y, self.z.unwrap_or(self.y)];
+        let arguments = arguments.pointers(pointers).ints(&ints).floats([self.alpha, self.beta], DType::F32);
+        let clusters = (gpu.driver().limits().units / CLUSTER).clamp(1, pairs);
+        let given = STAGES * ((TILE[0] + TILE[1]) * TILE[2] * SIZE + 2 * size_of::<u64>()) + ALIGNMENT;
+        let geometry = Geometry { given, ..Geometry::new([clusters * CLUSTER, 1, 1], THREADS) };
+        gpu.launch(self.finishing(variant), "gemm_wgmma", geometry, &arguments)
+    }
+}
+
+/// The dimension along which elements of a factor are neighbours, and the other one: their extents, and the other one's stride.
+fn lines(side: &Side) -> [usize; 3] {
+    let [_, row, k] = side.strides;
+    if side.is_along_k() { [side.k, side.rows, row] } else { [side.rows, side.k, k] }
+}
+
+/// Whether the engine can copy tiles of a factor.
+fn is_copied(side: &Side, batches: usize) -> bool {
+    let ([columns, lines, step], batch) = (lines(side), side.strides[0]);
+    let is_batched = side.is_batched && batches > 1;
+    side.has_words(WORD)
+        && columns.max(lines).max(batches) <= MOST
+        && (lines == 1 || step >= columns)
+        && step.max(batch).saturating_mul(SIZE) < MOST_BYTES
+        && (!is_batched || batch > 0)
+}
+
+/// A factor, and boxes of it: lines of its tile along K, or else as many as the tile has columns of K.
+fn view(side: &Side, dtype: DType, batches: usize, tile: usize) -> TileView {
+    let [columns, lines, step] = lines(side);
+    let is_batched = side.is_batched && batches > 1;
+    TileView {
+        address: side.address,
+        dtype,
+        extents: [columns, lines, if is_batched { batches } else { 1 }],
+        // Of one line, or one matrix, any step will do.
+        strides: [
+            if lines == 1 { columns.next_multiple_of(WORD) } else { step },
+            if is_batched { side.strides[0] } else { WORD },
+        ],
+        tile: [LINE, if side.is_along_k() { tile } else { TILE[2] }],
+    }
+}

@@ -1,0 +1,283 @@
+//! Normalisation of channels over a batch.
+
+use crate::driver::{Address, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::operands::{addresses, optional, variant};
+use crate::launch::rows::SHORT;
+use crate::launch::words::vector_of;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::program::source::Variant;
+use isograd_core::ops::normalization::channel_norm::{BatchNorm, BatchNormBackward, ChannelMoments};
+use isograd_core::ops::{Running, Statistics};
+use isograd_core::{Call, DType, Operand, Result, Tensor};
+
+/// Words that a thread reads at once of an array.
+const BATCH: usize = 4;
+/// As above, of the gradient before a relu, which reads up to four arrays.
+const FEW: usize = 2;
+/// Groups of a multiprocessor: as many as run together.
+const TOGETHER: usize = 4;
+/// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
+const COLUMNS: usize = 32;
+/// Adjacent channels of a group that joins parts, and bytes of numbers: its threads have one each.
+const JOINING: usize = 8;
+const JOINED_BYTES: usize = 2048;
+/// The longest sum without a tree.
+const TERMS: usize = 4096;
+
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<BatchNorm>(), Launcher::of::<BatchNormBackward>()], examples: EXAMPLES };
+
+impl FusedLaunch for BatchNorm {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        batch_norm(gpu, call, self)
+    }
+}
+
+impl FusedLaunch for BatchNormBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        batch_norm_backward(gpu, call, self)
+    }
+}
+
+/// How channels are cut into parts.
+struct Parts {
+    geometry: Geometry,
+    /// Words with elements of different channels.
+    channels: usize,
+    /// Channels of a word.
+    per_word: usize,
+    words: usize,
+    width: usize,
+    length: usize,
+}
+
+impl Parts {
+    /// Of threads that read so many words `at_once`.
+    fn new(
+        gpu: &Gpu,
+        norm: &BatchNorm,
+        dtype: DType,
+        variant: Variant,
+        all: &[Address],
+        at_once: usize,
+    ) -> (Variant, Parts) {
+        let BatchNorm { batch, channels, inner, .. } = *norm;
+        let limits = gpu.driver().limits();
+        let threads = group_size(limits);
+        // Where a channel has few adjacent elements, threads read neighbouring channels, which are adjacent if it has one.
+        let (vector, shared) = match inner {
+            1 => (vector_of(dtype, channels, all), true),
+            _ if inner < SHORT => (1, false),
+            _ => (vector_of(dtype, inner, all), false),
+        };
+        let per_word = if shared { vector } else { 1 };
+        let channels = channels / per_word;
+        let columns = if inner < SHORT { COLUMNS.min(channels.next_power_of_two()).min(threads) } else { 1 };
+        let width = if shared { 1 } else { inner / vector };
+        let (members, groups) = (threads / columns, channels.div_ceil(columns));
+        let words = batch * width;
+        // A thread has the numbers of all channels of its words in registers.
+        let together = if per_word > 1 { TOGETHER / 2 } else { TOGETHER };
+        // Each thread of a part reads a batch of words, if not more.
+        let most = words.div_ceil(members * BATCH);
+        let parts = (limits.units * together / groups).clamp(1, most).max(most / TERMS);
+        let length = words.div_ceil(parts);
+        let variant = variant
+            .flag("JOINED", per_word > 1)
+            .define("THREADS", threads)
+            .define("COLUMNS", columns)
+            .words(vector, dtype.size())
+            .define("CHANNELS", per_word)
+            .define("BATCH", at_once)
+            .define("PER", 0usize)
+            .optional("AT_ONCE", (threads > COLUMNS).then_some(together));
+        let geometry = Geometry::new([groups, words.div_ceil(length), 1], threads);
+        (variant, Parts { geometry, channels, per_word, words, width, length })
+    }
+
+    /// The arguments of an entry: pointers, then how channels are cut.
+    fn arguments<const N: usize>(&self, pointers: [Address; N]) -> Arguments {
+        let sizes = [self.channels, self.words, self.width, self.length];
+        Arguments::new().pointers(pointers).numbers(sizes)
+    }
+
+    /// The launch that joins the parts of words of several channels, with a thread for a channel. None where kernels join parts themselves.
+    fn join(&self, gpu: &Gpu, program: Variant, dtype: DType) -> Option<(Variant, Geometry)> {
+        let threads = (JOINED_BYTES / dtype.acc().size()).min(1 << gpu.driver().limits().max_group.max(1).ilog2());
+        let channels = self.channels * self.per_word;
+        let columns = JOINING.min(threads);
+        let program = program.define("THREADS", threads).define("COLUMNS", columns).words(1, dtype.size());
+        let program = program.define("CHANNELS", 1usize).define("BATCH", 1usize).define("PER", 0usize);
+        let geometry = Geometry::new([channels.div_ceil(columns), 1, 1], threads).following();
+        (self.per_word > 1).then(|| (program.flag("OF_WORDS", true), geometry))
+    }
+
+    /// The arguments of an entry of [`join`](Parts::join).
+    fn joined<const N: usize>(&self, pointers: [Address; N]) -> Arguments {
+        let sizes = [self.channels * self.per_word, self.words, 1, self.length, self.geometry.groups[1]];
+        Arguments::new().pointers(pointers).numbers(sizes)
+    }
+
+    /// Bytes of a number of `dtype` for each part.
+    fn bytes(&self, dtype: DType) -> usize {
+        self.geometry.groups[1] * self.channels * self.per_word * dtype.size()
+    }
+}
+
+fn program(call: &Call<'_>, norm: &BatchNorm, p: DType, running: DType) -> Variant {
+    let variant = variant("normalization/batch_norm.c", &call.inputs[0]).define("P", p).define("R", running);
+    variant.flags([("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)])
+}
+
+fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
+    operands.get(at).map_or(or, |operand| operand.dtype)
+}
+
+/// The sums of parts, then their joins and the normalised x: two launches, or three for words of several channels. One with running
+/// statistics.
+fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
+    let BatchNorm { has_weight, has_bias, has_residual, moments, counts_batches: is_counted, momentum, .. } = *norm;
+    let (is_updated, is_given) = (moments == ChannelMoments::Update, moments == ChannelMoments::Given);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let x = &call.inputs[0];
+    let parameters = has_weight as usize + has_bias as usize;
+    let others = 1 + parameters + has_residual as usize;
+    let p = if parameters > 0 { call.inputs[1].dtype } else { x.dtype };
+    let running = if is_given { dtype_of(call.inputs, others, p) } else { dtype_of(call.outputs, 3, p) };
+    let program = program(call, norm, p, running).flags([
+        ("GIVEN", is_given),
+        ("UPDATED", is_updated),
+        ("COUNTED", is_counted),
+        ("MOMENTUM", momentum.is_some()),
+        ("RELU", norm.is_relu),
+        ("RESIDUAL", has_residual),
+    ]);
+    let (found, kept) = ([&inputs[1..], &outputs[3..]].concat(), is_given || is_updated);
+    let [weight, bias, residual, running_mean, running_var, batches] =
+        optional(&found, [has_weight, has_bias, has_residual, kept, kept, is_counted], outputs[1]);
+    let moved = [inputs[0], outputs[0], if has_residual { residual } else { outputs[0] }];
+    let alone = program.clone();
+    let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &moved, BATCH);
+    let bytes = if is_given { 0 } else { parts.bytes(x.dtype.acc()) };
+    let (sums, squares) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    if !is_given {
+        let arguments = parts.arguments([inputs[0], sums.address, squares.address, batches]);
+        gpu.launch(program.clone(), "batch_norm_parts", parts.geometry, &arguments)?;
+    }
+    let [s, q] = [sums.address, squares.address];
+    let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
+    let acc = x.dtype.acc();
+    let numbers = [norm.eps, momentum.unwrap_or_default()];
+    if let Some((join, geometry)) = parts.join(gpu, alone, x.dtype).filter(|_| !is_given) {
+        let pointers = [inputs[0], s, q, running_mean, running_var, batches, mean, rstd];
+        gpu.launch(join, "batch_norm_join", geometry, &parts.joined(pointers).floats(numbers, acc))?;
+    }
+    let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, residual, y, mean, rstd];
+    let arguments = parts.arguments(pointers).floats(numbers, acc);
+    let geometry = if is_given { parts.geometry } else { parts.geometry.following() };
+    gpu.launch(program, "batch_norm", geometry, &arguments)
+}
+
+/// The sums of parts, then their joins and the gradients: two launches, or three for words of several channels. One if no sum is wanted.
+fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
+    let BatchNormBackward { norm, wanted, residual: is_residual_wanted, is_added } = *of;
+    let is_given = norm.moments == ChannelMoments::Given;
+    let acc = call.inputs[1].dtype.acc();
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let [dy, x, mean, rstd] = [0, 1, 2, 3].map(|i| inputs[i]);
+    let is_of_x = norm.is_relu && !norm.keeps_result();
+    let present = [norm.has_weight, norm.keeps_result(), norm.reads_bias(), is_added];
+    let [weight, y, bias, further] = optional(&inputs[4..], present, x);
+    let [of_weight, of_bias] = [norm.has_weight, norm.has_bias].map(|is_present| wanted.parameters && is_present);
+    let present = [wanted.dx, of_weight, of_bias, is_residual_wanted];
+    let [dx, dweight, dbias, dresidual] = optional(&outputs, present, x);
+    let p = match norm.has_weight {
+        true => call.inputs[4].dtype,
+        false if norm.reads_bias() => call.inputs[4].dtype,
+        false if of_bias => call.outputs[usize::from(wanted.dx)].dtype,
+        false => call.inputs[1].dtype,
+    };
+    let sums_up = wanted.parameters || !is_given;
+    let base = program(call, &norm, p, p).flags([
+        ("BACKWARD", true),
+        ("GIVEN", is_given),
+        ("SUMS", sums_up),
+        ("DX", wanted.dx),
+        ("PARAMETERS", wanted.parameters),
+    ]);
+    let joining = base.clone();
+    let moved = [dy, x, dx, y, dresidual, further];
+    let at_once = if norm.is_relu { FEW } else { BATCH };
+    let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved, at_once);
+    let relu = [("RELU", norm.keeps_result()), ("RELU_OF_X", is_of_x)];
+    let first = program.clone().flags(relu).flags([("RESIDUAL", is_residual_wanted), ("ADDED", is_added)]);
+    let join = parts.join(gpu, joining, call.inputs[0].dtype).filter(|_| sums_up);
+    let bytes = if sums_up { parts.bytes(acc) } else { 0 };
+    let joined = if join.is_some() { norm.channels * acc.size() } else { 0 };
+    let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    let (all_slopes, all_sums) = (gpu.scratch(joined)?, gpu.scratch(joined)?);
+    let mut found = [slopes.address, sums.address];
+    if sums_up {
+        let arguments = parts.arguments([dy, x, mean, rstd, weight, bias, y, further, dresidual, found[0], found[1]]);
+        gpu.launch(first.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
+        if let Some((join, geometry)) = join {
+            let all = [all_slopes.address, all_sums.address];
+            let arguments = parts.joined([found[0], found[1], all[0], all[1]]);
+            gpu.launch(join, "batch_norm_backward_join", geometry, &arguments)?;
+            found = all;
+        }
+    }
+    if !(wanted.dx || wanted.parameters || !sums_up) {
+        return Ok(());
+    }
+    let mut geometry = if sums_up { parts.geometry.following() } else { parts.geometry };
+    if !(wanted.dx || (is_residual_wanted && !sums_up)) {
+        geometry.groups[1] = 1;
+    }
+    // After the first kernel the gradient of the residual is that of the sum.
+    let (second, dy) = match (sums_up, is_residual_wanted) {
+        (true, true) => (program, dresidual),
+        (true, false) => (program.flags(relu), dy),
+        (false, _) => (first, dy),
+    };
+    let [slopes, sums] = found;
+    let pointers = [dy, x, mean, rstd, weight, bias, slopes, sums, y, dresidual, dx, dweight, dbias];
+    let arguments = parts.arguments(pointers).int(parts.geometry.groups[1]);
+    gpu.launch(second, "batch_norm_backward", geometry, &arguments)
+}
+
+/// In training, with running statistics.
+fn in_training(x: &[Tensor]) -> Result<Tensor> {
+    let (mean, var) = (x[2].detach().copy()?, x[1].detach().copy()?);
+    let batches = Tensor::zeros((), DType::I64, x[0].device())?;
+    let running = Running { mean: &mean, var: &var, batches: Some(&batches), momentum: None };
+    x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Update(running), 0.0)
+}
+
+/// Two blocks with a relu each, of which the second adds the first's result to what it normalises.
+fn residual(x: &[Tensor]) -> Result<Tensor> {
+    let relu = |x: &Tensor, weight, bias, residual| x.batch_norm_relu(weight, bias, Statistics::Batch, 0.0, residual);
+    let first = relu(&x[0], Some(&x[1]), Some(&x[2]), None)?;
+    let second = relu(&first, Some(&x[1]), None, Some(&first))?;
+    relu(&second, None, Some(&x[2]), Some(&second))
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], residual),
+    |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], residual),
+    |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], in_training),
+    // Channels that are adjacent in memory, in words and alone, and running statistics.
+    |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], in_training),
+    |d, t| differentiate(d, t, &[&[4096, 255], &[255], &[255]], in_training),
+    |d, t| differentiate(d, t, &[&[1024, 256, 3], &[256], &[256]], in_training),
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], |x| {
+            let running = Running { mean: &x[2].detach(), var: &x[1].detach(), batches: None, momentum: Some(0.1) };
+            x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Running(running), 0.0)
+        })
+    },
+];

@@ -1,0 +1,113 @@
+//! Softmax and its logarithm, of rows and of columns.
+
+use crate::driver::{Address, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{MOST_GROUPS, group_size};
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, SHORT, rows};
+use crate::launch::words::vector_of;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::program::source::Variant;
+use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward};
+use isograd_core::{Call, DType, Result};
+
+/// Words that a thread reads at once of a column.
+const BATCH: usize = 4;
+/// Bytes of a line of memory, which one group reads whole.
+const LINE: usize = 128;
+/// Groups of a multiprocessor: as many as run together.
+const TOGETHER: usize = 4;
+/// The longest sum without a tree.
+const TERMS: usize = 4096;
+
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<Softmax>(), Launcher::of::<SoftmaxBackward>()], examples: EXAMPLES };
+
+impl FusedLaunch for Softmax {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, *self, false)
+    }
+}
+
+impl FusedLaunch for SoftmaxBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self.0, true)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()> {
+    let Softmax { outer, extent, inner, is_logarithm } = of;
+    if outer * extent * inner == 0 {
+        return Ok(());
+    }
+    let dtype = call.outputs[0].dtype;
+    let mut all = addresses(call.inputs)?;
+    all.extend(addresses(call.outputs)?);
+    // x and y, or dy, y and dx, are moved in words.
+    let moved = if is_backward { vec![all[0], all[1], all[3]] } else { all.to_vec() };
+    let flags = [("LOGARITHM", is_logarithm), ("BACKWARD", is_backward)];
+    let program = variant("normalization/softmax.c", &call.outputs[0]).flags(flags);
+    if inner > 1 || extent < SHORT {
+        return columns(gpu, program, dtype, &all, &moved, of);
+    }
+    let kept = match dtype.size() {
+        _ if is_backward => Kept::TWO,
+        2 => Kept::HALVES,
+        _ => Kept::ONE,
+    };
+    let (program, geometry) = rows(gpu, program, dtype, outer, extent, &moved, kept);
+    let entry = if is_backward { "softmax_rows_backward" } else { "softmax_rows" };
+    gpu.launch(program, entry, geometry, &Arguments::new().pointers(all).numbers([outer, extent]))
+}
+
+/// One launch. Where columns are too few for the device, a launch before it reduces parts of them. `all`: the operands, the result
+/// last; `moved`: those that are read or written in words.
+fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Softmax) -> Result<()> {
+    let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), of);
+    let threads = group_size(limits);
+    let vector = vector_of(dtype, inner, moved);
+    let (width, bytes) = (inner / vector, vector * dtype.size());
+    let members = extent.div_ceil(BATCH).next_power_of_two().min(threads);
+    let side = width.next_power_of_two().min(LINE / bytes).min(threads);
+    let columns = side.max(threads / members);
+    let taken = threads / columns * BATCH;
+    let (count, rounds) = (outer * width, extent.div_ceil(taken));
+    let groups = count.div_ceil(columns);
+    let parts = (limits.units * TOGETHER / groups).clamp(1, rounds).max(rounds / TERMS);
+    let length = rounds.div_ceil(parts) * taken;
+    let parts = extent.div_ceil(length);
+    let program = program
+        .define("THREADS", threads)
+        .define("COLUMNS", columns)
+        .define("ABREAST", side)
+        .words(vector, dtype.size())
+        .define("BATCH", BATCH)
+        .define("PER", 0usize)
+        .flags([("KEPT", rounds == 1), ("PARTS", parts > 1)]);
+    let geometry = Geometry::new([groups.min(MOST_GROUPS), parts, 1], threads);
+    // Forward: the largest element and a sum; backward: a sum.
+    let (entries, found) = match all.len() {
+        2 => (["softmax_parts", "softmax_columns"], 2),
+        _ => (["softmax_parts_backward", "softmax_columns_backward"], 1),
+    };
+    let bytes = if parts > 1 { parts * count * vector * dtype.acc().size() } else { 0 };
+    let scratch = gpu.scratch(found * bytes)?;
+    let found = (0..found).map(|k| scratch.address + (k * bytes) as u64);
+    let sizes = [count, extent, width, length];
+    let arguments =
+        |pointers: &[Address]| Arguments::new().pointers(pointers.iter().copied().chain(found.clone())).numbers(sizes);
+    if parts > 1 {
+        gpu.launch(program.clone(), entries[0], geometry, &arguments(&moved[..moved.len() - 1]))?;
+    }
+    gpu.launch(program, entries[1], geometry, &arguments(all))
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(0)),
+    |d, t| differentiate(d, t, &[&[64, 32, 4096]], |x| x[0].softmax(1)),
+    // Rows that no group keeps in its registers, and that are not whole words.
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
+];

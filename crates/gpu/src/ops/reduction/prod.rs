@@ -1,0 +1,43 @@
+//! The gradient of products of rows.
+
+use crate::driver::Limits;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, rows};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, is_float};
+use isograd_core::ops::reduction::reduce::ProdBackward;
+use isograd_core::{Call, DType, Result};
+
+/// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
+const FEWEST: usize = 256;
+
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<ProdBackward>()], examples: EXAMPLES };
+
+impl FusedLaunch for ProdBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        backward(gpu, call)
+    }
+
+    /// Groups must be large enough.
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        limits.max_group >= FEWEST && is_float(dtype, limits)
+    }
+}
+
+fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let x = &call.inputs[0];
+    let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let program = variant("reduction/prod.c", x).define("SCALED", "i32");
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ALL);
+    let arguments = Arguments::new().pointers([inputs[0], inputs[1], outputs[0]]).numbers([count, extent]);
+    gpu.launch(program, "prod_backward", geometry, &arguments)
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[65536, 256]], |x| x[0].prod(0)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].prod(-1)),
+    |d, t| differentiate(d, t, &[&[64, 8191]], |x| x[0].prod(-1)),
+];

@@ -1,0 +1,538 @@
+//! Reductions and arg-reductions.
+//!
+//! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
+//! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
+//! result are cut into parts. Where groups see each other's writes during a launch, the last group of a row to begin joins
+//! the results of the parts. Otherwise a further launch joins them, from scratch memory in the arithmetic's dtype. Cuts depend
+//! on shapes and on the device alone, so every run adds in the same order.
+
+use crate::driver::{Address, Geometry, Limits};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::layout::Joint;
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::widest;
+use crate::memory::last_group;
+use crate::ops::elementwise::each::share_of;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
+use crate::ops::reduction::reduce_prologue::Prologue;
+use crate::program::source::{Variant, word};
+use isograd_core::backend::Reduce;
+use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
+use isograd_core::ops::reduction::reduce::{LogSumExp, Variance};
+use isograd_core::{Call, DType, Error, Kernel, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// The longest sum without a tree: threads take no more elements one after the other.
+const TERMS: usize = 4000;
+/// Size of a partial result that is more than a value: (value, index), or (mean, M2, count).
+const PAIR: usize = 16;
+const TRIPLE: usize = 24;
+/// Most local memory of a group, so that several groups share a multiprocessor.
+const LOCAL: usize = 16 << 10;
+/// Groups and threads that keep a multiprocessor busy. A long row has more groups than run together, so that faster
+/// multiprocessors take more of them. It has fewer where the last group joins the results of all others.
+const BUSY_GROUPS: usize = 8;
+const ROW_GROUPS: usize = 32;
+const JOINED_ROW_GROUPS: usize = 16;
+const BUSY_THREADS: usize = 1024;
+/// Fewest columns of a group, in vectors: their memory is read in whole lines.
+const FEWEST_COLUMNS: usize = 8;
+
+/// The operation that joins the elements of one result, or the results of its parts.
+#[derive(Clone, Copy)]
+struct Fold {
+    /// The flag of `reduce.c`.
+    join: &'static str,
+    is_squared: bool,
+    /// Whether elements are scaled so that their sum is in range, as for a mean.
+    is_shared: bool,
+    finish: Option<&'static str>,
+    /// Whether there is a second result.
+    is_twofold: bool,
+    /// Whether positions count.
+    is_arg: bool,
+    /// Bytes of a partial result that is more than a value.
+    partial: Option<usize>,
+    /// Whether the last NaN is the position, not the first.
+    is_last_nan: bool,
+}
+
+impl Fold {
+    fn plain(join: &'static str) -> Fold {
+        Fold {
+            join,
+            is_squared: false,
+            is_shared: false,
+            finish: None,
+            is_twofold: false,
+            is_arg: false,
+            partial: None,
+            is_last_nan: false,
+        }
+    }
+
+    fn of(kernel: Kernel<'_>) -> Option<Fold> {
+        let plain = Fold::plain;
+        let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
+        Some(match kernel {
+            Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
+            Kernel::Reduce(Reduce::Mean) => Fold { is_shared: true, finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
+            Kernel::Reduce(Reduce::Norm) => {
+                Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SQUARES") }
+            }
+            Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
+            Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
+            Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
+            Kernel::ArgMax => arg("JOIN_ARGMAX"),
+            Kernel::ArgMin => arg("JOIN_ARGMIN"),
+            _ => return None,
+        })
+    }
+}
+
+/// A reduction of a view.
+struct Task<'a> {
+    op: &'static str,
+    fold: Fold,
+    acc: DType,
+    /// Storage; none where elements or results are pairs.
+    from: Option<DType>,
+    to: Option<DType>,
+    x: Address,
+    y: Address,
+    /// Where the second result goes, beside the first; y if there is none.
+    second: Address,
+    /// Strides in x and in y.
+    kept: Joint,
+    /// Strides in x.
+    reduced: Joint,
+    /// The divisor of a mean.
+    divisor: f64,
+    is_wide: bool,
+    /// The pointwise function in front of it.
+    prologue: Option<&'a Prologue>,
+}
+
+pub const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<LogSumExp>(), Launcher::of::<Variance>(), Launcher::of::<PointwiseSum>()],
+    examples: EXAMPLES,
+};
+
+impl FusedLaunch for LogSumExp {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let fold = Fold { finish: Some("FINISH_LOG"), partial: Some(PAIR), ..Fold::plain("JOIN_POWERS") };
+        run_fold(gpu, call, fold, self.dims, None)
+    }
+}
+
+impl FusedLaunch for Variance {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let fold = Fold { finish: Some("FINISH_MEAN"), partial: Some(TRIPLE), ..Fold::plain("JOIN_SPREAD") };
+        run_fold(gpu, call, fold, self.dims, Some(self.divisor))
+    }
+}
+
+impl FusedLaunch for PointwiseSum {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        pointwise_sum(gpu, call, self)
+    }
+}
+
+/// Runs a primitive.
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let input = &call.inputs[0];
+    let refused = || Error::unsupported(call.op, format!("{} does not run on {}", call.kernel, input.dtype));
+    let fold = Fold::of(call.kernel).ok_or_else(refused)?;
+    if fold.finish.is_some() && !input.dtype.is_float() {
+        return Err(refused());
+    }
+    run_fold(gpu, call, fold, call.ints[0] as usize, None)
+}
+
+/// Folds the last `dims` dimensions of the input; a mean divides by `divisor`, or else by the number of elements.
+fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option<f64>) -> Result<()> {
+    let (input, output, reduced) = (&call.inputs[0], &call.outputs[0], dims);
+    let fold = match (fold.is_arg, call.outputs.len() == 2) {
+        (true, _) => Fold { is_last_nan: call.ints.get(1) == Some(&1), ..fold },
+        (_, true) => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
+        _ => fold,
+    };
+    let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
+    let at = dims.len() - reduced;
+    let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
+    let reduced = match fold.is_arg {
+        // Positions are counted in the order that the dimensions have.
+        true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
+        false => sorted(&dims[at..], &[&strides[at..]]),
+    };
+    if kept.numel() == 0 {
+        return Ok(());
+    }
+    let y = element_address(address(output.memory)?, output);
+    let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
+    // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
+    let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
+    let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
+    let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
+    let task = Task {
+        op: call.op,
+        fold,
+        acc: input.dtype.acc(),
+        from: Some(input.dtype),
+        to: Some(output.dtype),
+        x: element_address(address(input.memory)?, input),
+        y,
+        second,
+        kept: kept.at_least_one(),
+        reduced: reduced.at_least_one(),
+        divisor,
+        is_wide: false,
+        prologue: None,
+    };
+    reduce(gpu, task)
+}
+
+/// A pointwise row, one result of which is summed along the dimensions in which it has one element and the first input more.
+fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
+    let x = &call.inputs[0];
+    let dims = x.layout.shape().dims();
+    let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
+    let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
+    let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
+    let prologue = Prologue::new(call, of, &is_summed)?;
+    let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
+        of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
+    };
+    let [from, to] = [x, y].map(|operand| operand.layout.strides());
+    let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
+    let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
+    let address = place(y)?;
+    let task = Task {
+        op: call.op,
+        fold: Fold::plain("JOIN_SUM"),
+        acc: x.dtype.acc(),
+        from: Some(x.dtype),
+        to: Some(y.dtype),
+        x: place(x)?,
+        y: address,
+        second: address,
+        kept: kept.at_least_one(),
+        reduced: reduced.at_least_one(),
+        divisor: 1.0,
+        is_wide: false,
+        prologue: Some(&prologue),
+    };
+    reduce(gpu, task)
+}
+
+/// Joint dimensions in descending order of the first operand's strides; repeated elements come first.
+fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
+    let mut order: SmallVec<[usize; 8]> = (0..dims.len()).collect();
+    order.sort_by_key(|&d| std::cmp::Reverse(strides[0][d].wrapping_sub(1)));
+    let pick = |of: &[usize]| order.iter().map(|&d| of[d]).collect::<SmallVec<[usize; 8]>>();
+    let strides: SmallVec<[SmallVec<[usize; 8]>; 2]> = strides.iter().map(|s| pick(s)).collect();
+    Joint::of(&pick(dims), strides.iter().map(|s| &s[..]))
+}
+
+fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
+    let plan = Plan::new(gpu.driver().limits(), &task);
+    task.is_wide |= task.needs_wide(&plan);
+    if plan.parts == 1 || plan.last_joins {
+        return task.launch(gpu, &plan);
+    }
+    let (rows, parts) = (task.kept.numel(), plan.parts);
+    let size = task.partial_size();
+    let scratch = gpu.scratch(rows * parts * size)?;
+    let partial = task.fold.partial.is_none().then_some(task.acc);
+    let extents = task.kept.extents.clone();
+    // Parts of a row lie side by side, and so do columns of a part.
+    let (unit, step) = if plan.is_columns { (1, rows) } else { (parts, 1) };
+    let mut strides: SmallVec<[usize; 8]> = smallvec![unit; extents.len()];
+    (1..extents.len()).rev().for_each(|d| strides[d - 1] = strides[d] * extents[d]);
+    let second = Task {
+        from: partial,
+        x: scratch.address,
+        kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
+        reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
+        fold: Fold { is_squared: false, is_shared: false, ..task.fold },
+        prologue: None,
+        ..task
+    };
+    let first = Task {
+        to: partial,
+        y: scratch.address,
+        kept: Joint { extents, strides: smallvec![task.kept.strides[0].clone(), strides] },
+        fold: Fold { finish: None, ..task.fold },
+        ..task
+    };
+    first.launch(gpu, &plan)?;
+    reduce(gpu, second)
+}
+
+/// How a task is spread over the device.
+struct Plan {
+    is_columns: bool,
+    /// Elements that a thread reads at once, and such reads in flight together.
+    vector: usize,
+    unroll: usize,
+    /// Groups of a multiprocessor, if the compiler must be told. Registers are shared among them so that all reads are in flight.
+    at_once: Option<usize>,
+    threads: usize,
+    /// Threads for one row, or columns of a group in vectors.
+    team: usize,
+    /// Elements of a part, and how many parts there are.
+    part: usize,
+    parts: usize,
+    /// Whether the last group of a result joins its parts, and whether threads read the remainder of a part at once.
+    last_joins: bool,
+    reads_rest: bool,
+}
+
+impl Plan {
+    fn new(limits: &Limits, task: &Task<'_>) -> Plan {
+        let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
+        let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
+        let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
+        if is_columns { Plan::columns(limits, task) } else { Plan::rows(limits, task) }
+    }
+
+    fn rows(limits: &Limits, task: &Task<'_>) -> Plan {
+        let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
+        let vector = task.row_vector();
+        let vectors = count.div_ceil(vector);
+        // Joining within a wave is cheap, so that threads take few words each; beyond a wave they take more. Pairs cost more
+        // to join, and pairs with positions cost more within a wave too.
+        let short = (vectors / task.reads(limits, vector, false).0).min(limits.wave);
+        let few = match task.fold {
+            Fold { partial: None, .. } => short.max(vectors / 8),
+            Fold { is_twofold: true, finish: None, .. } => vectors / 4,
+            Fold { is_arg: true, .. } if task.size() == Some(2) && limits.is_coherent => short.max(vectors / 16),
+            _ => vectors / 16,
+        };
+        let mut team = few.max(1).next_power_of_two().min(threads);
+        while team < threads && team < vectors && rows * team < limits.units * BUSY_THREADS {
+            team *= 2;
+        }
+        let least = threads * vector * if vector > 1 { 8 } else { 16 };
+        let is_narrow = task.fold.partial.is_none() && task.size() == Some(2) && task.prologue.is_none();
+        let groups = if is_narrow || limits.is_coherent { JOINED_ROW_GROUPS } else { ROW_GROUPS };
+        let wanted = if team == threads { limits.units * groups / rows } else { 1 };
+        let (part, parts) = cut(count, wanted, least, team * vector);
+        let words = task.partial_size().div_ceil(4);
+        let last_joins = parts > 1 && team == threads && limits.is_coherent && last_group::has_room(rows, parts, words);
+        let (unroll, at_once) = task.reads(limits, vector, parts > 1);
+        let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
+        let unroll = if is_deep { 8 } else { unroll };
+        // For elements of 32 bits, the registers that this takes cost more than it gains.
+        let reads_rest = last_joins && is_narrow;
+        Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
+    }
+
+    fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
+        let (count, threads) = (task.reduced.numel(), group_size(limits));
+        let vector = task.column_vector(limits);
+        let columns = task.kept.numel() / vector;
+        // Few lines need few threads side by side, few columns need few lines.
+        let most = (threads / 32).max(1);
+        let height = ((count / 8).max(1).next_power_of_two()).min(most);
+        let mut team = (threads / height).min(columns.next_power_of_two());
+        let is_deep = |team: usize| threads / team * 16 <= count;
+        while team > FEWEST_COLUMNS && columns.div_ceil(team) < limits.units && is_deep(team) {
+            team /= 2;
+        }
+        let height = threads / team;
+        let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
+        let (part, parts) = cut(count, wanted, height * 64, height);
+        let unroll = if vector > 1 { 4 } else { 8 };
+        Plan {
+            is_columns: true,
+            vector,
+            unroll,
+            at_once: None,
+            threads,
+            team,
+            part,
+            parts,
+            last_joins: false,
+            reads_rest: false,
+        }
+    }
+
+    fn geometry(&self, task: &Task<'_>) -> Geometry {
+        let x = match self.is_columns {
+            true => (task.kept.numel() / self.vector).div_ceil(self.team),
+            false => task.kept.numel().div_ceil(self.threads / self.team),
+        };
+        Geometry::new([x, self.parts, 1], self.threads)
+    }
+}
+
+/// The length and the number of parts of `count` elements: `wanted` parts, if each has `least` elements. Threads step
+/// through a part by `stride` elements, [`TERMS`] times at most.
+fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usize) {
+    let parts = wanted.min(count / least).max(count.div_ceil(stride * TERMS)).max(1);
+    let part = count.div_ceil(parts).next_multiple_of(stride).max(1);
+    (part, count.div_ceil(part).max(1))
+}
+
+impl Task<'_> {
+    /// Reads of a row that a thread has in flight together, and of how many groups, so that a multiprocessor's registers
+    /// suffice for them. A compiler that is not told uses fewer registers, for more groups, and waits in between: measured
+    /// with CUDA's.
+    fn reads(&self, limits: &Limits, vector: usize, is_cut: bool) -> (usize, Option<usize>) {
+        let is_sum = matches!(self.fold.join, "JOIN_SUM" | "JOIN_PROD" | "JOIN_SQUARES");
+        let dtype = self.from.filter(|_| limits.is_coherent && self.prologue.is_none());
+        match (vector > 1, self.fold, dtype) {
+            (false, ..) => (8, None),
+            (_, Fold { is_arg: true, .. }, Some(DType::F16 | DType::BF16)) => (4, Some(5)),
+            (_, Fold { is_arg: true, .. }, _) => (2, None),
+            (_, Fold { partial: None, .. }, Some(DType::F16 | DType::BF16)) => match (is_cut, is_sum) {
+                (true, _) => (8, Some(3)),
+                (false, true) => (4, Some(6)),
+                (false, false) => (4, None),
+            },
+            (_, Fold { partial: None, .. }, Some(DType::F32)) if is_cut => (8, Some(4)),
+            _ => (4, None),
+        }
+    }
+
+    /// Bytes of a partial result, or a little fewer in memory.
+    fn partial_size(&self) -> usize {
+        self.fold.partial.unwrap_or(self.acc.size())
+    }
+
+    /// The size of the largest elements that are read; none for pairs.
+    fn size(&self) -> Option<usize> {
+        self.from.map(|dtype| self.prologue.map_or(dtype.size(), Prologue::size))
+    }
+
+    /// The operands that are read or written in words, with the sizes of their elements.
+    fn moved(&self, size: usize) -> SmallVec<[(Address, usize); 4]> {
+        self.prologue.map_or(smallvec![(self.x, size)], Prologue::moved)
+    }
+
+    /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
+    fn row_vector(&self) -> usize {
+        let Some(size) = self.size() else { return 1 };
+        let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
+        if inner != Some(&1) || count < 4 {
+            return 1;
+        }
+        let most = (16 / size).min(1 << (count / 2).ilog2());
+        let outer = self.reduced.rank() - 1;
+        if outer == 0 && self.prologue.is_none() {
+            return most;
+        }
+        let steps = self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]);
+        widest(most, steps.chain(self.reduced.extents.last()).copied(), self.moved(size))
+    }
+
+    /// As many columns side by side as lie in 16 bytes, or fewer.
+    fn column_vector(&self, limits: &Limits) -> usize {
+        let Some(size) = self.size() else { return 1 };
+        let value = self.partial_size();
+        let local = LOCAL.min(limits.local_memory / 2);
+        let outer = self.kept.rank() - 1;
+        let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
+        let room = local / (group_size(limits) / 2 * value).max(1);
+        if strides[outer] != 1 || room < 2 {
+            return 1;
+        }
+        let steps = strides[..outer].iter().chain(&self.reduced.strides[0]).chain([&columns]);
+        widest((16 / size).min(1 << room.ilog2()), steps.copied(), self.moved(size))
+    }
+
+    /// Whether a position or a number needs more than 31 bits, with room for a step beyond.
+    fn needs_wide(&self, plan: &Plan) -> bool {
+        let end = |joint: &Joint, operand: usize| -> usize {
+            joint.strides[operand].iter().zip(&joint.extents).map(|(s, d)| s * d).sum()
+        };
+        let numbers = [
+            end(&self.kept, 0) + end(&self.reduced, 0),
+            end(&self.kept, 1),
+            self.kept.numel() * plan.parts,
+            self.reduced.numel(),
+        ];
+        numbers.into_iter().any(|n| n > 1 << 30)
+    }
+
+    fn variant(&self, plan: &Plan, ints: usize) -> Variant {
+        let Fold { join, is_squared, is_shared, finish, is_twofold, is_last_nan, .. } = self.fold;
+        Variant::new("reduction/reduce.c")
+            .define("THREADS", plan.threads)
+            .define("INTS", ints)
+            .define("KEPT", self.kept.rank())
+            .define("REDUCED", self.reduced.rank())
+            .define("VECTOR", plan.vector)
+            .define("UNROLL", plan.unroll)
+            .arithmetic(self.acc)
+            .define(join, true)
+            .optional("X", self.from)
+            .optional("Y", self.to)
+            .optional("WORD", self.from.filter(|_| plan.vector > 1).map(|from| word(plan.vector * from.size())))
+            .optional("AT_ONCE", plan.at_once)
+            .flags([
+                ("PARTIAL_X", self.from.is_none()),
+                ("PARTIAL_Y", self.to.is_none()),
+                ("ROWS", !plan.is_columns),
+                ("SQUARES", is_squared),
+                ("EDGES", is_squared && self.from != Some(DType::F16)),
+                ("SHARES", is_shared),
+                ("TWOFOLD", is_twofold),
+                ("LAST_NAN", is_last_nan),
+                ("WIDE", self.is_wide),
+                ("LAST_JOINS", plan.last_joins),
+                ("READS_REST", plan.reads_rest),
+                (finish.unwrap_or("FINISH"), finish.is_some()),
+            ])
+    }
+
+    fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
+        let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
+        let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
+        if plan.is_columns {
+            ints[self.kept.rank() - 1] /= plan.vector;
+            results /= plan.vector;
+        }
+        ints.extend(self.reduced.ints());
+        // Words are read at their own alignment: x begins at one, `shift` elements before the first.
+        let size = self.from.map_or(1, DType::size);
+        let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
+        let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
+        let arguments = Arguments::new().pointers([self.x - shift, self.y, self.second]).ints(&ints).numbers(numbers);
+        let mut arguments = arguments.float(self.divisor, self.acc);
+        if plan.last_joins {
+            arguments = arguments.pointers(gpu.partials.places(&gpu.pool)?);
+        }
+        let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
+        tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
+        let (variant, geometry) = (self.variant(plan, ints.len()), plan.geometry(self).following());
+        let Some(prologue) = self.prologue else { return gpu.launch(variant, entry, geometry, &arguments) };
+        let text = || prologue.text(plan.vector, plan.is_columns);
+        gpu.generated(prologue.variant(variant), entry, &text, geometry, &prologue.arguments(arguments))
+    }
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 1024])?.amax(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 1024])?.sum(0).map(drop),
+    // Parts that the last group joins: of one number, of two, of three.
+    |d, t| zeros(d, t, &[1 << 24])?.sum(..).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.amax(..).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.argmax(0).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.logsumexp(0).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.var(0, 1.0).map(drop),
+    // Gradients that are summed where an operand broadcasts.
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].mul(&x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].lt(&x[0])?.where_cond(&x[0], &x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].amax(-1)),
+    // Partial results that are more than a value.
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(0, 1.0)),
+];

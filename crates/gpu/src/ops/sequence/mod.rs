@@ -1,0 +1,4 @@
+//! Ops of sequence models.
+
+pub(crate) mod rotary;
+pub(crate) mod sample;

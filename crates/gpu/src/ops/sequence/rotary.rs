@@ -1,0 +1,86 @@
+//! Rotary position embedding of one tensor or two in one launch.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::operands::place;
+use crate::launch::words::{divider, fits};
+use crate::memory::status::Check;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
+use crate::ops::indexing::index::{check, is_wide};
+use crate::program::source::Variant;
+use isograd_core::ops::Rotary;
+use isograd_core::ops::RotaryStyle;
+use isograd_core::ops::sequence::rotary::RotaryTurn;
+use isograd_core::{Call, DType, Device, Operand, Result};
+
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<RotaryTurn>()], examples: EXAMPLES };
+
+impl FusedLaunch for RotaryTurn {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
+    let (is_interleaved, rotary) = (of.style == RotaryStyle::Interleaved, of.rotary_dim);
+    let (xs, rest) = call.inputs.split_at(of.tensors);
+    let (cos, sin, positions) = (&rest[0], &rest[1], rest.get(2));
+    let ([x, z], [y_of_x, y_of_z]) = ([&xs[0], &xs[xs.len() - 1]], [&call.outputs[0], &call.outputs[xs.len() - 1]]);
+    let (dims, half, size) = (x.layout.shape().dims(), rotary / 2, x.dtype.size());
+    let (length, width) = (dims[2], dims[3]);
+    let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(place);
+    let pointers = pointers.into_iter().collect::<Result<Vec<_>>>()?;
+    // Words that no half, row or stride cuts.
+    let v = 16 / size;
+    let part = if is_interleaved { rotary } else { half };
+    let steps = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
+    let v = if fits(v, steps.chain([part, width]), pointers.iter().map(|&at| (at, size))) { v } else { 1 };
+    let angles = if is_interleaved && v > 1 { v / 2 } else { v };
+    let angle_bytes = angles * cos.dtype.size();
+    let turned = half / angles;
+    let units = turned + (width - 2 * half) / v;
+    let rows = |x: &Operand<'_>| x.layout.shape().dims()[..3].iter().product::<usize>();
+    let counts = [x, z].map(|x| rows(x) * units);
+    let (n_first, n) = (counts[0], counts[..xs.len()].iter().sum::<usize>());
+    let threads = group_size(gpu.driver().limits());
+    let variant = Variant::new("sequence/rotary.c")
+        .define("THREADS", threads)
+        .stored(x.dtype)
+        .define("C", cos.dtype)
+        .define("I", positions.map_or(DType::I64, |p| p.dtype))
+        .words(v, size)
+        .define("ANGLES", angles)
+        .in_pieces(["ANGLE_WORD", "ANGLE_WORDS"], angle_bytes)
+        .flag("INTERLEAVED", is_interleaved)
+        .flag("POSITIONS", positions.is_some())
+        .flag("WIDE", is_wide(&[x, z, cos]));
+    let heads = [x, z].map(|x| x.layout.shape()[1]);
+    let of_batch = positions.map_or(0, |p| if p.layout.shape().rank() == 2 { length } else { 0 });
+    let extent = cos.layout.shape()[0];
+    let strides = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
+    let shapes: Vec<usize> = [units, divider(units), length, divider(length)]
+        .into_iter()
+        .chain([width, turned, half, extent, of_batch, heads[0], heads[1]])
+        .chain(heads.map(divider))
+        .chain(strides)
+        .collect();
+    let arguments = Arguments::new().pointers(pointers).ints(&shapes).numbers([n_first, n]);
+    let arguments = arguments.float(of.direction.sign() as f64, x.dtype.acc());
+    let Some(positions) = positions else {
+        return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(place(y_of_x)?));
+    };
+    let slot = gpu.status(call.op, Check::Index(extent))?;
+    gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(slot.address))?;
+    check(gpu, call.op, slot, (positions, positions.layout.shape().rank()), extent)
+}
+
+/// Turns the pairs of queries and keys.
+fn turns(device: &Device, dtype: DType, style: RotaryStyle) -> Result<()> {
+    let (q, table) = (zeros(device, dtype, &[8, 32, 256, 128])?, zeros(device, dtype, &[256, 64])?);
+    let options = Rotary { style, positions: Some(zeros(device, DType::I64, &[256])?), ..Default::default() };
+    q.apply_rotary_embedding(&q, &table, &table, &options).map(drop)
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[|d, t| turns(d, t, RotaryStyle::Half), |d, t| turns(d, t, RotaryStyle::Interleaved)];

@@ -1,0 +1,57 @@
+//! Drawing positions from rows of logits: a group takes a row.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::operands::place;
+use crate::memory::status::Check;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
+use crate::ops::random::draw::{state_ints, with_base};
+use crate::program::source::Variant;
+use isograd_core::backend::logits_error;
+use isograd_core::ops::Sampling;
+use isograd_core::ops::sequence::sample::SampleLogits;
+use isograd_core::{Call, DType, Result, Rng};
+
+/// Threads of a group that joins sums without memory.
+const MANY: usize = 512;
+
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<SampleLogits>()], examples: EXAMPLES };
+
+impl FusedLaunch for SampleLogits {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
+    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
+    let (from, to) = (place(x)?, place(y)?);
+    let limits = gpu.driver().limits();
+    let most = if limits.wave > 1 { MANY } else { THREADS };
+    let threads = 1 << limits.max_group.clamp(1, most).ilog2();
+    let vector = if from.is_multiple_of(16) { 16 / x.dtype.size() } else { 1 };
+    let variant = Variant::new("sequence/sample.c")
+        .define("T", x.dtype)
+        .define("ACC", DType::F32)
+        .define("THREADS", threads)
+        .define("AT_ONCE", true)
+        .words(vector, x.dtype.size())
+        .flag("NEEDS_F64", x.dtype == DType::F64);
+    let (variant, base) = with_base(variant, call.inputs.get(1))?;
+    let slot = gpu.status(call.op, Check::Logits)?;
+    let arguments = Arguments::new().pointers([from, to, base.unwrap_or(to)]).numbers([rows, extent, samples]);
+    let arguments = arguments
+        .numbers(state_ints(of.state))
+        .int(of.top_k)
+        .int(of.left_out)
+        .float(of.slope, DType::F32)
+        .pointer(slot.address);
+    gpu.launch(variant, "sample_logits", groups(rows, threads), &arguments)?;
+    gpu.checked(slot, |row| Ok(logits_error(call.op, row as i64)))
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] =
+    &[|d, t| zeros(d, t, &[64, 50257])?.sample_logits(&Sampling::default(), &Rng::new(0)).map(drop)];

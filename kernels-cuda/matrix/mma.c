@@ -1,0 +1,167 @@
+// Matrix products of f16 and bf16 on tensor cores, sums in f32: gemm of matmul.c, with the same arguments, for operands that
+// are contiguous along one dimension in whole words of 16 bytes. Compute capability 8.0 and later.
+//
+// A group of four waves computes TILE_M x TILE_N results, each wave a quarter of them. Tiles of TILE_K = 32 columns of a, and rows
+// of b, are copied to local memory while earlier ones are multiplied. STAGES tiles are in local memory or in flight. A wave reads
+// the operands of its next instructions while it multiplies.
+//
+// THREADS: 128
+// T: f16 or bf16, dtype of a, b, c and y
+// ACC: f32
+// INTS: 19.., length of `p`, as gemm has it
+// TILE_M, TILE_N: 64 or 128, results of a group
+// TILE_K: 32, columns of a in a copy
+// A_ALONG_K, B_ALONG_K: 0 or 1, a factor is contiguous along K; otherwise along its rows
+// ACTIVATION, KEEPS_SUM, JOIN: as in finish.h
+// WIDE: flag, positions have 64 bits
+
+#include "matrix/matrix.h"
+#define A_VECTOR CHUNK
+#define B_VECTOR CHUNK
+#define WORDS_TOGETHER 4
+#include "matrix/loader.h"
+
+#define STAGES 3
+#define WAVE_TILE_M (TILE_M / 2)
+#define WAVE_TILE_N (TILE_N / 2)
+// Blocks of a wave: 16 rows of a, and 8 columns of b, per instruction.
+#define BLOCKS_M (WAVE_TILE_M / 16)
+#define BLOCKS_N (WAVE_TILE_N / 8)
+// Rows of tiles that run together, so that they share operands in the cache.
+#define BAND 8
+
+#include "matrix/share.h"
+
+KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
+                 A alpha, A beta LOADER_ARGUMENTS) {
+    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
+    SHARED(u32x4, tiles, STAGES * (TILE_M + TILE_N) * CHUNKS_K);
+    LocalPlace first = local_place(tiles);
+#define PLACE_A(stage) (first + (u32)(stage) * ((TILE_M + TILE_N) * CHUNKS_K * 16))
+#define PLACE_B(stage) (PLACE_A(stage) + TILE_M * CHUNKS_K * 16)
+
+    // The tile, the matrix, and the part of K.
+    i64 n_tiles = tiles_m * tiles_n;
+    i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
+    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
+    i64 within = tile - top * tiles_n;
+    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
+    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
+    int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
+
+    Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
+    int steps = (int)((k_end - k0 + TILE_K - 1) / TILE_K), depth = (int)(k_end - k0);
+    Share share_a = share(of_a, SIDE_A, rows, TILE_M, A_ALONG_K), share_b = share(of_b, SIDE_B, columns, TILE_N, B_ALONG_K);
+    // The stage that is filled next, and the stage that is multiplied.
+    u32 filling = 0, used = 0;
+#define NEXT(stage) ((stage) + 1 == STAGES ? 0 : (stage) + 1)
+#define COPY(step) \
+    if ((step) < steps) { \
+        Offset at_a[WORDS_OF(TILE_M)], at_b[WORDS_OF(TILE_N)]; \
+        find(share_a, SIDE_A, (step) * TILE_K, depth - (step) * TILE_K, TILE_M, A_ALONG_K, at_a); \
+        find(share_b, SIDE_B, (step) * TILE_K, depth - (step) * TILE_K, TILE_N, B_ALONG_K, at_b); \
+        copy_words(share_a, a, at_a, TILE_M, A_ALONG_K, PLACE_A(filling)); \
+        copy_words(share_b, b, at_b, TILE_N, B_ALONG_K, PLACE_B(filling)); \
+    } \
+    filling = NEXT(filling); \
+    end_group_of_copies()
+#pragma unroll
+    for (int step = 0; step < STAGES; step++) {
+        COPY(step);
+    }
+
+    int wave = LANE / 32;
+    int own_m = wave % 2 * WAVE_TILE_M, own_n = wave / 2 * WAVE_TILE_N;
+    f32 sums[BLOCKS_M][BLOCKS_N][SUMS];
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++)
+#pragma unroll
+            for (int r = 0; r < SUMS; r++) sums[i][j][r] = 0;
+
+    // Operands of 16 columns, and of the next 16.
+    u32 va[2][BLOCKS_M][4], vb[2][BLOCKS_N / 2][4];
+#define READ_OPERANDS(buffer, k) \
+    _Pragma("unroll") for (int i = 0; i < BLOCKS_M; i++) \
+        load_a(PLACE_A(used), own_m + i * 16, k, TILE_M, A_ALONG_K, va[buffer][i]); \
+    _Pragma("unroll") for (int j = 0; j < BLOCKS_N / 2; j++) \
+        load_b(PLACE_B(used), own_n + j * 16, k, TILE_N, B_ALONG_K, vb[buffer][j]);
+    wait_for_copies(STAGES - 1);
+    BARRIER();
+    READ_OPERANDS(0, 0)
+    for (int step = 0; step < steps; step++) {
+#pragma unroll
+        for (int k = 0; k < TILE_K / 16; k++) {
+            if (k == TILE_K / 16 - 1) {
+                // The next tile is complete for every thread, and all threads have finished reading this one: another takes its place.
+                wait_for_copies(STAGES - 2);
+                BARRIER();
+                used = NEXT(used);
+                COPY(step + STAGES);
+            }
+            READ_OPERANDS((k + 1) % 2, (k + 1) % (TILE_K / 16) * 16)
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+                for (int j = 0; j < BLOCKS_N; j++) multiply(sums[i][j], va[k % 2][i], vb[k % 2][j / 2] + j % 2 * 2);
+        }
+    }
+
+    GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
+    GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
+    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    int has_words = n % 2 == 0 && p.v[17];
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+            int row = own_m + i * 16 + RESULT_ROW(pair);
+            if (row >= rows) continue;
+#pragma unroll
+            for (int j = 0; j < BLOCKS_N; j++) {
+                int column = own_n + j * 8 + RESULT_COLUMN;
+                union {
+                    u32 word;
+                    S each[2];
+                } out, sum;
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    A v = sums[i][j][pair * 2 + r];
+                    if (n_parts > 1) {
+                        if (column + r < columns) to_part[row * n + column + r] = v;
+                        continue;
+                    }
+                    v *= alpha;
+                    FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
+                }
+                if (n_parts > 1) continue;
+                if (has_words && column < columns) {
+                    *(GLOBAL u32 *)(to + (row * n + column)) = out.word;
+                    if (KEEPS_SUM) *(GLOBAL u32 *)(to_z + (row * n + column)) = sum.word;
+                    continue;
+                }
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    if (column + r >= columns) continue;
+                    to[row * n + column + r] = out.each[r];
+                    if (KEEPS_SUM) to_z[row * n + column + r] = sum.each[r];
+                }
+            }
+        }
+#ifdef HAS_ABSENT
+    int is_nan = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++)
+#pragma unroll
+            for (int r = 0; r < SUMS; r++) is_nan |= sums[i][j][r] != sums[i][j][r];
+    if (!is_nan) return;
+    for (int i = 0; i < BLOCKS_M * BLOCKS_N * SUMS; i++) {
+        int row = own_m + i / (BLOCKS_N * SUMS) * 16 + RESULT_ROW(i / 2 % 2);
+        int column = own_n + i / SUMS % BLOCKS_N * 8 + RESULT_COLUMN + i % 2;
+        AGAIN(row, column, k0);
+    }
+#endif
+}
