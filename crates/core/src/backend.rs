@@ -2,7 +2,8 @@
 
 use crate::collective::Collectives;
 use crate::custom::CustomOp;
-use crate::fused::Fused;
+use crate::fused::{AnyFused, FusedCall};
+use crate::operands::Mask;
 use crate::pointwise::Pointwise;
 use crate::{DType, Error, Layout, Result};
 use std::any::{Any, TypeId};
@@ -75,7 +76,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// True if the device has room on chip for a fused op whose kernel it has. Ops ask where the need depends on their extents.
-    fn has_room(&self, _fused: &dyn Fused, _dtype: DType) -> bool {
+    fn has_room(&self, _fused: &dyn AnyFused, _dtype: DType) -> bool {
         true
     }
 
@@ -205,7 +206,7 @@ pub enum Kernel<'a> {
     /// Running sum or product along the last dimension, to the (strided) output; `ints` = reverse, exclusive.
     Scan(Scan),
     /// A fused op, on backends that [support](Backend::supports) it. The descriptor has the attributes.
-    Fused(&'a dyn Fused),
+    Fused(FusedCall<'a>),
     /// An op defined by a program. Its inputs are contiguous.
     Custom(&'static CustomOp),
 }
@@ -299,6 +300,13 @@ pub fn class_error(op: &'static str, index: &Error) -> Error {
 /// The error of a row of logits that has no element to draw.
 pub fn logits_error(op: &'static str, row: i64) -> Error {
     Error::value(op, format!("row {row} of the logits has NaN or infinity, or nothing else than -infinity"))
+}
+
+impl Kernel<'_> {
+    /// The masks of the operands that a fused op reads and writes; those of other kernels have no names.
+    pub fn masks(&self) -> [Mask; 2] {
+        if let Kernel::Fused(fused) = self { fused.masks() } else { [Mask::UNNAMED; 2] }
+    }
 }
 
 impl fmt::Display for Kernel<'_> {

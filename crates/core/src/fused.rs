@@ -4,7 +4,8 @@
 //! share. The composite, in tensor ops, specifies the kernel. It runs on backends without the kernel, and second derivatives are
 //! computed through it.
 
-use crate::backend::Kernel;
+use crate::backend::{Call, Kernel, Operand};
+use crate::operands::{List, Mask, Operands};
 use crate::pointwise::Pointwise;
 use crate::tape::{
     Backward, BackwardOptions, Gradients, Prologue, Saved, enable_grad, grad_with, gradients_from, record_adding,
@@ -15,11 +16,18 @@ use crate::{DType, Result, Tensor};
 use smallvec::SmallVec;
 use std::any::{Any, TypeId};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
-/// The attributes and the composite of a fused kernel. The documentation of each descriptor describes its inputs and outputs.
-/// Unless it says otherwise, operands are contiguous. Statistics are in the accumulation dtype.
+/// The attributes and the composite of a fused kernel. Unless the documentation of its operands says otherwise, they are contiguous.
+/// Statistics are in the accumulation dtype.
 pub trait Fused: Any + fmt::Debug + Send + Sync {
+    /// The operands that are read: a struct of [`operands!`](crate::operands!), or a [`List`] of any number.
+    type Inputs<T>: Operands<T>;
+
+    /// The operands that are written.
+    type Outputs<T>: Operands<T>;
+
     /// The kernel's name in logs and reports.
     fn name(&self) -> &'static str;
 
@@ -31,10 +39,18 @@ pub trait Fused: Any + fmt::Debug + Send + Sync {
     /// The kernel's specification in tensor ops: outputs from contiguous inputs and from the outputs' previous values `before`.
     /// `None` for an output whose values are unspecified. An output may have another shape with the same number of elements.
     /// Devices without the kernel run it instead.
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
+    fn composite(
+        &self,
+        inputs: Self::Inputs<&Tensor>,
+        before: Self::Outputs<&Tensor>,
+    ) -> Result<Self::Outputs<Option<Tensor>>>;
 
     /// For a kernel that adds: for each output, the sums of the absolute values of the terms. Float operands are f64.
-    fn companions(&self, _inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+    fn companions(
+        &self,
+        _inputs: Self::Inputs<&Tensor>,
+        _before: Self::Outputs<&Tensor>,
+    ) -> Result<Option<Self::Outputs<Tensor>>> {
         Ok(None)
     }
 
@@ -44,13 +60,218 @@ pub trait Fused: Any + fmt::Debug + Send + Sync {
     }
 
     /// The number of times that a 16-bit result may be rounded.
+    fn roundings(&self, _inputs: Self::Inputs<()>) -> usize {
+        1
+    }
+
+    /// For each output, a mask of the elements that are read later; `None` if all are.
+    fn are_read(&self, _inputs: Self::Inputs<&Tensor>) -> Result<List<Option<Tensor>>> {
+        Ok(List::default())
+    }
+
+    /// The operands that a call of this kernel reads.
+    fn inputs<'a>(&self, call: &'a Call<'_>) -> Self::Inputs<&'a Operand<'a>> {
+        Self::Inputs::of(call.kernel.masks()[0], &mut call.inputs.iter())
+    }
+
+    /// The operands that a call of this kernel writes.
+    fn outputs<'a>(&self, call: &'a Call<'_>) -> Self::Outputs<&'a Operand<'a>> {
+        Self::Outputs::of(call.kernel.masks()[1], &mut call.outputs.iter())
+    }
+}
+
+/// [`Fused`] for descriptors whose type is not known. Operands are slices without the absent ones, which the masks of a [`FusedCall`]
+/// name.
+pub trait AnyFused: Any + fmt::Debug + Send + Sync {
+    #[doc(hidden)]
+    fn any_name(&self) -> &'static str;
+
+    #[doc(hidden)]
+    fn any_row(&self) -> Option<Pointwise>;
+
+    #[doc(hidden)]
+    fn any_sum(&self) -> Sum;
+
+    #[doc(hidden)]
+    fn composite_of(&self, masks: [Mask; 2], inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
+
+    #[doc(hidden)]
+    fn companions_of(&self, masks: [Mask; 2], inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>>;
+
+    #[doc(hidden)]
+    fn roundings_of(&self, mask: Mask) -> usize;
+
+    #[doc(hidden)]
+    fn are_read_of(&self, mask: Mask, inputs: &[Tensor]) -> Result<List<Option<Tensor>>>;
+}
+
+impl<F: Fused> AnyFused for F {
+    fn any_name(&self) -> &'static str {
+        Fused::name(self)
+    }
+
+    fn any_row(&self) -> Option<Pointwise> {
+        Fused::row(self)
+    }
+
+    fn any_sum(&self) -> Sum {
+        Fused::sum(self)
+    }
+
+    fn composite_of(
+        &self,
+        [read, written]: [Mask; 2],
+        inputs: &[Tensor],
+        before: &[Tensor],
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (inputs, before) = (F::Inputs::of(read, &mut inputs.iter()), F::Outputs::of(written, &mut before.iter()));
+        Ok(self.composite(inputs, before)?.present().into_iter().collect())
+    }
+
+    fn companions_of(
+        &self,
+        [read, written]: [Mask; 2],
+        inputs: &[Tensor],
+        before: &[Tensor],
+    ) -> Result<Option<Vec<Tensor>>> {
+        let (inputs, before) = (F::Inputs::of(read, &mut inputs.iter()), F::Outputs::of(written, &mut before.iter()));
+        Ok(self.companions(inputs, before)?.map(|found| found.present().into_iter().collect()))
+    }
+
+    fn roundings_of(&self, mask: Mask) -> usize {
+        self.roundings(F::Inputs::of(mask, &mut std::iter::repeat_n((), 32)))
+    }
+
+    fn are_read_of(&self, mask: Mask, inputs: &[Tensor]) -> Result<List<Option<Tensor>>> {
+        self.are_read(F::Inputs::of(mask, &mut inputs.iter()))
+    }
+}
+
+/// A fused op as the kernel of a call: its descriptor, and which of its operands are present.
+#[derive(Clone, Copy, Debug)]
+pub struct FusedCall<'a> {
+    fused: &'a dyn AnyFused,
+    inputs: Mask,
+    outputs: Mask,
+}
+
+impl<'a> FusedCall<'a> {
+    /// The call of a descriptor with these operands.
+    pub fn new<F: Fused, T, U>(fused: &'a F, inputs: &F::Inputs<T>, outputs: &F::Outputs<U>) -> FusedCall<'a> {
+        FusedCall { fused, inputs: inputs.mask(), outputs: outputs.mask() }
+    }
+
+    /// The call of a descriptor whose operands have no names.
+    pub fn unnamed(fused: &'a dyn AnyFused) -> FusedCall<'a> {
+        FusedCall { fused, inputs: Mask::UNNAMED, outputs: Mask::UNNAMED }
+    }
+
+    /// The descriptor.
+    pub fn fused(&self) -> &'a dyn AnyFused {
+        self.fused
+    }
+
+    /// The masks of the operands that are read and written.
+    pub fn masks(&self) -> [Mask; 2] {
+        [self.inputs, self.outputs]
+    }
+
+    /// [`Fused::composite`] of the operands that are present.
+    pub fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.fused.composite_of(self.masks(), inputs, before)
+    }
+
+    /// [`Fused::companions`] of the operands that are present.
+    pub fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        self.fused.companions_of(self.masks(), inputs, before)
+    }
+
+    /// [`Fused::roundings`].
+    pub fn roundings(&self) -> usize {
+        self.fused.roundings_of(self.inputs)
+    }
+
+    /// [`Fused::are_read`] for the output at a position of those that are present.
+    pub fn is_read(&self, inputs: &[Tensor], output: usize) -> Result<Option<Tensor>> {
+        Ok(self.fused.are_read_of(self.inputs, inputs)?.into_iter().nth(output).flatten())
+    }
+}
+
+impl<'a> Deref for FusedCall<'a> {
+    type Target = dyn AnyFused;
+
+    fn deref(&self) -> &Self::Target {
+        self.fused
+    }
+}
+
+/// A fused op whose operands have no names yet.
+pub trait FlatFused: Any + fmt::Debug + Send + Sync {
+    /// [`Fused::name`].
+    fn name(&self) -> &'static str;
+
+    /// [`Fused::row`].
+    fn row(&self) -> Option<Pointwise> {
+        None
+    }
+
+    /// [`Fused::composite`].
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
+
+    /// [`Fused::companions`].
+    fn companions(&self, _inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        Ok(None)
+    }
+
+    /// [`Fused::sum`].
+    fn sum(&self) -> Sum {
+        Sum::Tree
+    }
+
+    /// [`Fused::roundings`].
     fn roundings(&self) -> usize {
         1
     }
 
-    /// A mask of the elements of an output that are read later; `None` if all are.
+    /// [`Fused::are_read`], of one output.
     fn is_read(&self, _inputs: &[Tensor], _output: usize) -> Result<Option<Tensor>> {
         Ok(None)
+    }
+}
+
+impl<F: FlatFused> Fused for F {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = List<T>;
+
+    fn name(&self) -> &'static str {
+        FlatFused::name(self)
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        FlatFused::row(self)
+    }
+
+    fn composite(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        let owned = |list: List<&Tensor>| list.into_iter().cloned().collect::<Vec<Tensor>>();
+        Ok(FlatFused::composite(self, &owned(inputs), &owned(before))?.into_iter().collect())
+    }
+
+    fn companions(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<Option<List<Tensor>>> {
+        let owned = |list: List<&Tensor>| list.into_iter().cloned().collect::<Vec<Tensor>>();
+        Ok(FlatFused::companions(self, &owned(inputs), &owned(before))?.map(|found| found.into_iter().collect()))
+    }
+
+    fn sum(&self) -> Sum {
+        FlatFused::sum(self)
+    }
+
+    fn roundings(&self, _inputs: List<()>) -> usize {
+        FlatFused::roundings(self)
+    }
+
+    fn are_read(&self, inputs: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
+        (0..4).map(|output| FlatFused::is_read(self, &inputs, output)).collect()
     }
 }
 
@@ -63,7 +284,22 @@ pub enum Sum {
     Product,
 }
 
-impl dyn Fused {
+impl dyn AnyFused {
+    /// [`Fused::name`].
+    pub fn name(&self) -> &'static str {
+        self.any_name()
+    }
+
+    /// [`Fused::row`].
+    pub fn row(&self) -> Option<Pointwise> {
+        self.any_row()
+    }
+
+    /// [`Fused::sum`].
+    pub fn sum(&self) -> Sum {
+        self.any_sum()
+    }
+
     /// The descriptor, if it is an `F`.
     pub fn downcast_ref<F: Fused>(&self) -> Option<&F> {
         (self as &dyn Any).downcast_ref()
@@ -86,13 +322,30 @@ pub(crate) fn has_kernel_for<F: Fused>(x: &Tensor, dtype: DType) -> bool {
 }
 
 /// True if the device of `x`, which has the kernel, has room on chip for what this descriptor keeps there.
-pub(crate) fn has_room(x: &Tensor, fused: &dyn Fused) -> bool {
+pub(crate) fn has_room(x: &Tensor, fused: &dyn AnyFused) -> bool {
     x.device().backend().has_room(fused, x.dtype())
 }
 
 /// Runs a fused kernel, which the device must have.
-pub(crate) fn run_fused(op: &'static str, fused: &dyn Fused, inputs: &[&Tensor], outputs: &[&Tensor]) -> Result<()> {
-    run(op, Kernel::Fused(fused), inputs, outputs, Attributes::default())
+pub(crate) fn run_fused<'i, 'o, F: Fused>(
+    op: &'static str,
+    fused: &F,
+    inputs: impl Into<F::Inputs<&'i Tensor>>,
+    outputs: impl Into<F::Outputs<&'o Tensor>>,
+) -> Result<()> {
+    let (inputs, outputs) = (inputs.into(), outputs.into());
+    let kernel = Kernel::Fused(FusedCall::new(fused, &inputs, &outputs));
+    run(op, kernel, &inputs.present(), &outputs.present(), Attributes::default())
+}
+
+/// [`run_fused`] of a descriptor whose type is not known. Its operands have no names.
+pub(crate) fn run_unnamed(
+    op: &'static str,
+    fused: &dyn AnyFused,
+    inputs: &[&Tensor],
+    outputs: &[&Tensor],
+) -> Result<()> {
+    run(op, Kernel::Fused(FusedCall::unnamed(fused)), inputs, outputs, Attributes::default())
 }
 
 /// The gradient of `x` from the gradient `dy` of `f()`. `dy` may have another shape with the same number of elements.

@@ -14,6 +14,7 @@ mod file;
 pub mod fused;
 mod holders;
 pub mod host;
+pub mod operands;
 pub mod ops;
 pub mod page;
 pub mod place;

@@ -15,7 +15,7 @@ mod random;
 mod recurrent;
 mod reduction;
 
-use isograd_core::fused::Fused;
+use isograd_core::fused::AnyFused;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
@@ -92,7 +92,7 @@ impl Backend for Cpu {
             Kernel::Sort => indexing::sort::run(call),
             Kernel::Scan(kind) => reduction::scan::run(call, kind),
             Kernel::Custom(op) => custom::run(call, op),
-            Kernel::Fused(fused) => fused_op(call, fused),
+            Kernel::Fused(fused) => fused_op(call, fused.fused()),
         }
     }
 
@@ -137,7 +137,7 @@ const FUSED: [fn() -> TypeId; 12] = [
     TypeId::of::<RecurrentBackward>,
 ];
 
-fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+fn fused_op(call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
     if let Some(of) = fused.downcast_ref::<Blocks>() {
         elementwise::pointwise::blocks(call, of)
     } else if let Some(ConvForward(of)) = fused.downcast_ref() {

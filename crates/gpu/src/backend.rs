@@ -7,7 +7,7 @@ use crate::memory::{pool, status};
 use crate::{ops, vendor};
 use isograd_core::backend::Mark;
 use isograd_core::collective::{Collective, Collectives, Opaque};
-use isograd_core::fused::Fused;
+use isograd_core::fused::AnyFused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -73,7 +73,7 @@ impl Backend for Gpu {
         ops::supports(self, fused, dtype)
     }
 
-    fn has_room(&self, fused: &dyn Fused, dtype: DType) -> bool {
+    fn has_room(&self, fused: &dyn AnyFused, dtype: DType) -> bool {
         ops::has_room(self, fused, dtype)
     }
 

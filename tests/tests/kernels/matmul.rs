@@ -1,6 +1,7 @@
 //! Matrix products against the CPU in f64, within the bound of a dot product: an error of `(8 + 2 sqrt K)` roundings of
 //! `|a| @ |b|`, and the rounding of the result.
 
+use isograd::fused::FusedCall;
 use isograd::ops::matrix::gemm_bias::GemmActivation;
 use isograd::ops::matrix::matmul::MatmulPointwise;
 use isograd::ops::{Approximate, Gemm};
@@ -281,7 +282,7 @@ impl Case {
         for count in [1, 2] {
             let [alpha, beta] = self.scale;
             let fused = GemmActivation { activation: function, scale: Gemm { alpha, beta } };
-            let got = self.outputs(gpu, Kernel::Fused(&fused), count, plan);
+            let got = self.outputs(gpu, Kernel::Fused(FusedCall::unnamed(&fused)), count, plan);
             self.compare(&got[0], &y, &steep, 40.0, &what);
             if count == 2 {
                 self.compare(&got[1], &sum, &size, 0.0, &what);
@@ -315,7 +316,7 @@ impl Case {
         let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
         // As of activations.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let got = self.outputs(gpu, Kernel::Fused(&MatmulPointwise(function)), 1, plan);
+        let got = self.outputs(gpu, Kernel::Fused(FusedCall::unnamed(&MatmulPointwise(function))), 1, plan);
         self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", function.name()));
     }
 }

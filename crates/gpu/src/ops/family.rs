@@ -2,7 +2,7 @@
 
 use crate::driver::Limits;
 use crate::launch::device::Gpu;
-use isograd_core::fused::Fused;
+use isograd_core::fused::{AnyFused, Fused};
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Call, DType, Device, Error, Precision, Result, Tensor};
 use std::any::{TypeId, type_name};
@@ -46,9 +46,9 @@ pub fn is_float(dtype: DType, limits: &Limits) -> bool {
 pub struct Launcher {
     id: fn() -> TypeId,
     path: fn() -> &'static str,
-    run: fn(&Gpu, &Call<'_>, &dyn Fused) -> Result<()>,
+    run: fn(&Gpu, &Call<'_>, &dyn AnyFused) -> Result<()>,
     takes: fn(DType, &Limits) -> bool,
-    has_room: fn(&dyn Fused, DType, &Limits) -> bool,
+    has_room: fn(&dyn AnyFused, DType, &Limits) -> bool,
 }
 
 impl Launcher {
@@ -64,11 +64,11 @@ impl Launcher {
     }
 }
 
-fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
     of::<F>(fused).launch(gpu, call)
 }
 
-fn of<F: FusedLaunch>(fused: &dyn Fused) -> &F {
+fn of<F: FusedLaunch>(fused: &dyn AnyFused) -> &F {
     fused.downcast_ref::<F>().expect("a launcher is found by the type of the descriptor")
 }
 
@@ -108,7 +108,7 @@ pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
 }
 
 /// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
-pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
     match LAUNCHERS.get(&fused.id()) {
         Some(launcher) => (launcher.run)(gpu, call, fused),
         None => Err(Error::unsupported(call.op, format!("{} has no kernel on GPUs", fused.name()))),
@@ -121,7 +121,7 @@ pub fn supports(gpu: &Gpu, fused: TypeId, dtype: DType) -> bool {
 }
 
 /// True if the device has room on chip for a fused op whose kernels it has.
-pub fn has_room(gpu: &Gpu, fused: &dyn Fused, dtype: DType) -> bool {
+pub fn has_room(gpu: &Gpu, fused: &dyn AnyFused, dtype: DType) -> bool {
     LAUNCHERS.get(&fused.id()).is_some_and(|launcher| (launcher.has_room)(fused, dtype, gpu.driver().limits()))
 }
 

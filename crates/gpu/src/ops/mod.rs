@@ -31,7 +31,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     match call.kernel {
         Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::pointwise::run(gpu, call),
         Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduction::reduce::run(gpu, call),
-        Kernel::Fused(fused) => family::launch(gpu, call, fused),
+        Kernel::Fused(fused) => family::launch(gpu, call, fused.fused()),
         Kernel::Scan(kind) => reduction::scan::run(gpu, call, kind),
         Kernel::Matmul => matrix::matmul::run(gpu, call),
         Kernel::Gather => indexing::gather::run(gpu, call),

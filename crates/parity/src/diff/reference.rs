@@ -4,7 +4,7 @@
 
 use crate::compare::precision;
 use isograd_core::backend::{Reduce, Scatter};
-use isograd_core::fused::{Fused, Sum};
+use isograd_core::fused::{FusedCall, Sum};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Tensor, no_autocast};
 
 /// An expected output.
@@ -86,7 +86,7 @@ fn bounds(
     // OpenCL allows errors of 16 units in the last place for its functions, which are 32 roundings.
     let roundings = if matches!(call.kernel, Kernel::Pointwise(_)) { 40.0 } else { 32.0 };
     let within = f64::max(8.0 * error, roundings * u_acc * rho);
-    let rounding = match fused(call).map_or(1, Fused::roundings) {
+    let rounding = match fused(call).map_or(1, |fused| fused.roundings()) {
         _ if dtype == dtype.acc() => 0.0,
         times => (times as f64 + 0.5) * u_out,
     };
@@ -110,7 +110,7 @@ fn factor(call: &Call<'_>, inputs: &[Tensor], elements: usize, dtype: DType) -> 
 }
 
 /// The fused op of a call.
-fn fused<'a>(call: &Call<'a>) -> Option<&'a dyn Fused> {
+fn fused<'a>(call: &Call<'a>) -> Option<FusedCall<'a>> {
     if let Kernel::Fused(fused) = call.kernel { Some(fused) } else { None }
 }
 

@@ -4,7 +4,7 @@ use super::band::Band;
 use super::dropout::Kept;
 use super::rows::{Gradient, Problem};
 use super::sequences::Sequences;
-use crate::fused::{Fused, run_fused};
+use crate::fused::{FlatFused, run_fused};
 use crate::{DType, Layout, Result, RngState, Shape, Tensor};
 
 /// The largest D of the kernels.
@@ -81,7 +81,7 @@ impl FlashAttention {
     }
 }
 
-impl Fused for FlashAttention {
+impl FlatFused for FlashAttention {
     fn name(&self) -> &'static str {
         "flash_attention"
     }
@@ -92,7 +92,7 @@ impl Fused for FlashAttention {
     }
 }
 
-impl Fused for FlashAttentionBackward {
+impl FlatFused for FlashAttentionBackward {
     fn name(&self) -> &'static str {
         "flash_attention_backward"
     }

@@ -2,7 +2,7 @@
 
 use super::geometry::Geometry;
 use super::{columns, products};
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{AnyFused, FlatFused, has_kernel, run_unnamed};
 use crate::ops::gradients;
 use crate::ops::image::window::Windows;
 use crate::tape::{Backward, Gradients, Saved, record, report};
@@ -45,12 +45,12 @@ fn plus(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
 }
 
 /// The outputs of a kernel for the absolute values of its inputs.
-fn of_sizes(fused: &dyn Fused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+fn of_sizes(fused: &dyn FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     let sizes: Vec<Tensor> = inputs.iter().map(Tensor::abs).collect::<Result<_>>()?;
     fused.composite(&sizes, &[])?.into_iter().collect::<Option<Vec<_>>>().map(Ok).transpose()
 }
 
-impl Fused for ConvForward {
+impl FlatFused for ConvForward {
     fn name(&self) -> &'static str {
         "conv"
     }
@@ -66,7 +66,7 @@ impl Fused for ConvForward {
     }
 }
 
-impl Fused for ConvInput {
+impl FlatFused for ConvInput {
     fn name(&self) -> &'static str {
         "conv_input"
     }
@@ -82,7 +82,7 @@ impl Fused for ConvInput {
     }
 }
 
-impl Fused for ConvWeight {
+impl FlatFused for ConvWeight {
     fn name(&self) -> &'static str {
         "conv_weight"
     }
@@ -205,7 +205,7 @@ impl Maps {
     fn by_kernel(
         &self,
         op: &'static str,
-        fused: &dyn Fused,
+        fused: &dyn AnyFused,
         inputs: [&Tensor; 2],
         bias: Option<&Tensor>,
         output: usize,
@@ -220,7 +220,7 @@ impl Maps {
             return Ok(y);
         }
         let all: Vec<&Tensor> = [&a, &b].into_iter().chain(&bias).collect();
-        run_fused(op, fused, &all, &[&y])?;
+        run_unnamed(op, fused, &all, &[&y])?;
         Ok(y)
     }
 

@@ -1,7 +1,7 @@
 //! One row over many sets of tensors, such as an optimizer's step of all parameters, and casts of many tensors.
 
 use crate::backend::Kernel;
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::elementwise::in_place::{check_row, check_update, update_for};
 use crate::ops::{row_like, run_elementwise};
 use crate::pointwise::Pointwise;
@@ -60,7 +60,7 @@ impl Each {
     }
 }
 
-impl Fused for Each {
+impl FlatFused for Each {
     fn name(&self) -> &'static str {
         "each"
     }
@@ -74,7 +74,7 @@ impl Fused for Each {
     }
 }
 
-impl Fused for EachNorms {
+impl FlatFused for EachNorms {
     fn name(&self) -> &'static str {
         "each_norms"
     }
@@ -96,7 +96,7 @@ impl Fused for EachNorms {
     }
 }
 
-impl Fused for CastEach {
+impl FlatFused for CastEach {
     fn name(&self) -> &'static str {
         "cast_each"
     }

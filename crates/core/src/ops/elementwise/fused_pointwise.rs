@@ -1,7 +1,7 @@
 //! Several arithmetic steps as one kernel: selection, clamping, addcmul, addcdiv, lerp, swiglu.
 
 use crate::backend::Kernel;
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::elementwise::compare::check_bool;
 use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
@@ -22,7 +22,7 @@ pub struct Blocks {
     pub attributes: &'static [f64],
 }
 
-impl Fused for Blocks {
+impl FlatFused for Blocks {
     fn name(&self) -> &'static str {
         "blocks"
     }

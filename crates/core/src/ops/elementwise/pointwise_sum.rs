@@ -1,6 +1,6 @@
 //! A pointwise row with a summed result: the gradients of operands that broadcast.
 
-use crate::fused::{Fused, run_fused};
+use crate::fused::{FlatFused, run_fused};
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
 use crate::{DType, Dims, Result, Shape, Tensor};
@@ -26,7 +26,7 @@ impl PointwiseSum {
     }
 }
 
-impl Fused for PointwiseSum {
+impl FlatFused for PointwiseSum {
     fn name(&self) -> &'static str {
         "pointwise_sum"
     }

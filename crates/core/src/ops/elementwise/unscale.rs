@@ -1,6 +1,6 @@
 //! Unscaling of gradients after loss scaling.
 
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::elementwise::each::{Update, are_apart, update_each_for};
 use crate::ops::elementwise::in_place::check_update;
 use crate::ops::indexing::gather::check_apart;
@@ -15,7 +15,7 @@ use crate::{DType, Error, Result, Tensor};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unscale;
 
-impl Fused for Unscale {
+impl FlatFused for Unscale {
     fn name(&self) -> &'static str {
         "unscale"
     }

@@ -1,6 +1,6 @@
 //! The softmax of the entries of each row.
 
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{AnyFused, FlatFused, has_kernel, run_unnamed};
 use crate::ops::sparse::Csr;
 use crate::ops::sparse::csr::row_of_positions;
 use crate::ops::{TieGrad, gradients, in_acc};
@@ -24,7 +24,7 @@ pub struct EdgeSoftmaxBackward {
     pub is_permuted: bool,
 }
 
-impl Fused for EdgeSoftmax {
+impl FlatFused for EdgeSoftmax {
     fn name(&self) -> &'static str {
         "edge_softmax"
     }
@@ -35,7 +35,7 @@ impl Fused for EdgeSoftmax {
     }
 }
 
-impl Fused for EdgeSoftmaxBackward {
+impl FlatFused for EdgeSoftmaxBackward {
     fn name(&self) -> &'static str {
         "edge_softmax_backward"
     }
@@ -87,14 +87,14 @@ impl Tensor {
 }
 
 /// Runs a kernel over the lists of a pattern, with operands `[E]` or `[E, H]`.
-fn run_by_lists(op: &'static str, kernel: &dyn Fused, graph: &Csr, operands: &[&Tensor]) -> Result<Tensor> {
+fn run_by_lists(op: &'static str, kernel: &dyn AnyFused, graph: &Csr, operands: &[&Tensor]) -> Result<Tensor> {
     let (lists, x) = (graph.by_row()?, operands[0]);
     let shape = (graph.entries(), x.numel() / graph.entries());
     let operands: Vec<Tensor> =
         operands.iter().map(|t| t.detach().contiguous()?.reshape(shape)).collect::<Result<_>>()?;
     let y = Tensor::allocate(op, operands[0].shape(), x.dtype(), x.device())?;
     let inputs: Vec<&Tensor> = [&lists.starts].into_iter().chain(&operands).chain(&lists.entries).collect();
-    run_fused(op, kernel, &inputs, &[&y])?;
+    run_unnamed(op, kernel, &inputs, &[&y])?;
     y.reshape(x.shape())
 }
 

@@ -3,7 +3,7 @@
 //! A table names the neighbours of each row, which is an edge or a vertex. The convolution is linear in its input and in its weight. As
 //! for [`conv`](crate::ops::conv), the gradients of each of its three maps are the other two.
 
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::conv::Names;
 use crate::ops::conv::columns::is_finite;
 use crate::ops::sparse::csr::row_of_positions;
@@ -175,7 +175,7 @@ pub struct MeshInput(pub Neighborhoods);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshWeight(pub Neighborhoods);
 
-impl Fused for MeshForward {
+impl FlatFused for MeshForward {
     fn name(&self) -> &'static str {
         "mesh_conv"
     }
@@ -189,7 +189,7 @@ impl Fused for MeshForward {
     }
 }
 
-impl Fused for MeshInput {
+impl FlatFused for MeshInput {
     fn name(&self) -> &'static str {
         "mesh_conv_input"
     }
@@ -209,7 +209,7 @@ impl Fused for MeshInput {
     }
 }
 
-impl Fused for MeshWeight {
+impl FlatFused for MeshWeight {
     fn name(&self) -> &'static str {
         "mesh_conv_weight"
     }
@@ -224,7 +224,7 @@ impl Fused for MeshWeight {
 }
 
 /// The outputs of a kernel for the absolute values of its float inputs.
-fn of_sizes(fused: &dyn Fused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+fn of_sizes(fused: &dyn FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     let size = |x: &Tensor| if x.dtype().is_float() { x.abs() } else { Ok(x.clone()) };
     let sizes: Vec<Tensor> = inputs.iter().map(size).collect::<Result<_>>()?;
     Ok(Some(fused.composite(&sizes, &[])?.into_iter().flatten().collect()))
@@ -405,7 +405,7 @@ impl Maps {
     }
 
     /// True if the device has a kernel, and there is something to multiply.
-    fn has_kernel<F: Fused>(&self, x: &Tensor) -> bool {
+    fn has_kernel<F: FlatFused>(&self, x: &Tensor) -> bool {
         has_kernel::<F>(x) && self.extents.slots > 0 && self.extents.outputs > 0
     }
 }

@@ -1,6 +1,6 @@
 //! Pooling: the maximum or the average of windows.
 
-use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::fused::{AnyFused, FlatFused, gradient_by_ops, has_kernel, run_fused, run_unnamed};
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::reduction::reduce::argmax_last_nan;
 use crate::ops::{gradients, in_acc, named};
@@ -361,7 +361,7 @@ fn places(windows: &Windows, index: &Tensor) -> Result<Tensor> {
     renumbered(windows, index, [windows.kernel, windows.input], |number, first, step| first + number * step)
 }
 
-impl Fused for MaxPoolForward {
+impl FlatFused for MaxPoolForward {
     fn name(&self) -> &'static str {
         "max_pool"
     }
@@ -376,7 +376,7 @@ impl Fused for MaxPoolForward {
     }
 }
 
-impl Fused for MaxPoolBackward {
+impl FlatFused for MaxPoolBackward {
     fn name(&self) -> &'static str {
         "max_pool_backward"
     }
@@ -416,7 +416,7 @@ impl AvgPoolForward {
     }
 }
 
-impl Fused for AvgPoolForward {
+impl FlatFused for AvgPoolForward {
     fn name(&self) -> &'static str {
         "avg_pool"
     }
@@ -426,7 +426,7 @@ impl Fused for AvgPoolForward {
     }
 }
 
-impl Fused for AvgPoolBackward {
+impl FlatFused for AvgPoolBackward {
     fn name(&self) -> &'static str {
         "avg_pool_backward"
     }
@@ -717,12 +717,12 @@ fn linear(x: &Tensor, pooling: &Pooling, divisor: Divisor, way: Way) -> Result<T
     let x = x.contiguous()?;
     let forward = AvgPoolForward { windows: pooling.windows, divisor };
     let backward = AvgPoolBackward(forward);
-    let (op, kernel, shape, back): (_, &dyn Fused, _, _) = match way {
+    let (op, kernel, shape, back): (_, &dyn AnyFused, _, _) = match way {
         Way::Forward => (pooling.names[0], &forward, &pooling.to, Way::Backward),
         Way::Backward => (pooling.names[1], &backward, &pooling.from, Way::Forward),
     };
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
-    run_fused(op, kernel, &[&x], &[&y])?;
+    run_unnamed(op, kernel, &[&x], &[&y])?;
     let pooling = pooling.clone();
     record(op, &[&x], y, move |t| gradients![Some(linear(t.dy(), &pooling, divisor, back)?)])
 }

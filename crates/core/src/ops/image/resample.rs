@@ -1,7 +1,7 @@
 //! Linear maps along the last dimensions, one after the other: each output is a weighted sum of a few elements. The borders of a
 //! padding and interpolation are such maps.
 
-use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::fused::{FlatFused, gradient_by_ops, has_kernel, run_fused};
 use crate::host;
 use crate::ops::{gradients, in_acc};
 use crate::tape::record;
@@ -181,7 +181,7 @@ pub struct Resample {
     pub way: Way,
 }
 
-impl Fused for Resample {
+impl FlatFused for Resample {
     fn name(&self) -> &'static str {
         match self.way {
             Way::Forward => "resample",

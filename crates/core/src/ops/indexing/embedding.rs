@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce};
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::normalization::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
@@ -27,7 +27,7 @@ pub struct EmbeddingNorm(pub RowNorm);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingNormBackward(pub RowNormBackward);
 
-impl Fused for EmbeddingNorm {
+impl FlatFused for EmbeddingNorm {
     fn name(&self) -> &'static str {
         "embedding_norm"
     }
@@ -37,7 +37,7 @@ impl Fused for EmbeddingNorm {
     }
 }
 
-impl Fused for EmbeddingNormBackward {
+impl FlatFused for EmbeddingNormBackward {
     fn name(&self) -> &'static str {
         "embedding_norm_backward"
     }

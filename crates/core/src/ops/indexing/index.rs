@@ -1,7 +1,7 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
 use crate::backend::Scatter;
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::indexing::gather::{along, check_apart, scatter, scatter_};
 use crate::ops::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
@@ -13,7 +13,7 @@ use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskPositions;
 
-impl Fused for MaskPositions {
+impl FlatFused for MaskPositions {
     fn name(&self) -> &'static str {
         "positions"
     }

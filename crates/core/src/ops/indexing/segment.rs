@@ -1,6 +1,6 @@
 //! Reductions of edges to the nodes of a graph. An edge is a row; the index gives its node.
 
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::indexing::embedding::table_gradient;
 use crate::ops::indexing::gather::along;
 use crate::ops::{Order, Rounding, gradients};
@@ -52,7 +52,7 @@ pub enum IndexGradient {
     First,
 }
 
-impl Fused for RowReduction {
+impl FlatFused for RowReduction {
     fn name(&self) -> &'static str {
         "index_reduce"
     }
@@ -76,7 +76,7 @@ impl Fused for RowReduction {
     }
 }
 
-impl Fused for IndexGradient {
+impl FlatFused for IndexGradient {
     fn name(&self) -> &'static str {
         "index_reduce_backward"
     }

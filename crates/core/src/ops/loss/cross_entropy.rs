@@ -2,7 +2,7 @@
 
 use super::{Reduction, check_constant};
 use crate::backend::class_error;
-use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::tape::Backward;
 use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
@@ -110,7 +110,7 @@ impl CrossEntropyForward {
     }
 }
 
-impl Fused for CrossEntropyForward {
+impl FlatFused for CrossEntropyForward {
     fn name(&self) -> &'static str {
         "cross_entropy"
     }
@@ -140,7 +140,7 @@ impl Fused for CrossEntropyForward {
     }
 }
 
-impl Fused for CrossEntropyBackward {
+impl FlatFused for CrossEntropyBackward {
     fn name(&self) -> &'static str {
         "cross_entropy_backward"
     }

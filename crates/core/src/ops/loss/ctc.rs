@@ -4,7 +4,7 @@
 //! or moves to the next state, or skips a blank between two labels that differ. Graves et al. 2006.
 
 use super::Reduction;
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::{gradients, named};
 use crate::tape::Gradient;
 use crate::tensor::{check_device, check_float, check_index, describe};
@@ -33,7 +33,7 @@ pub struct CtcScan {
 /// The largest number of states of the kernel, which keeps two frames of a sequence on chip.
 const MOST_STATES: usize = 1024;
 
-impl Fused for CtcScan {
+impl FlatFused for CtcScan {
     fn name(&self) -> &'static str {
         "ctc_scan"
     }

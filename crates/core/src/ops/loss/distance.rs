@@ -1,7 +1,7 @@
 //! Losses of distances between vectors.
 
 use super::{Reduction, check_constant, check_operands};
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::tape::{BackwardOptions, grad_with};
 use crate::tensor::check_same;
 use crate::{DType, Error, Result, Shape, Tensor, autocast, enable_grad};
@@ -109,7 +109,7 @@ impl DistanceLoss {
     }
 }
 
-impl Fused for DistanceLoss {
+impl FlatFused for DistanceLoss {
     fn name(&self) -> &'static str {
         "row_loss"
     }
@@ -119,7 +119,7 @@ impl Fused for DistanceLoss {
     }
 }
 
-impl Fused for DistanceLossBackward {
+impl FlatFused for DistanceLossBackward {
     fn name(&self) -> &'static str {
         "row_loss_backward"
     }

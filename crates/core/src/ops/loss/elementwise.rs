@@ -1,7 +1,7 @@
 //! Losses that are a row of the pointwise table, then reduced.
 
 use super::{Reduction, check_constant, check_operands};
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::{common_shape, pointwise_one, row_like, run_expanded};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved, record};
@@ -63,7 +63,7 @@ pub struct PointwiseTotal {
     pub divisor: f64,
 }
 
-impl Fused for PointwiseTotal {
+impl FlatFused for PointwiseTotal {
     fn name(&self) -> &'static str {
         "pointwise_total"
     }

@@ -1,7 +1,7 @@
 //! A matrix product with a bias and an activation: the dense layer.
 
 use crate::backend::Kernel;
-use crate::fused::{Fused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
+use crate::fused::{FlatFused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
 use crate::ops::elementwise::unary::{Slope, unary};
 use crate::ops::matrix::matmul::{batched, gradient};
 use crate::ops::{Approximate, Gemm, gradients, in_acc, row_like};
@@ -131,7 +131,7 @@ pub enum Summed {
     Columns,
 }
 
-impl Fused for GemmActivation {
+impl FlatFused for GemmActivation {
     fn name(&self) -> &'static str {
         "gemm_bias"
     }
@@ -165,7 +165,7 @@ impl MatmulSum {
     }
 }
 
-impl Fused for MatmulSum {
+impl FlatFused for MatmulSum {
     fn name(&self) -> &'static str {
         "matmul_sum"
     }

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use crate::backend::Kernel;
-use crate::fused::{Fused, Sum, has_kernel, run_fused};
+use crate::fused::{FlatFused, Sum, has_kernel, run_fused};
 use crate::ops::matrix::gemm_bias::{self, GemmBias};
 use crate::ops::{gradients, row_like};
 use crate::pointwise::Pointwise;
@@ -37,7 +37,7 @@ impl MatmulPointwise {
     }
 }
 
-impl Fused for MatmulPointwise {
+impl FlatFused for MatmulPointwise {
     fn name(&self) -> &'static str {
         "matmul_pointwise"
     }

@@ -1,6 +1,6 @@
 //! Normalisation of channels: over the batch, over groups of channels, and of single channels.
 
-use crate::fused::{Fused, has_kernel, record_fused, record_fused_adding, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, record_fused_adding, run_fused};
 use crate::ops::elementwise::in_place::update_for;
 use crate::ops::in_acc;
 use crate::ops::normalization::norm::{
@@ -309,7 +309,7 @@ pub struct GroupNormBackward {
     pub wanted: Wanted,
 }
 
-impl Fused for BatchNorm {
+impl FlatFused for BatchNorm {
     fn name(&self) -> &'static str {
         "batch_norm"
     }
@@ -337,7 +337,7 @@ impl Fused for BatchNorm {
     }
 }
 
-impl Fused for BatchNormBackward {
+impl FlatFused for BatchNormBackward {
     fn name(&self) -> &'static str {
         "batch_norm_backward"
     }
@@ -372,7 +372,7 @@ impl Fused for BatchNormBackward {
     }
 }
 
-impl Fused for GroupNorm {
+impl FlatFused for GroupNorm {
     fn name(&self) -> &'static str {
         "group_norm"
     }
@@ -392,7 +392,7 @@ impl Fused for GroupNorm {
     }
 }
 
-impl Fused for GroupNormBackward {
+impl FlatFused for GroupNormBackward {
     fn name(&self) -> &'static str {
         "group_norm_backward"
     }
@@ -789,7 +789,7 @@ impl Form {
 }
 
 /// True if the device has a kernel for these operands.
-fn has_fused<F: Fused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
+fn has_fused<F: FlatFused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
     let is_fit = |r: Running<'_>| {
         let is_contiguous = [r.mean, r.var].into_iter().chain(r.batches).all(Tensor::is_contiguous);
         r.mean.dtype() == r.var.dtype() && is_contiguous

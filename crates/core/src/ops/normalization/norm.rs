@@ -1,6 +1,6 @@
 //! Normalisation of rows.
 
-use crate::fused::{Fused, gradients_on_tape, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, gradients_on_tape, has_kernel, record_fused, run_fused};
 use crate::ops::elementwise::unary::unary;
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::reduction::reduce::{Moments, Plan};
@@ -99,7 +99,7 @@ impl Wanted {
     }
 }
 
-impl Fused for RowNorm {
+impl FlatFused for RowNorm {
     fn name(&self) -> &'static str {
         "norm"
     }
@@ -132,7 +132,7 @@ impl RowNorm {
     }
 }
 
-impl Fused for RowNormBackward {
+impl FlatFused for RowNormBackward {
     fn name(&self) -> &'static str {
         "norm_backward"
     }
@@ -573,7 +573,7 @@ fn residual_gradients(
 
 /// Runs a backward kernel for the gradients that are needed. Inputs: dy, x, the statistics and the weight. Outputs: dx and the
 /// gradients of weight and bias.
-pub(crate) fn gradients<F: Fused>(
+pub(crate) fn gradients<F: FlatFused>(
     op: &'static str,
     t: &Backward<'_>,
     inputs: &[Tensor],
@@ -595,7 +595,7 @@ pub(crate) fn like(op: &'static str, inputs: &[Tensor], wanted: &[bool]) -> Resu
 
 /// Runs a backward kernel. `inputs` are x, the parameters, and others as the kernel has them. Operands: dy, x, the statistics, the weight,
 /// and those that are `further`. The outputs, where present, are returned.
-pub(crate) fn launch_backward<F: Fused>(
+pub(crate) fn launch_backward<F: FlatFused>(
     op: &'static str,
     dy: &Tensor,
     inputs: &[Tensor],

@@ -1,6 +1,6 @@
 //! Softmax and log-softmax.
 
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, report};
@@ -42,7 +42,7 @@ impl Softmax {
     }
 }
 
-impl Fused for Softmax {
+impl FlatFused for Softmax {
     fn name(&self) -> &'static str {
         "softmax"
     }
@@ -52,7 +52,7 @@ impl Fused for Softmax {
     }
 }
 
-impl Fused for SoftmaxBackward {
+impl FlatFused for SoftmaxBackward {
     fn name(&self) -> &'static str {
         "softmax_backward"
     }

@@ -1,7 +1,7 @@
 //! Dropout.
 
 use crate::capture::Draw;
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::random::draw::threshold;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
@@ -34,7 +34,7 @@ pub struct BiasDropoutBackward(pub Dropout);
 /// The channels of [`BiasDropoutBackward`] are a multiple of this number: a thread takes whole words.
 const CHANNELS: usize = 8;
 
-impl Fused for Dropout {
+impl FlatFused for Dropout {
     fn name(&self) -> &'static str {
         "dropout"
     }
@@ -53,7 +53,7 @@ impl Dropout {
     }
 }
 
-impl Fused for BiasDropout {
+impl FlatFused for BiasDropout {
     fn name(&self) -> &'static str {
         "bias_dropout"
     }
@@ -71,7 +71,7 @@ impl BiasDropoutBackward {
     }
 }
 
-impl Fused for BiasDropoutBackward {
+impl FlatFused for BiasDropoutBackward {
     fn name(&self) -> &'static str {
         "bias_dropout_backward"
     }

@@ -4,7 +4,7 @@ pub use super::cell::Cell;
 
 use super::TimeOrder;
 use super::cell::Step;
-use crate::fused::Fused;
+use crate::fused::FlatFused;
 use crate::{DType, Result, Tensor};
 
 /// A recurrence over the steps of sequences. G is the number of gates.
@@ -59,7 +59,7 @@ pub struct RecurrentForward {
     pub has_cell: bool,
 }
 
-impl Fused for RecurrentForward {
+impl FlatFused for RecurrentForward {
     fn name(&self) -> &'static str {
         "recurrent"
     }
@@ -113,7 +113,7 @@ pub struct RecurrentBackward {
     pub is_state_wanted: bool,
 }
 
-impl Fused for RecurrentBackward {
+impl FlatFused for RecurrentBackward {
     fn name(&self) -> &'static str {
         "recurrent_backward"
     }

@@ -1,7 +1,7 @@
 //! Reductions over one, several or all dimensions.
 
 use crate::backend::{Kernel, Reduce};
-use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::ops::reduction::scan::ScanOptions;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
@@ -172,7 +172,7 @@ fn last_axes(x: &Tensor, dims: usize) -> Vec<isize> {
     (0..x.rank() as isize).skip(x.rank() - dims).collect()
 }
 
-impl Fused for LogSumExp {
+impl FlatFused for LogSumExp {
     fn name(&self) -> &'static str {
         "logsumexp"
     }
@@ -192,7 +192,7 @@ impl Fused for LogSumExp {
     }
 }
 
-impl Fused for Variance {
+impl FlatFused for Variance {
     fn name(&self) -> &'static str {
         "variance"
     }
@@ -205,7 +205,7 @@ impl Fused for Variance {
     }
 }
 
-impl Fused for Moments {
+impl FlatFused for Moments {
     fn name(&self) -> &'static str {
         "moments"
     }
@@ -219,7 +219,7 @@ impl Fused for Moments {
     }
 }
 
-impl Fused for ProdBackward {
+impl FlatFused for ProdBackward {
     fn name(&self) -> &'static str {
         "prod_backward"
     }

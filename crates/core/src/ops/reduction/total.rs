@@ -1,6 +1,6 @@
 //! One number from all elements of many tensors, for clipping by norm and loss scaling.
 
-use crate::fused::{Fused, has_kernel, has_kernel_for, run_fused};
+use crate::fused::{FlatFused, has_kernel, has_kernel_for, run_fused};
 use crate::tensor::{check_device, check_float};
 use crate::{DType, Error, Result, Shape, Tensor};
 
@@ -18,7 +18,7 @@ pub enum Total {
     NotFinite,
 }
 
-impl Fused for Total {
+impl FlatFused for Total {
     fn name(&self) -> &'static str {
         "total"
     }

@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::in_acc;
 use crate::tensor::{check_device, check_float, check_index, check_same, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
@@ -71,7 +71,7 @@ pub struct RotaryTurn {
     pub tensors: usize,
 }
 
-impl Fused for RotaryTurn {
+impl FlatFused for RotaryTurn {
     fn name(&self) -> &'static str {
         "rotary"
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::logits_error;
 use crate::capture::Draw;
-use crate::fused::{Fused, has_kernel, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::{Order, Rounding};
 use crate::tensor::{check_float, describe};
 use crate::{DType, Error, Result, Rng, RngState, Tensor};
@@ -41,7 +41,7 @@ pub struct SampleLogits {
     pub slope: f64,
 }
 
-impl Fused for SampleLogits {
+impl FlatFused for SampleLogits {
     fn name(&self) -> &'static str {
         "sample_logits"
     }

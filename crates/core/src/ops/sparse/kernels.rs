@@ -4,7 +4,7 @@
 //! attribute 0. Terms are in the accumulation dtype.
 
 use super::csr::row_of_positions;
-use crate::fused::Fused;
+use crate::fused::FlatFused;
 use crate::ops::TieGrad;
 use crate::ops::indexing::segment::IndexReduce;
 use crate::{DType, Result, Tensor};
@@ -106,7 +106,7 @@ fn of_largest(terms: &Tensor, row: &Tensor, dy: &Tensor, best: &Tensor, ties: &T
 }
 
 /// The outputs of a kernel for the absolute values of its floats; none for a maximum.
-fn of_sizes(fused: &dyn Fused, terms: Terms, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+fn of_sizes(fused: &dyn FlatFused, terms: Terms, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     if terms.reduce == IndexReduce::Max {
         return Ok(None);
     }
@@ -115,7 +115,7 @@ fn of_sizes(fused: &dyn Fused, terms: Terms, inputs: &[Tensor], before: &[Tensor
     Ok(Some(fused.composite(&sizes, before)?.into_iter().flatten().collect()))
 }
 
-impl Fused for SparseReduce {
+impl FlatFused for SparseReduce {
     fn name(&self) -> &'static str {
         "sparse_reduce"
     }
@@ -146,7 +146,7 @@ impl Fused for SparseReduce {
     }
 }
 
-impl Fused for SparseBackward {
+impl FlatFused for SparseBackward {
     fn name(&self) -> &'static str {
         "sparse_backward"
     }

@@ -17,6 +17,7 @@ use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Scan;
+use isograd_core::fused::FusedCall;
 use isograd_core::ops::indexing::index::MaskPositions;
 use isograd_core::{Call, DType, Device, Kernel, Layout, Operand, Result};
 use smallvec::SmallVec;
@@ -294,7 +295,7 @@ fn positions_in(device: &Device) -> Result<()> {
     let (from, to) = (backend.allocate(1 << 20)?, backend.allocate((2 * size_of::<i64>()) << 20)?);
     let inputs = [Operand { memory: &*from, layout: &mask, dtype: DType::Bool }];
     let outputs = [Operand { memory: &*to, layout: &found, dtype: DType::I64 }];
-    let kernel = Kernel::Fused(&MaskPositions);
+    let kernel = Kernel::Fused(FusedCall::unnamed(&MaskPositions));
     backend.run(&Call { op: "kernels", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &[] })
 }
 
