@@ -18,9 +18,10 @@ from common import VERSION, Family
 
 # The seed of a family is its place.
 FAMILIES = """
-    activation loss embedding utility unary binary fused_pointwise reduction indexing matmul optimizer table28
-    normalization gemm_bias pooling channel_norm graph sequence scalars shapes in_place convolution resampling attention
-    recurrent mesh sparse arrange products linalg selection
+    elementwise/activation loss indexing/embedding utility elementwise/unary elementwise/binary
+    elementwise/fused_pointwise reduction indexing/index matrix/matmul optimizer table28 normalization/norm
+    matrix/gemm_bias image/pooling normalization/channel_norm graph/edges sequence scalars shapes elementwise/in_place
+    conv image/resampling attention recurrent graph/mesh sparse shape/arrange matrix/products linalg indexing/select
 """.split()
 
 
@@ -30,7 +31,7 @@ def main():
     warnings.simplefilter("ignore")
     folder = pathlib.Path(__file__).parent
     # Some families have cases of others' ops.
-    modules = [importlib.import_module(f"families.{name}") for name in FAMILIES]
+    modules = [importlib.import_module("families." + name.replace("/", ".")) for name in FAMILIES]
     for seed, (name, module) in enumerate(zip(FAMILIES, modules)):
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue

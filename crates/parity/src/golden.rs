@@ -16,9 +16,10 @@ macro_rules! families {
 }
 
 families! {
-    "activation" "arrange" "attention" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing" "linalg"
-    "loss" "matmul" "mesh" "normalization" "optimizer" "pooling" "products" "recurrent" "reduction" "resampling" "scalars" "selection" "sequence" "shapes" "sparse"
-    "table28" "unary" "utility"
+    "attention" "conv" "elementwise/activation" "elementwise/binary" "elementwise/fused_pointwise" "elementwise/in_place" "elementwise/unary"
+    "graph/edges" "graph/mesh" "image/pooling" "image/resampling" "indexing/embedding" "indexing/index" "indexing/select" "linalg" "loss"
+    "matrix/gemm_bias" "matrix/matmul" "matrix/products" "normalization/channel_norm" "normalization/norm" "optimizer" "recurrent" "reduction"
+    "scalars" "sequence" "shape/arrange" "shapes" "sparse" "table28" "utility"
 }
 
 /// All cases.
@@ -33,16 +34,21 @@ pub static CASES: LazyLock<Vec<Recorded>> = LazyLock::new(|| {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     #[test]
     fn every_file_is_included_and_has_cases() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let mut there: Vec<String> = files
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
-            .collect();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+        let paths = |folder: &Path| -> Vec<PathBuf> {
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+        };
+        // Folders of nouns have nothing but families; those of PyTorch's files and of transformers have files of other kinds.
+        let nouns =
+            paths(&root).into_iter().filter(|path| root.join("families").join(path.file_name().unwrap()).is_dir());
+        let files = nouns.flat_map(|noun| paths(&noun)).chain(paths(&root));
+        let name = |path: PathBuf| path.strip_prefix(&root).unwrap().with_extension("").to_string_lossy().into_owned();
+        let mut there: Vec<String> =
+            files.filter(|path| path.extension().is_some_and(|e| e == "json")).map(name).collect();
         there.sort();
         assert_eq!(there, FILES.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
         for name in there {

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from common import INF, NAN, OPS, f64, label, mask, normal, of_a_b, of_x
-from families.pooling import adaptive_max_pool
+from families.image.pooling import adaptive_max_pool
 
 
 OPS |= {

@@ -3,7 +3,7 @@
 import torch
 
 from common import F64, OPS, f64, i64
-from families.indexing import every
+from families.indexing.index import every
 
 
 FIVE = [-3.0, -1.0, 0.0, 0.5, 3.0]

@@ -1,40 +1,29 @@
 //! Every op by name: its call with attributes from a file, and its properties for the generated tests.
 
-mod activation;
-mod arrange;
 mod attention;
-mod binary;
 mod common;
-mod comparison;
-mod convolution;
-mod copy;
+mod conv;
 mod custom;
-mod fused_pointwise;
+mod elementwise;
 mod graph;
+mod image;
 mod indexing;
 mod linalg;
 mod loss;
 mod matrix;
-mod mesh;
 mod modules;
 mod normalization;
 mod optimizer;
-mod pooling;
-mod products;
 mod random;
 mod recurrent;
 mod reduction;
-mod resampling;
-mod selection;
 mod sequence;
-mod similarity;
+mod shape;
 mod sparse;
-mod unary;
-mod view;
 
-pub(crate) use copy::copies;
 pub use custom::custom;
-pub(crate) use matrix::squares;
+pub(crate) use elementwise::copy::copies;
+pub(crate) use matrix::matmul::squares;
 
 use crate::bench::Bench;
 use crate::case::{Case, Gen};
@@ -50,29 +39,29 @@ use std::sync::LazyLock;
 /// All ops.
 pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
     let families = [
-        ("activation", activation::ops()),
-        ("unary", unary::ops()),
-        ("binary", binary::ops()),
-        ("comparison", comparison::ops()),
-        ("fused pointwise", fused_pointwise::ops()),
+        ("activation", elementwise::activation::ops()),
+        ("unary", elementwise::unary::ops()),
+        ("binary", elementwise::binary::ops()),
+        ("comparison", elementwise::comparison::ops()),
+        ("fused pointwise", elementwise::fused_pointwise::ops()),
         ("reduction", reduction::ops()),
-        ("view", view::ops()),
-        ("arrange", arrange::ops()),
-        ("copy", copy::ops()),
-        ("indexing", indexing::ops()),
-        ("selection", selection::ops()),
-        ("graph", graph::ops()),
+        ("view", shape::view::ops()),
+        ("arrange", shape::arrange::ops()),
+        ("copy", elementwise::copy::ops()),
+        ("indexing", indexing::index::ops()),
+        ("selection", indexing::select::ops()),
+        ("graph", graph::edges::ops()),
         ("sparse", sparse::ops()),
-        ("matrix", matrix::ops()),
-        ("matrix", products::ops()),
-        ("similarity", similarity::ops()),
+        ("matrix", matrix::matmul::ops()),
+        ("matrix", matrix::products::ops()),
+        ("similarity", matrix::similarity::ops()),
         ("linalg", linalg::ops()),
-        ("mesh", mesh::ops()),
-        ("convolution", convolution::ops()),
+        ("mesh", graph::mesh::ops()),
+        ("convolution", conv::ops()),
         ("loss", loss::ops()),
         ("normalization", normalization::ops()),
-        ("pooling", pooling::ops()),
-        ("resampling", resampling::ops()),
+        ("pooling", image::pooling::ops()),
+        ("resampling", image::resampling::ops()),
         ("sequence", sequence::ops()),
         ("attention", attention::ops()),
         ("recurrent", recurrent::ops()),

@@ -1,17 +1,17 @@
 //! Modules by the names of their types. Their options are attributes; their parameters are inputs, with the names in their state
 //! dictionaries. Also schedules, and ops without a kernel of the table.
 
-use super::activation::APPROXIMATIONS;
 use super::common::{extents, none, one};
-use super::convolution::{conv_of, transposed_of, unfold_of};
-use super::indexing::order;
-use super::matrix::activation;
+use super::conv::{conv_of, transposed_of, unfold_of};
+use super::elementwise::activation::APPROXIMATIONS;
+use super::image::pooling::{avg_of, lp_of, max_of, output_of};
+use super::image::resampling::{ends_of, interpolate_of, interpolated_dims, padding_mode};
+use super::indexing::index::order;
+use super::indexing::select::BAGS;
+use super::matrix::matmul::activation;
 use super::normalization::response;
 use super::optimizer::{found, with_gradients};
-use super::pooling::{avg_of, lp_of, max_of, output_of};
 use super::random::rng;
-use super::resampling::{ends_of, interpolate_of, interpolated_dims, padding_mode};
-use super::selection::BAGS;
 use super::{Class, Derivative, Invocation, LayerOf, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::EmbeddingOptions;

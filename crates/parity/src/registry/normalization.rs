@@ -2,7 +2,7 @@
 
 use super::Class::Stages;
 use super::common::{IN_PLACE, one, with};
-use super::matrix::{ACTIVATIONS, activation};
+use super::matrix::matmul::{ACTIVATIONS, activation};
 use super::{Invocation, Op, Slice};
 use crate::bench::{Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};

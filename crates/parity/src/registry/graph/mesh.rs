@@ -1,15 +1,15 @@
 //! Convolutions over meshes.
 
-use super::common::{absolute, one};
-use super::{Class, Invocation, Op};
 use crate::bench::{Action, Bench, Call, Cost, INDEX, STORED, Work};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::common::{absolute, one};
+use crate::registry::{Class, Invocation, Op};
 use isograd_core::ops::Neighbors;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Error, Kind, Result, Tensor};
 use serde_json::json;
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         mesh("mesh_conv", "neighbors", 1, Tensor::mesh_conv)
             .kernels(&["mesh_conv_forward"])

@@ -1,8 +1,8 @@
 //! Comparisons and logic.
 
-use super::common::{NO_GRADIENT, at, none, one};
-use super::{Invocation, Op};
 use crate::case::{Case, Domain};
+use crate::registry::common::{NO_GRADIENT, at, none, one};
+use crate::registry::{Invocation, Op};
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn logic(name: &'static str, run: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Op 
     .also(&["where_cond"])
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         compare("eq", Tensor::eq, Tensor::eq_scalar),
         compare("ne", Tensor::ne, Tensor::ne_scalar),

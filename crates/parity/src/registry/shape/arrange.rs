@@ -1,9 +1,9 @@
 //! Elements in another order, or several times; diagonals and triangles.
 
-use super::Class::{Arithmetic, Reduction};
-use super::common::{NO_GRADIENT, at, none, one, with};
-use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Arithmetic, Reduction};
+use crate::registry::common::{NO_GRADIENT, at, none, one, with};
+use crate::registry::{Invocation, Op};
 use isograd_core::{Error, Result, Tensor};
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn meshgrid() -> Op {
     .launches(0, 4)
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let real = Domain::Real;
     vec![
         with("flip", |c, x| x.flip(&dims(c)?), real, some_dims).linear().picks().launches(16, 16),

@@ -1,10 +1,10 @@
 //! Copies, casts, joins and changes in place.
 
-use super::Class::Arithmetic;
-use super::common::{absolute, at, in_place, map, none, one, with};
-use super::{Changes, Op};
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::Arithmetic;
+use crate::registry::common::{absolute, at, in_place, map, none, one, with};
+use crate::registry::{Changes, Op};
 use isograd_core::{DType, Result, Shape, Tensor};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn parts(g: &mut Gen, vary: Option<usize>) -> Vec<(String, Tensor)> {
     (0..n).map(part).collect()
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         map("copy", Tensor::copy, Domain::Real).linear().kernels(&["copy_buffer"]),
         map("contiguous", Tensor::contiguous, Domain::Real).linear(),

@@ -1,9 +1,9 @@
 //! Distances and similarities of vectors.
 
-use super::Class::Stages;
-use super::Op;
-use super::common::one;
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::Stages;
+use crate::registry::Op;
+use crate::registry::common::one;
 use serde_json::{Value, json};
 
 /// Two operands of different phases, whose elements are never equal.
@@ -41,7 +41,7 @@ fn cosine_case(g: &mut Gen) -> Case {
     Case::new(attributes, vec![("a", g.x(away)), ("b", g.broadcast(away))])
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         Op::new("cdist", |c| one(c.input("a")?.cdist(c.input("b")?, c.float_or("p", 2.0)?)), cdist_case)
             .class(Stages)

@@ -1,9 +1,9 @@
 //! Other shapes of the same elements.
 
-use super::Class::Reduction;
-use super::Op;
-use super::common::{absolute, at, none, one, with};
 use crate::case::{Domain, Gen};
+use crate::registry::Class::Reduction;
+use crate::registry::Op;
+use crate::registry::common::{absolute, at, none, one, with};
 use isograd_core::ops::INFER;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn stepped(g: &mut Gen) -> Value {
     attributes
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let real = Domain::Real;
     let matrix = |g: &mut Gen| {
         g.at_least_rank(2);

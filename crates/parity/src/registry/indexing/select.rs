@@ -1,9 +1,9 @@
 //! Elements by mask or place, searches in sorted sequences, counts, distinct elements, and reductions by index.
 
-use super::Class::{Reduction, Stages};
-use super::common::{NO_GRADIENT, absolute, at, none, one};
-use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Reduction, Stages};
+use crate::registry::common::{NO_GRADIENT, absolute, at, none, one};
+use crate::registry::{Invocation, Op};
 use isograd_core::ops::{Bag, BagMode, Order, Own, ScatterReduce, Side, Unique};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const REDUCE: [(&str, ScatterReduce); 5] = [
     ("amin", ScatterReduce::Amin),
 ];
 
-pub(super) const BAGS: [(&str, BagMode); 3] = [("mean", BagMode::Mean), ("sum", BagMode::Sum), ("max", BagMode::Max)];
+pub(crate) const BAGS: [(&str, BagMode); 3] = [("mean", BagMode::Mean), ("sum", BagMode::Sum), ("max", BagMode::Max)];
 
 fn side(c: &Invocation<'_>) -> Result<Side> {
     Ok(if c.flag("right")? { Side::Right } else { Side::Left })
@@ -134,7 +134,7 @@ fn bags(g: &mut Gen) -> Case {
     Case::new(json!({"mode": mode, "padding_idx": padding}), inputs)
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         Op::new("masked_select", |c| one(c.input("x")?.masked_select(c.input("mask")?)), masked)
             .linear()

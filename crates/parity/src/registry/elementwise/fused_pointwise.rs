@@ -1,10 +1,10 @@
 //! Several arithmetic steps as one pointwise function.
 
-use super::Class::Arithmetic;
-use super::common::{absolute, none, one};
-use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::Arithmetic;
+use crate::registry::common::{absolute, none, one};
+use crate::registry::{Invocation, Op};
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 
@@ -42,7 +42,7 @@ fn lerp_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(a.add(&b)?.add(&step))
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         Op::new(
             "addcmul",

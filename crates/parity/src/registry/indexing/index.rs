@@ -1,10 +1,10 @@
 //! Gathers, scatters, sorting and tables.
 
-use super::Class::{Reduction, Stages};
-use super::common::{NO_GRADIENT, absolute, at, in_place, none, one, ordered, two};
-use super::{Changes, Invocation, Op, Slice};
 use crate::bench::{self, Action, Bench, Call, Cost, F16, INDEX, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Reduction, Stages};
+use crate::registry::common::{NO_GRADIENT, absolute, at, in_place, none, one, ordered, two};
+use crate::registry::{Changes, Invocation, Op, Slice};
 use isograd_core::ops::{EmbeddingOptions, Index, Order, Put};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ fn index_put_case(g: &mut Gen, onto: &'static str) -> Case {
     Case::new(attributes, vec![(onto, x), ("i0", index), ("values", values)])
 }
 
-pub(super) fn order(flag: bool) -> Order {
+pub(crate) fn order(flag: bool) -> Order {
     if flag { Order::Descending } else { Order::Ascending }
 }
 
@@ -90,7 +90,7 @@ fn lookup(g: &mut Gen) -> (Vec<usize>, [usize; 2]) {
     }
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         Op::new(
             "gather",
@@ -342,7 +342,7 @@ fn lookups() -> Bench {
 }
 
 /// `[R, C]` and the `[n, C]` to add to it, for a shape `[R, n, C]`, with an index of n rows.
-pub(super) fn by_row(c: &Call) -> Result<Vec<Tensor>> {
+pub(crate) fn by_row(c: &Call) -> Result<Vec<Tensor>> {
     let [r, n, width] = [c.dims[0], c.dims[1], c.dims[2]];
     Ok(vec![c.normal(&[r, width])?, c.normal(&[n, width])?, c.indices(r, &[n])?])
 }
@@ -356,7 +356,7 @@ fn by_element(c: &Call) -> Result<Vec<Tensor>> {
 }
 
 /// Reads `[n, C]` of a table.
-pub(super) fn reads(c: &Call, indices: usize) -> Cost {
+pub(crate) fn reads(c: &Call, indices: usize) -> Cost {
     Cost::bytes(c.bytes(2 * c.dims[1] * c.dims[2]) + indices * INDEX)
 }
 
@@ -390,6 +390,6 @@ fn in_any_order(c: &Call, f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> 
 }
 
 /// A graph of 100 thousand nodes with 128 features each and 1.6 million edges: nodes are read for edges, or edges reduced to nodes.
-pub(super) fn of_graph(action: Action, cost: fn(&Call) -> Cost) -> Bench {
+pub(crate) fn of_graph(action: Action, cost: fn(&Call) -> Cost) -> Bench {
     Bench::new(&[100_000, 1_600_000, 128], action, cost).dtypes(STORED).shrinks(2)
 }

@@ -1,10 +1,10 @@
 //! Matrix products.
 
-use super::Class::{Dense, Product};
-use super::common::{absolute, none, one, result};
-use super::{Companion, Invocation, Op};
 use crate::bench::{BF16, Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Dense, Product};
+use crate::registry::common::{absolute, none, one, result};
+use crate::registry::{Companion, Invocation, Op};
 use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
 use isograd_core::{DType, Precision, Result, Tensor};
 use serde_json::json;
@@ -54,7 +54,7 @@ fn matmul_case(g: &mut Gen) -> Case {
 }
 
 /// Activations of a product, by name.
-pub(super) const ACTIVATIONS: [(&str, Activation); 7] = [
+pub(crate) const ACTIVATIONS: [(&str, Activation); 7] = [
     ("identity", Activation::Identity),
     ("relu", Activation::Relu),
     ("gelu", Activation::Gelu(Approximate::None)),
@@ -65,7 +65,7 @@ pub(super) const ACTIVATIONS: [(&str, Activation); 7] = [
 ];
 
 /// The attribute `activation`; `None` without it.
-pub(super) fn activation(c: &Invocation<'_>) -> Result<Activation> {
+pub(crate) fn activation(c: &Invocation<'_>) -> Result<Activation> {
     c.choice_or_first("activation", &ACTIVATIONS)
 }
 
@@ -102,7 +102,7 @@ fn gemm_bias_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(sum[0].add(&result(c)?[0]))
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let product = |op: Op, companion: Companion| op.class(Product).companion(companion);
     vec![
         product(Op::new("matmul", |c| one(c.input("a")?.matmul(c.input("b")?)), matmul_case), absolute)

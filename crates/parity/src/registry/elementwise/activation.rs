@@ -1,10 +1,10 @@
 //! Activations.
 
-use super::Class::{Arithmetic, Stages, Transcendental};
-use super::common::{at, map, none, one, with};
-use super::{Invocation, Op, Slice};
 use crate::bench::{self, Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Arithmetic, Stages, Transcendental};
+use crate::registry::common::{at, map, none, one, with};
+use crate::registry::{Invocation, Op, Slice};
 use isograd_core::ops::{Approximate, Swiglu};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
@@ -16,9 +16,9 @@ fn approximate(c: &Invocation<'_>) -> Result<Approximate> {
 }
 
 /// The formulas of gelu, by the values of the attribute `approximate`.
-pub(super) const APPROXIMATIONS: [(&str, Approximate); 2] = [("none", Approximate::None), ("tanh", Approximate::Tanh)];
+pub(crate) const APPROXIMATIONS: [(&str, Approximate); 2] = [("none", Approximate::None), ("tanh", Approximate::Tanh)];
 
-pub(super) fn approximate_of(c: &Invocation<'_>, name: &str) -> Result<Approximate> {
+pub(crate) fn approximate_of(c: &Invocation<'_>, name: &str) -> Result<Approximate> {
     c.choice(name, &APPROXIMATIONS)
 }
 
@@ -66,7 +66,7 @@ fn swiglu(c: &Invocation<'_>) -> Result<Tensor> {
     c.input("gate")?.swiglu_with(c.input("up")?, &Swiglu { alpha, beta, limit })
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let kinks = Domain::Away(HAS_KINKS);
     vec![
         map("relu", Tensor::relu, kinks)

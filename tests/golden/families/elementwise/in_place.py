@@ -5,7 +5,7 @@ import functools
 import torch
 
 from common import INF, NAN, OPS, f64, i32, i64, normal
-from families.indexing import index_put
+from families.indexing.index import index_put
 
 
 def in_place(change):

@@ -1,9 +1,9 @@
 //! Products that an equation describes, and other products of vectors and matrices.
 
-use super::Class::{Arithmetic, Stages};
-use super::common::{absolute, none, one};
-use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Arithmetic, Stages};
+use crate::registry::common::{absolute, none, one};
+use crate::registry::{Invocation, Op};
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn bilinear_case(g: &mut Gen) -> Case {
     Case::new(none(), inputs)
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         Op::new("einsum", einsum, einsum_case).class(Stages).companion(absolute).fused().launches(16, 32),
         Op::new(

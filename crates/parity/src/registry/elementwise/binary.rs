@@ -1,10 +1,10 @@
 //! Arithmetic of two operands, or of a tensor and a number.
 
-use super::Class::{Arithmetic, Transcendental};
-use super::common::{CONSTANT, NO_GRADIENT, absolute, at, none, one, sum_of_two, with};
-use super::{Invocation, Op};
 use crate::bench::{self, Bench, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Arithmetic, Transcendental};
+use crate::registry::common::{CONSTANT, NO_GRADIENT, absolute, at, none, one, sum_of_two, with};
+use crate::registry::{Invocation, Op};
 use isograd_core::ops::Rounding;
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ fn scalar_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(c.input("x")?.abs()?.add_scalar(c.float("scalar")?.abs()))
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let real = [Domain::Real, Domain::Real];
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
     vec![

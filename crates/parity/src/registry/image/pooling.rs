@@ -1,16 +1,16 @@
 //! Pooling.
 
-use super::Class::{Reduction, Stages};
-use super::common::{absolute, extents, none, one, two};
-use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, INDEX, STORED, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::{Reduction, Stages};
+use crate::registry::common::{absolute, extents, none, one, two};
+use crate::registry::{Invocation, Op};
 use isograd_core::ops::{AvgPool, LpPool, MaxPool};
 use isograd_core::{Result, Tensor};
 use isograd_nn as nn;
 use serde_json::{Value, json};
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         max::<1>("max_pool1d", Tensor::max_pool1d, Tensor::max_pool1d_with_indices),
         max::<2>("max_pool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices).kernels(&["maxpool2d"]).bench([
@@ -175,7 +175,7 @@ fn adaptive_avg<const N: usize>(name: &'static str, values: Adaptive<N, Tensor>)
 }
 
 /// The windows of a maximum, from attributes with the prefix `at`.
-pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<MaxPool<N>> {
+pub(crate) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<MaxPool<N>> {
     let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), Some(default));
     let pool = MaxPool::new(extents(c, &format!("{at}kernel_size"), None)?);
     Ok(MaxPool {
@@ -188,7 +188,7 @@ pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Max
     })
 }
 
-pub(super) fn avg_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<AvgPool<N>> {
+pub(crate) fn avg_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<AvgPool<N>> {
     let (include, divisor) = (format!("{at}count_include_pad"), format!("{at}divisor_override"));
     let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), Some(default));
     let pool = AvgPool::new(extents(c, &format!("{at}kernel_size"), None)?);
@@ -210,7 +210,7 @@ fn end_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Option<[usize;
 }
 
 /// The order and the windows of a norm, from attributes with the prefix `at`.
-pub(super) fn lp_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::LpPool<N>> {
+pub(crate) fn lp_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::LpPool<N>> {
     let pool = LpPool::new(extents(c, &format!("{at}kernel_size"), None)?);
     let stride = extents(c, &format!("{at}stride"), Some(pool.stride))?;
     let windows = LpPool { stride, ceil_mode: c.flag(&format!("{at}ceil_mode"))?, ..pool };
@@ -252,12 +252,12 @@ fn unpool<const N: usize>(name: &'static str, values: Unpool<N>) -> Op {
     Op::new(name, run, make).linear().also(&["scatter"]).launches(8, 14)
 }
 
-pub(super) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[usize; N]> {
+pub(crate) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[usize; N]> {
     extents(c, &format!("{at}output_size"), None)
 }
 
 /// An input with N dimensions, after channels and possibly a batch, which may be empty.
-pub(super) fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
+pub(crate) fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
     g.at_least_rank(N + 1);
     let spare = g.shape.len().saturating_sub(N + 2);
     g.shape.drain(..spare);

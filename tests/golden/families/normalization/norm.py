@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from common import F32, INF, NAN, OPS, f64, i64, normal
-from families.gemm_bias import ACTIVATIONS
+from families.matrix.gemm_bias import ACTIVATIONS
 
 
 def layer_norm(x, weight=None, bias=None, *, dims=1, eps=1e-5):

@@ -1,15 +1,15 @@
 //! Padding, interpolation, and other orders of pixels and channels.
 
-use super::Class::Stages;
-use super::common::{one, with};
-use super::pooling::input;
-use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::Class::Stages;
+use crate::registry::common::{one, with};
+use crate::registry::image::pooling::input;
+use crate::registry::{Invocation, Op};
 use isograd_core::ops::{GridMode, GridPadding, GridSample, Interpolate, Interpolation, Pad, Target};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let real = Domain::Real;
     vec![
         Op::new("pad", |c| one(c.input("x")?.pad(&ends(c, "padding")?, pad_of(c, "mode")?)), pad_case)
@@ -116,7 +116,7 @@ fn ends(c: &Invocation<'_>, name: &str) -> Result<Vec<[isize; 2]>> {
 }
 
 /// The pairs of `N` dimensions.
-pub(super) fn ends_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[[isize; 2]; N]> {
+pub(crate) fn ends_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[[isize; 2]; N]> {
     c.get(&format!("{at}padding"), "a list of pairs of integers, one for each dimension", |v| pairs(v)?.try_into().ok())
 }
 
@@ -132,7 +132,7 @@ fn pad_of(c: &Invocation<'_>, mode: &str) -> Result<Pad> {
 }
 
 /// The elements of a convolution's padding.
-pub(super) fn padding_mode(c: &Invocation<'_>, at: &str) -> Result<Pad> {
+pub(crate) fn padding_mode(c: &Invocation<'_>, at: &str) -> Result<Pad> {
     let [(_, zeros), others @ ..] = PADS;
     let modes: Vec<(&str, Pad)> = [("zeros", zeros)].into_iter().chain(others).collect();
     c.choice_or_first(&format!("{at}padding_mode"), &modes)
@@ -174,7 +174,7 @@ const MODES: [(&str, Interpolation); 7] = [
 ];
 
 /// How many dimensions the size or the factors have.
-pub(super) fn interpolated_dims(c: &Invocation<'_>, at: &str) -> Result<usize> {
+pub(crate) fn interpolated_dims(c: &Invocation<'_>, at: &str) -> Result<usize> {
     let [factors, size] = ["scale_factor", "size"].map(|name| format!("{at}{name}"));
     let name = if c.has(&factors) { factors } else { size };
     let count = |v: &Value| v.as_array().map(Vec::len).filter(|n| (1..=3).contains(n));
@@ -190,7 +190,7 @@ fn interpolated(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
 }
 
 /// An interpolation, from attributes with the prefix `at`.
-pub(super) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Interpolate<N>> {
+pub(crate) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Interpolate<N>> {
     let of = |name: &str| format!("{at}{name}");
     let factors = |v: &Value| v.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>()?.try_into().ok();
     let scale = c.optional_of(&of("scale_factor"), |c, name| c.get(name, "a factor for each dimension", factors))?;

@@ -1,9 +1,9 @@
 //! Functions of one operand.
 
-use super::Class::{Arithmetic, Transcendental};
-use super::common::{CONSTANT, NO_GRADIENT, at, map, none, one, with};
-use super::{Invocation, Op};
 use crate::case::{Domain, Gen};
+use crate::registry::Class::{Arithmetic, Transcendental};
+use crate::registry::common::{CONSTANT, NO_GRADIENT, at, map, none, one, with};
+use crate::registry::{Invocation, Op};
 use isograd_core::ops::NanToNum;
 use isograd_core::{Result, Tensor};
 use serde_json::json;
@@ -31,7 +31,7 @@ fn numbers(c: &Invocation<'_>) -> Result<NanToNum> {
     })
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     let kinks = Domain::Away(&[-6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let halves = Domain::Away(&[-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5]);
     let t = |op: Op| op.class(Transcendental);

@@ -1,10 +1,10 @@
 //! Graphs: reductions of edges to nodes.
 
-use super::common::{absolute, one, two};
-use super::indexing::{of_graph, reads};
-use super::{Class, Invocation, Op};
 use crate::bench::{Action, Bench, Call, Cost, INDEX, STORED, Work, call};
 use crate::case::{Case, Domain, Gen};
+use crate::registry::common::{absolute, one, two};
+use crate::registry::indexing::index::{of_graph, reads};
+use crate::registry::{Class, Invocation, Op};
 use isograd_core::ops::{Csr, Spectrum, TieGrad, Times};
 use isograd_core::{Error, Kind, Result, Tensor};
 use serde_json::json;
@@ -76,7 +76,7 @@ fn size(c: &Invocation<'_>) -> Result<Option<usize>> {
     c.optional_of("size", Invocation::size)
 }
 
-pub(super) fn ops() -> Vec<Op> {
+pub(crate) fn ops() -> Vec<Op> {
     vec![
         Op::new(
             "scatter_sum",

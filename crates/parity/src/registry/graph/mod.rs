@@ -1,0 +1,4 @@
+//! Nodes, edges and meshes.
+
+pub(super) mod edges;
+pub(super) mod mesh;

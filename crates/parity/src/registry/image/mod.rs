@@ -1,0 +1,4 @@
+//! Windows and pixels of images.
+
+pub(super) mod pooling;
+pub(super) mod resampling;

@@ -1,0 +1,4 @@
+//! Elements by index.
+
+pub(super) mod index;
+pub(super) mod select;

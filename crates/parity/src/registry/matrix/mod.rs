@@ -1,0 +1,5 @@
+//! Products and distances of vectors and matrices.
+
+pub(super) mod matmul;
+pub(super) mod products;
+pub(super) mod similarity;

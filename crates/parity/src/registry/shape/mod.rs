@@ -1,0 +1,4 @@
+//! Elements in other places.
+
+pub(super) mod arrange;
+pub(super) mod view;
