@@ -25,7 +25,10 @@ import torch._inductor.config as inductor
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golden"))
-import ops  # noqa: E402
+import generate  # noqa: E402
+from common import OPS  # noqa: E402
+
+generate.load()
 
 # Configurations are chosen by the process that times: others compile while the device is used.
 inductor.autotune_local_cache = False
@@ -86,7 +89,7 @@ def inputs_of(entry, device):
 
 def reference(entry, tensors):
     """The call, and the inputs that have a gradient."""
-    call = OWN.get(entry["op"], ops.OPS[entry["op"]][1])
+    call = OWN.get(entry["op"], OPS[entry["op"]][1])
     # Of what changes a copy, without that.
     call = getattr(call, "__wrapped__", call)
     attributes = {ops.ATTRIBUTE_NAMES.get(k, k) if k in tensors else k: v for k, v in (entry["attributes"] or {}).items()}
@@ -199,9 +202,9 @@ def main():
         return is_chosen and entry["dtype"] in (args.dtype or ["f32", "bf16"])
 
     wanted = [entry for entry in report["speeds"] if is_wanted(entry)]
-    for op in {entry["op"]: None for entry in wanted if entry["op"] not in ops.OPS}:
+    for op in {entry["op"]: None for entry in wanted if entry["op"] not in OPS}:
         print(f"{op}: no reference", file=sys.stderr)
-    wanted = [entry for entry in wanted if entry["op"] in ops.OPS]
+    wanted = [entry for entry in wanted if entry["op"] in OPS]
     if args.jobs and not args.no_compile:
         spawn = multiprocessing.get_context("spawn").Process
         shares = [(wanted[k :: args.jobs], device, bandwidth, args.seconds) for k in range(args.jobs)]

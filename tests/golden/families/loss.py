@@ -165,6 +165,7 @@ def cases(out):
     margin_losses(out)
     likelihood_losses(out)
     alignments(out)
+    literals(out)
 
 
 def elementwise_losses(out):
@@ -432,3 +433,44 @@ def alignments(out):
     out.error("ctc_loss/class", "Index", repeated | {"targets": i64([[1, 1, 4]] * 3)})
     out.error("ctc_loss/frames", "Index", repeated | {"input_lengths": i64([7, 8, 6])})
     out.error("ctc_loss/dtype", "Dtype", repeated | {"targets": normal(3, 3)})
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    inputs = {
+        "logits": f64([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]),
+        "target": i64([2, -100, 0]),
+        "weight": f64([1.0, 2.0, 0.5]),
+    }
+    dlogits = [[0.011789328, 0.048008534, -0.059797861], [0, 0, 0], [-0.3962963, 0.18148148, 0.21481481]]
+    out.literal("cross_entropy/mean", inputs, [f64(0.98748836)], {"logits": f64(dlogits)}, label_smoothing=0.1)
+    row = [-0.039250292, -0.11561554, 0.15486583]
+    dlogits = [row, row, [0.046851852, -0.084259259, 0.037407407]]
+    inputs |= {"target": f64([[0.2, 0.3, 0.5]] * 3)}
+    out.literal("cross_entropy/probabilities", inputs, [f64(1.36617)], {"logits": f64(dlogits)}, label_smoothing=0.1)
+    inputs = {"p": f64([0.1, 0.9, 0.0, 1.0]), "t": f64([1.0, 1.0, 1.0, 0.5])}
+    out.literal(
+        "bce_loss", inputs, [f64([2.3025851, 0.10536052, 100, 50])], {"p": f64([-10, -1.1111111, -1e12, 5e11])}, reduction="none"
+    )
+    inputs = {"a": f64([-2.0, -0.3, 0.0, 0.7, 1.0]), "t": torch.zeros(5, dtype=F64)}
+    out.literal(
+        "smooth_l1_loss",
+        inputs,
+        [f64([1.65, 0.064285714, 0, 0.35, 0.65])],
+        {"a": f64([-1, -0.42857143, 0, 1, 1])},
+        beta=0.7,
+        reduction="none",
+    )
+    inputs = {"x": f64([-2.0, 0.5, 3.0]), "t": f64([1.0, 1.0, 0.0])}
+    out.literal(
+        "focal_loss",
+        inputs,
+        [f64([0.41251954, 0.016893373, 2.0747103])],
+        {"x": f64([-0.26917843, -0.034484249, 0.84506241])},
+        reduction="none",
+    )
+    inputs = {"a": f64([[1.0, 2.0]]), "p": f64([[1.0, 0.0]]), "n": f64([[1.5, -0.5]])}
+    gradients = {"a": f64([[4.9999975e-07, 1]]), "p": f64([[0.70710487, -1.7071082]]), "n": f64([[-0.70710537, 0.7071082]])}
+    out.literal("triplet_loss/swap", inputs, [f64(2.2928942)], gradients, swap=True)
+    inputs = {"x1": f64([[1.0, 2.0], [0.0, 0.0]]), "x2": f64([[0.0, 0.0], [0.3, 0.4]]), "y": f64([1.0, 0.0])}
+    out.literal("contrastive_loss", inputs, [f64(2.625)], {"x1": f64([[1, 2], [0.3, 0.4]])})

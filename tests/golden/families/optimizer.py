@@ -323,6 +323,7 @@ def cases(out):
 
 
     more(out)
+    literals(out)
 
 
 def more(out):
@@ -484,3 +485,26 @@ def clipping(out):
     out.case("clip_grad_value/0.5", gradients | {"g2": f64([-INF, -0.5, 0.5, INF, NAN])}, clip=0.5)
     out.case("clip_grad_value/zero", gradients, clip=0.0)
     out.error("clip_grad_value/negative", "Attr", gradients, clip=-1.0)
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    inputs = {"p0": f64([1.0, -2.0]), "g0_0": f64([0.5, 1.0]), "g0_1": f64([-0.25, 2.0]), "g0_2": f64([0.1, 0.1])}
+    common = {"lr": 0.1, "wd": 0.01}
+    for op, p, attributes in [
+        ("sgd/momentum", [0.8930849387, -2.610864539], {"momentum": 0.9, "dampening": 0.1}),
+        ("sgd/nesterov", [0.8691892082, -2.887078688], {"momentum": 0.9, "nesterov": True}),
+        ("adam", [0.8372923664, -2.273154631], {}),
+        ("adamw", [0.8390714757, -2.267617763], {}),
+        ("lamb", [0.6759461466, -2.607532411], {}),
+        ("lars", [0.9996236178, -2.001120873], {"wd": 1e-4}),
+    ]:
+        out.literal(op, inputs, [f64(p)], {}, **common | attributes)
+    u = {"p0": torch.zeros(3, 2, dtype=F64), "g0_0": f64([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])}
+    x = f64([[-0.46751858, 0.57347331], [0.072432281, 0.40945262], [0.61238314, 0.24543193]])
+    # PyTorch multiplies the step of a tall matrix by the root of its sides' ratio.
+    out.literal("muon", u, [-(1.5**0.5) * x], {}, lr=1.0)
+    clipped = [f64([0.5999999, 0.7999998]), f64([0]), f64(5)]
+    out.literal("clip_grad_norm/clipped", {"g0": f64([3.0, 4.0]), "g1": f64([0.0])}, clipped, {}, max_norm=1.0)
+    small = f64([0.3, 0.4])
+    out.literal("clip_grad_norm/unchanged", {"g0": small}, [small, f64(0.5)], {}, max_norm=1.0)

@@ -62,7 +62,28 @@ def deviation(reduce):
     return lambda x, *, dims=None, correction=1: reduce(x, all_dims(x, dims), correction=correction)
 
 
+def position(of, x, dim, keepdim, last):
+    """The last of equal elements is the first from the end."""
+    if x.dtype == torch.bool:
+        x = x.to(torch.uint8)
+    if not last:
+        return of(x, dim, keepdim)
+    if dim is None:
+        return x.numel() - 1 - of(x.flip(tuple(range(x.dim()))), None, keepdim)
+    return (x.shape[dim] if x.dim() else 1) - 1 - of(x.flip(dim) if x.dim() else x, dim, keepdim)
+
+
+def argmax(x, *, dim=None, keepdim=False, last=None):
+    return position(torch.argmax, x, dim, keepdim, last)
+
+
+def argmin(x, *, dim=None, keepdim=False, last=None):
+    return position(torch.argmin, x, dim, keepdim, last)
+
+
 OPS |= {
+    "argmax": ("", argmax),
+    "argmin": ("", argmin),
     "std": ("x", lambda x, *, dims=None, correction=1, keepdim=False: torch.std(x, all_dims(x, dims), correction=correction, keepdim=keepdim)),
     "var_mean": ("x", deviation(torch.var_mean)),
     "std_mean": ("x", deviation(torch.std_mean)),
@@ -137,6 +158,9 @@ def cases(out):
     orders(out)
     more_scans(out)
     bytes_and_bools(out)
+    extremum_positions(out)
+    last_positions(out)
+    literals(out)
 
 
 def reduction_edges(out):
@@ -269,3 +293,45 @@ def bytes_and_bools(out):
             out.case(f"{op}/u8_{suffix}", numbers, dims=dims)
     for op in "max", "min":
         out.case(f"{op}/u8", numbers, dim=1)
+
+
+def extremum_positions(out):
+    for op in "argmax", "argmin":
+        for shape, dim in [
+            ((), None),
+            ((), 0),
+            ((7,), 0),
+            ((2, 3), None),
+            ((2, 3), 0),
+            ((3, 1, 2), 1),
+            ((2, 1, 3, 2), -2),
+            ((0, 3), 1),
+        ]:
+            out.case(f"{op}/{label(shape)}_dim{'' if dim is None else dim}", {"x": normal(*shape)}, dim=dim)
+        out.case(f"{op}/keepdim", {"x": normal(2, 3)}, dim=1, keepdim=True)
+        ties = [[2.0, 3.0, 3.0, 1.0, 1.0], [4.0, 4.0, 4.0, 4.0, 4.0], [-INF, -INF, -INF, -INF, -INF], [1.0, NAN, 5.0, NAN, -INF]]
+        out.case(f"{op}/ties", {"x": f64(ties)}, dim=1)
+        out.case(f"{op}/ties_columns", {"x": f64(ties).t()}, dim=0)
+        out.case(f"{op}/integers", {"x": i64([[3, 1, 3], [1, 1, 2]])}, dim=1)
+        out.case(f"{op}/bools", {"x": mask([[True, False, True], [False, False, True]])}, dim=1)
+        out.error(f"{op}/empty", "Value", {"x": normal(2, 0)}, dim=1)
+        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
+
+
+def last_positions(out):
+    ties = f64([[2.0, 3.0, 3.0, 1.0, 1.0], [4.0, 4.0, 4.0, 4.0, 4.0], [-INF, -INF, -INF, -INF, -INF], [1.0, NAN, 5.0, NAN, -INF]])
+    for op in "argmax", "argmin":
+        for dim in None, 0, 1, -2:
+            out.case(f"{op}/last_{'all' if dim is None else dim}", {"x": ties}, dim=dim, last=True)
+        out.case(f"{op}/last_integers", {"x": i64([[3, 1, 3], [1, 1, 2]])}, dim=1, keepdim=True, last=True)
+        out.case(f"{op}/last_bools", {"x": mask([[True, False, True], [False, False, False]])}, dim=1, last=True)
+        out.case(f"{op}/last_scalar", {"x": f64(2.0)}, last=True)
+        out.error(f"{op}/last_empty", "Value", {"x": normal(2, 0)}, dim=1, last=True)
+        out.case(f"{op}/u8", {"x": u8([[0, 255, 255], [7, 7, 1]])}, dim=1)
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    x = {"x": f64([1.0, 3.0, 3.0])}
+    out.literal("amax", x, [f64(3)], {"x": f64([0, 0.5, 0.5])})
+    out.literal("max", x, [f64(3), i64(1)], {"x": f64([0, 1, 0])}, dim=0)

@@ -34,6 +34,37 @@ def swiglu(gate, up, *, alpha=None, beta=None, limit=None):
 KINKS = [-30.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 25.0, 40.0]
 
 
+FIVE = [-3.0, -1.0, 0.0, 0.5, 3.0]
+
+
+FIVE_POINTS = [
+    (
+        "gelu/none",
+        {"approximate": "none"},
+        [-0.0040496941, -0.15865525, 0, 0.34573123, 2.9959503],
+        [-0.011945647, -0.083315471, 0.5, 0.86749512, 1.0119456],
+    ),
+    (
+        "gelu/tanh",
+        {"approximate": "tanh"},
+        [-0.0036373921, -0.15880801, 0, 0.34571401, 2.9963626],
+        [-0.011584167, -0.082964084, 0.5, 0.8673699, 1.0115842],
+    ),
+    ("silu", {}, [-0.14227762, -0.26894142, 0, 0.31122967, 2.8577224], [-0.088104106, 0.072329488, 0.5, 0.73996119, 1.0881041]),
+    ("mish", {}, [-0.14564746, -0.30340146, 0, 0.37524521, 2.986535], [-0.093393115, 0.059216756, 0.6, 0.88642438, 1.0211069]),
+    (
+        "softplus",
+        {"beta": 2.0, "threshold": 5.0},
+        [0.0012378426, 0.063464006, 0.34657359, 0.65663084, 3],
+        [0.0024726232, 0.11920292, 0.5, 0.73105858, 1],
+    ),
+    ("hardswish", {}, [-0.0, -0.33333333, 0, 0.29166667, 3], [0, 0.16666667, 0.5, 0.66666667, 1]),
+    ("elu", {"alpha": 0.7}, [-0.66514905, -0.44248439, 0, 0.5, 3], [0.034850948, 0.25751561, 0.7, 1, 1]),
+    ("celu", {"alpha": 0.7}, [-0.69036535, -0.53224427, 0, 0.5, 3], [0.013763786, 0.23965103, 1, 1, 1]),
+    ("selu", {}, [-1.6705687, -1.1113307, 0, 0.52535049, 3.152103], [0.087530612, 0.6467686, 1.7580993, 1.050701, 1.050701]),
+]
+
+
 # name: the reference of an elementwise op, and by the beginnings of the cases' names the attributes of each sweep
 POINTWISE = {
     "relu": (lambda x: F.relu(x), {"": {}}),
@@ -85,6 +116,7 @@ def cases(out):
     gated(out)
     activation_errors(out)
     constants(out)
+    literals(out)
 
 
 def softmaxes(out):
@@ -151,3 +183,31 @@ def constants(out):
     out.case("swiglu/constants_special", special, grads=[], alpha=1.702, beta=1.0, limit=7.0)
     out.case("swiglu/limits", {name: x[2:5] for name, x in special.items()}, alpha=1.702, beta=1.0, limit=7.0)
     out.error("swiglu/limit", "Attr", {"gate": normal(2), "up": normal(2)}, alpha=1.0, beta=0.0, limit=0.0)
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    for name, attributes, y, dx in FIVE_POINTS:
+        out.literal(name, {"x": f64(FIVE)}, [f64(y)], {"x": f64(dx)}, **attributes)
+    first = {0: f64([1.0, 0.0, 0.0])}
+    x = {"x": f64([1.0, 2.0, 3.0])}
+    out.literal(
+        "softmax",
+        x,
+        [f64([0.090030573, 0.24472847, 0.66524096])],
+        {"x": f64([0.081925069, -0.022033045, -0.059892025])},
+        cotangents=first,
+    )
+    out.literal(
+        "log_softmax",
+        x,
+        [f64([-2.407606, -1.407606, -0.40760596])],
+        {"x": f64([0.90996943, -0.24472847, -0.66524096])},
+        cotangents=first,
+    )
+    out.literal(
+        "silu_and_mul",
+        {"x": f64([1.0, -2.0, 3.0, 0.5])},
+        [f64([2.1931757, -0.11920292])],
+        {"x": f64([2.7830115, -0.045392124, 0.73105858, -0.23840584])},
+    )

@@ -2,7 +2,7 @@
 
 import torch
 
-from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, mask, normal, of_a_b, positive, u8
+from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, mask, normal, of_a_b, positive, sweep, u8
 
 
 def div(a, b, *, rounding="none"):
@@ -24,6 +24,19 @@ DIVISIONS = "remainder fmod".split()
 BITS = "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift".split()
 
 
+# Functions of a tensor and a number. name: the reference, how the inputs of its sweep are drawn, and the number
+SCALARS = {
+    "add_scalar": (lambda x, *, scalar: x + scalar, normal, -1.75),
+    "sub_scalar": (lambda x, *, scalar: x - scalar, normal, -1.75),
+    "mul_scalar": (lambda x, *, scalar: x * scalar, normal, -1.75),
+    "div_scalar": (lambda x, *, scalar: x / scalar, normal, -1.75),
+    "rsub_scalar": (lambda x, *, scalar: scalar - x, normal, -1.75),
+    "rdiv_scalar": (lambda x, *, scalar: scalar / x, positive, -1.75),
+    "rpow_scalar": (lambda x, *, scalar: torch.pow(scalar, x), normal, 1.75),
+}
+
+
+OPS |= {name: ("x", reference) for name, (reference, *_) in SCALARS.items()}
 OPS |= {
     "add": ("a b", lambda a, b, *, alpha=1: torch.add(a, b, alpha=alpha)),
     "sub": ("a b", lambda a, b, *, alpha=1: torch.sub(a, b, alpha=alpha)),
@@ -32,7 +45,7 @@ OPS |= {
     "pow": ("a b", pow_),
     "maximum": of_a_b(torch.maximum),
     "minimum": of_a_b(torch.minimum),
-    **{name: of_a_b(getattr(torch, name), "") for name in "eq ne lt gt le ge heaviside logical_xor".split()},
+    **{name: of_a_b(getattr(torch, name), "") for name in "eq ne lt gt le ge heaviside logical_and logical_or logical_xor".split()},
     **{name: of_a_b(getattr(torch, name)) for name in FLOATS + DIVISIONS},
     "hypot": of_a_b(hypot),
     "copysign": of_a_b(torch.copysign, "a"),
@@ -70,6 +83,9 @@ def cases(out):
     powers(out)
     comparisons(out)
     bytes_and_bools(out)
+    scalars(out)
+    logic(out)
+    literals(out)
 
 
 def divisions(out):
@@ -173,3 +189,23 @@ def bytes_and_bools(out):
         out.case(f"{op}/bools", bools)
     for op in "add", "sub", "mul", "bitwise_and":
         out.error(f"{op}/bools", "Dtype", bools)
+
+
+def scalars(out):
+    for op, (_, make, scalar) in SCALARS.items():
+        sweep(out, op, make=make, scalar=scalar)
+    for op, scalar in [("add_scalar", 200), ("sub_scalar", 2), ("mul_scalar", 3), ("rsub_scalar", 1)]:
+        out.case(f"{op}/u8", {"x": u8([0, 1, 7, 128, 255])}, scalar=scalar)
+
+
+def logic(out):
+    a, b = mask([[True, False, True], [False, False, True]]), mask([[True], [False]])
+    out.case("logical_and/broadcast", {"a": a, "b": b})
+    out.case("logical_or/broadcast", {"a": a, "b": b})
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    inputs = {"a": f64([0.0, 0.0, 2.0, 2.0]), "b": f64([0.0, 2.0, 0.0, 3.0])}
+    gradients = {"a": f64([0, 0, 0, 12]), "b": f64([0, 0, 0.69314718, 5.5451774])}
+    out.literal("pow", inputs, [f64([1, 0, 1, 8])], gradients)

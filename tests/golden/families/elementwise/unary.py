@@ -28,6 +28,8 @@ OPS |= {
     "logit": ("x", lambda x, *, eps=None: torch.logit(x, eps)),
     "nan_to_num": ("x", nan_to_num),
     "bitwise_not": of_x(torch.bitwise_not, ""),
+    "logical_not": of_x(torch.logical_not, ""),
+    "not_finite": of_x(lambda x: ~torch.isfinite(x), ""),
 }
 
 
@@ -91,3 +93,5 @@ def cases(out):
     for op in "neg abs square sign bitwise_not".split():
         out.case(f"{op}/u8", {"x": u8([0, 1, 7, 128, 255])})
         out.error(f"{op}/bools", "Dtype", {"x": mask([True])})
+    out.case("logical_not/mask", {"x": mask([[True, False, True], [False, False, True]])})
+    out.case("not_finite/special", {"x": f64([0.0, -0.0, 1e308, -1e308, INF, -INF, NAN, 5e-324])})

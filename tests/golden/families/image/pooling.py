@@ -106,6 +106,8 @@ OPS |= {
     **{f"adaptive_avg_pool{n}d": ("x", adaptive_avg_pool(n)) for n in (1, 2, 3)},
     "global_max_pool2d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(2)(x, output_size=[1, 1])),
     "global_avg_pool2d": of_x(lambda x: F.adaptive_avg_pool2d(x, 1)),
+    "global_max_pool3d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(3)(x, output_size=[1, 1, 1])),
+    "global_avg_pool3d": of_x(lambda x: F.adaptive_avg_pool3d(x, 1)),
     **{f"lp_pool{n}d": ("x", lp_pool(n)) for n in (1, 2, 3)},
     **{f"max_unpool{n}d": ("x", max_unpool(n)) for n in (1, 2, 3)},
 }
@@ -191,6 +193,7 @@ def cases(out):
     out.case("adaptive_max_pool3d/large_1", {"x": large}, output_size=1)
     norms_and_places(out)
     uneven_ends(out)
+    volumes(out)
 
 
 def table_pools(out):
@@ -247,3 +250,9 @@ def uneven_ends(out):
             out.case(f"avg_pool{n}d/{name}_inside", x, **options, count_include_pad=False)
             out.case(f"max_pool{n}d/{name}", x, **options, return_indices=True)
         out.error(f"avg_pool{n}d/wide_end", "Attr", x, kernel_size=[2] * n, padding_end=[2] * n)
+
+
+def volumes(out):
+    for shape in [(2, 3, 2, 3, 4), (3, 1, 1, 5)]:
+        out.case(f"global_max_pool3d/{label(shape)}", {"x": normal(*shape)})
+        out.case(f"global_avg_pool3d/{label(shape)}", {"x": normal(*shape)})

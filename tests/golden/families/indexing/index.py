@@ -2,7 +2,7 @@
 
 import torch
 
-from common import INF, NAN, OPS, covered_by, f64, i32, i64, integers, long, mask, normal, u8
+from common import F64, INF, NAN, OPS, covered_by, f64, i32, i64, integers, long, mask, normal, u8
 
 
 def scatter(self, index, src, *, dim):
@@ -40,6 +40,7 @@ def sort(x, *, dim=-1, descending=False):
 
 
 OPS |= {
+    "nonzero": ("", lambda x: torch.nonzero(x, as_tuple=True)),
     "index_select": ("x", lambda x, index, *, dim: torch.index_select(x, dim, index.long())),
     "index_add": ("self src", lambda self, index, src, *, dim, alpha=1: self.index_add(dim, index.long(), src, alpha=alpha)),
     "select": ("x", lambda x, *, dim, index: x.select(dim, index)),
@@ -58,6 +59,8 @@ def cases(out):
     orderings(out)
     scatters(out)
     bytes_and_bools(out)
+    places(out)
+    literals(out)
 
 
 def rows(out):
@@ -197,3 +200,18 @@ def bytes_and_bools(out):
         out.case(f"sort/{order}_bools", {"x": mask([[True, False, True, False], [False, False, True, True]])}, descending=descends)
         out.case(f"sort/{order}_u8", {"x": u8([255, 0, 128, 127, 0])}, descending=descends)
     out.case("topk/bools", {"x": mask([False, True, False, True])}, k=3)
+
+
+def places(out):
+    out.case("nonzero/mask", {"x": mask([[True, False, True], [False, False, True]])})
+    out.case("nonzero/none", {"x": mask([False, False])})
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    x, pair = torch.arange(120, dtype=F64).reshape(2, 3, 4, 5), i64([0, 1])
+    apart, adjacent = ["tensor:i0", every(3), "tensor:i1"], [every(2), "tensor:i0", "tensor:i1"]
+    for name, indices, shape in [("apart", apart, (2, 3, 5)), ("adjacent", adjacent, (2, 2, 5))]:
+        y = OPS["index"][1](x, indices=indices, i0=pair, i1=pair)
+        assert y.shape == shape
+        out.literal(f"index/{name}_shape", {"x": x, "i0": pair, "i1": pair}, [y], {}, indices=indices)

@@ -124,3 +124,18 @@ def cases(out):
         out.case(f"batch_norm_relu/{name}_eval", affine | statistics(channels), training=False)
         out.case(f"batch_norm/{name}_words", {key: affine[key] for key in ("x", "weight", "bias")})
     out.error("batch_norm_relu/residual_shape", "Shape", {"x": normal(2, 3), "residual": normal(2, 1)})
+    literals(out)
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    x, g = f64([[1.0, 2.0], [3.0, 6.0], [5.0, 4.0]]), {0: f64([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])}
+    y = f64([[-1.2247426, -1.2247426], [0, 1.2247426], [1.2247426, 0]])
+    gradients = {"x": f64([[0.10206303, 0.10206073], [-0.20412376, 0.10206303], [0.10206073, -0.20412376]])}
+    out.literal("batch_norm", {"x": x}, [y], gradients, cotangents=g)
+    statistics = {"running_mean": f64([0.0, 0.0]), "running_var": f64([1.0, 1.0])}
+    out.literal("batch_norm_running", {"x": x} | statistics, [f64([0.3, 0.4]), f64([1.3, 1.3])], {})
+    x, g = torch.arange(8, dtype=F64).square().reshape(1, 4, 2), {0: torch.eye(8, dtype=F64)[3].reshape(1, 4, 2)}
+    y = [-0.99999959, -0.71428542, 0.14285708, 1.5714279, -1.2561834, -0.52678657, 0.36469839, 1.4182715]
+    gradients = {"x": f64([0.040816218, 0.0087462867, -0.087463508, 0.037901003, 0, 0, 0, 0]).reshape(1, 4, 2)}
+    out.literal("group_norm", {"x": x}, [f64(y).reshape(1, 4, 2)], gradients, cotangents=g, num_groups=2)

@@ -60,6 +60,7 @@ def cases(out):
         out.error(f"{op}/integers", "Dtype", {"x": i64([[1, 2]])})
     fused_with_norms(out, equal, special)
     by_norms(out)
+    literals(out)
 
 
 def fused_with_norms(out, equal, special):
@@ -100,3 +101,15 @@ def by_norms(out):
     out.case("weight_norm/last", {"v": normal(3, 2), "g": normal(1, 2)}, dim=1)
     out.case("weight_norm/whole", {"v": normal(3, 2), "g": normal()})
     out.error("weight_norm/shape", "Shape", {"v": normal(3, 2), "g": normal(3)}, dim=0)
+
+
+def literals(out):
+    """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
+    x, g = f64([1.0, 2.0, 4.0]), {0: f64([1.0, 0.0, -1.0])}
+    weight, bias = f64([1.0, 2.0, 3.0]), f64([0.0, 1.0, -1.0])
+    gradients = {"x": f64([-0.11453084, 0.17181258, -0.057281741]), "weight": f64([-1.0690415, 0, -1.3363019]), "bias": g[0]}
+    y = f64([-1.0690415, 0.46547923, 3.0089057])
+    out.literal("layer_norm", {"x": x, "weight": weight, "bias": bias}, [y], gradients, cotangents=g)
+    gradients = {"x": f64([0.57594517, 0.39596193, -0.34196874]), "weight": f64([0.3779642, 0, -1.5118568])}
+    y = f64([0.3779642, 1.5118568, 4.5355704])
+    out.literal("rms_norm", {"x": x, "weight": weight}, [y], gradients, cotangents=g)
