@@ -3,7 +3,7 @@
 
 use crate::case::{Case, Gen};
 use crate::compare::{Distance, Miss, cancels, close_values, measure, precision, same_bits};
-use crate::registry::{Class, Derivative, Op};
+use crate::registry::{Category, Class, Derivative, Op};
 use crate::tolerance::{Arriving, Measures, Slices, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
@@ -242,7 +242,7 @@ fn sums(op: &Op, case: &Case) -> Result<Vec<Option<Sums>>> {
     let shape = op.call(case)?[0].shape().clone();
     let differentiable = op.differentiable(case);
     let is_smaller = |i: &usize| case.inputs[*i].1.shape() != &shape;
-    if !["binary", "fused pointwise"].contains(&op.category) || !differentiable.iter().any(is_smaller) {
+    if !op.category.has_operands() || !differentiable.iter().any(is_smaller) {
         return Ok(Vec::new());
     }
     let full = gradients_at(op, &case.map(|t| t.broadcast_to(&shape)?.copy())?, &cpu())?;
@@ -433,7 +433,7 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
         let what = format!("result {k}");
         // A product may add its terms in another order for another layout (at most four terms of at most 4), and so may several
         // products. A GPU may do so for any sum.
-        let products = op.class == Class::Stages && op.category == "matrix";
+        let products = op.class == Class::Stages && op.category == Category::Matrix;
         let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Factors | Class::Stages);
         if !matches!(op.class, Class::Product | Class::Dense) && !products && !sums {
             return same_bits(&what, g, e);

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::cases::Recorded;
 use crate::golden::CASES;
-use crate::registry::{Name, Op, Parameter};
+use crate::registry::{Category, Name, Op, Parameter};
 use crate::run::caught;
 use isograd_core::{DType, Result, Tensor};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub struct Signature {
     /// The op's name.
     pub name: &'static str,
     /// Its family.
-    pub category: &'static str,
+    pub category: Category,
     /// The inputs, with their dtypes if they are not floats. The first input of a numbered list stands for all.
     pub inputs: Vec<(String, Parameter)>,
     /// The attributes.

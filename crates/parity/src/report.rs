@@ -240,7 +240,7 @@ impl Report {
     /// A line for each family of ops on a device, with its worst error and the medians of its speeds; and the end of
     /// [`text`](Report::text).
     pub fn summary(&self) -> String {
-        let family = |op: &str| find(op).map_or("own", |op| op.category);
+        let family = |op: &str| find(op).map_or("own", |op| op.category.name());
         let has_speeds = !self.speeds.is_empty();
         let mut lines = vec![format!(
             "{:<15} {:<9} {:>4} {:>7}{}  {:>5}  of",

@@ -6,7 +6,7 @@ use crate::cases::{self, Folder, Recorded};
 use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::CASES;
-use crate::registry::{Class, Derivative, OPS, Op, custom, find};
+use crate::registry::{Category, Class, Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
 use crate::speed::{self, Stand};
 use crate::strategy::{Seeded, Tally, tally};
@@ -394,12 +394,7 @@ fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
 
 /// True for a pool over one or three dimensions.
 fn is_other_pool(op: &Op) -> bool {
-    op.category == "pooling" && !op.name.ends_with("2d")
-}
-
-/// True for the pointwise functions of several tensors whose layouts a quick run checks.
-fn has_layouts(op: &Op) -> bool {
-    ["binary", "fused pointwise"].contains(&op.category)
+    op.category == Category::Pooling && !op.name.ends_with("2d")
 }
 
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
@@ -562,7 +557,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent.is_whole()),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
         // Unary functions share the loads of functions of several tensors, and each layout is a kernel to compile.
-        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !has_layouts(op) => false,
+        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !op.category.has_operands() => false,
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
         Check::Gradcheck => has_gradient && is_f64,

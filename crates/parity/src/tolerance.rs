@@ -8,7 +8,7 @@
 
 use crate::case::Case;
 use crate::compare::precision;
-use crate::registry::{Class, Op, Slice};
+use crate::registry::{Category, Class, Op, Slice};
 use isograd_core::{DType, Device, Result, Shape, Tensor};
 use std::ops::Range;
 
@@ -158,7 +158,7 @@ pub fn gradient_bounds(
     // A product may have all elements as factors. In f32 it may be too large to show its error.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
     // Ties divide the gradient.
-    if op.class == Class::Exact && sums.is_none() && op.category != "reduction" {
+    if op.class == Class::Exact && sums.is_none() && op.category != Category::Reduction {
         return vec![0.0; r.len()];
     }
     // In pointwise functions, elements do not depend on each other.

@@ -7,7 +7,7 @@ use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{asks_for_fused, budget, launches};
 use isograd_parity::kernels::{KERNELS, Kernel, checks, of, ops};
-use isograd_parity::registry::{Attributes, Class, Derivative, MODULES, OPS, Op, run};
+use isograd_parity::registry::{Attributes, Category, Class, Derivative, MODULES, OPS, Op, run};
 use isograd_parity::strategy::{Seeded, tally};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn launches_are_within_the_budgets() {
             Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)),
         );
         // A device that runs nothing has zeros alone, and most decompositions refuse a matrix of zeros.
-        for op in OPS.iter().filter(|op| op.category != "linalg") {
+        for op in OPS.iter().filter(|op| op.category != Category::Linalg) {
             let tally = tally(&large, 60, 7, |case| {
                 budget(op, &(op.make)(&mut Gen::new(&case.shape, case.seed, &cpu)), DType::F32, &device)
             });

@@ -3,7 +3,7 @@
 use super::{Changes, Derivative, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::KEEP;
-use isograd_core::{Result, Tensor};
+use isograd_core::{Device, Result, Tensor};
 use serde_json::{Value, json};
 
 /// The reason why ops have no derivative.
@@ -106,4 +106,28 @@ pub(super) fn extents<const N: usize>(
         Some(default) => Ok(c.optional_of(name, |c, name| c.get(name, PER_DIMENSION, of))?.unwrap_or(default)),
         None => c.get(name, PER_DIMENSION, of),
     }
+}
+
+/// An op without inputs: draws and factories.
+pub(super) fn source(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Device) -> Result<Tensor>,
+    attributes: Value,
+    also: &'static [&'static str],
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, &c.device()?)),
+        move |g| {
+            let mut attributes = attributes.clone();
+            for (name, value) in [("shape", g.shape.clone().into()), ("seed", g.bits().into())] {
+                if attributes.get(name).is_some() {
+                    attributes[name] = value;
+                }
+            }
+            Case { device: Some(g.device().clone()), ..Case::new(attributes, vec![]) }
+        },
+    )
+    .derivative(NO_GRADIENT)
+    .also(also)
 }

@@ -18,5 +18,5 @@ pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sy
     };
     let row = Op::new(op.name, move |c| run(c), make).class(Class::Stages).derivative(derivative);
     // The launches of its gradient are not limited.
-    Op { category: "custom", launches: [1, u64::MAX], ..row }
+    Op { launches: [1, u64::MAX], ..row }
 }

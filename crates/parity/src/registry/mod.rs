@@ -1,6 +1,7 @@
 //! Every op by name: its call with attributes from a file, and its properties for the generated tests.
 
 mod attention;
+mod category;
 mod common;
 mod conv;
 mod custom;
@@ -21,6 +22,7 @@ mod sequence;
 mod shape;
 mod sparse;
 
+pub use category::Category;
 pub use custom::custom;
 pub(crate) use elementwise::copy::copies;
 pub(crate) use matrix::matmul::squares;
@@ -39,36 +41,39 @@ use std::sync::LazyLock;
 /// All ops.
 pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
     let families = [
-        ("activation", elementwise::activation::ops()),
-        ("unary", elementwise::unary::ops()),
-        ("binary", elementwise::binary::ops()),
-        ("comparison", elementwise::comparison::ops()),
-        ("fused pointwise", elementwise::fused_pointwise::ops()),
-        ("reduction", reduction::ops()),
-        ("view", shape::view::ops()),
-        ("arrange", shape::arrange::ops()),
-        ("copy", elementwise::copy::ops()),
-        ("indexing", indexing::index::ops()),
-        ("selection", indexing::select::ops()),
-        ("graph", graph::edges::ops()),
-        ("sparse", sparse::ops()),
-        ("matrix", matrix::matmul::ops()),
-        ("matrix", matrix::products::ops()),
-        ("similarity", matrix::similarity::ops()),
-        ("linalg", linalg::ops()),
-        ("mesh", graph::mesh::ops()),
-        ("convolution", conv::ops()),
-        ("loss", loss::ops()),
-        ("normalization", normalization::ops()),
-        ("pooling", image::pooling::ops()),
-        ("resampling", image::resampling::ops()),
-        ("sequence", sequence::ops()),
-        ("attention", attention::ops()),
-        ("recurrent", recurrent::ops()),
-        ("random", random::ops()),
-        ("optimizer", optimizer::ops()),
+        (Category::Activation, elementwise::activation::ops()),
+        (Category::Unary, elementwise::unary::ops()),
+        (Category::Binary, elementwise::binary::ops()),
+        (Category::Comparison, elementwise::comparison::ops()),
+        (Category::FusedPointwise, elementwise::fused_pointwise::ops()),
+        (Category::Copy, elementwise::copy::ops()),
+        (Category::View, shape::view::ops()),
+        (Category::Arrange, shape::arrange::ops()),
+        (Category::Arrange, shape::concat::ops()),
+        (Category::Factory, shape::factory::ops()),
+        (Category::Indexing, indexing::index::ops()),
+        (Category::Indexing, indexing::segment::ops()),
+        (Category::Selection, indexing::select::ops()),
+        (Category::Reduction, reduction::ops()),
+        (Category::Matrix, matrix::matmul::ops()),
+        (Category::Matrix, matrix::products::ops()),
+        (Category::Similarity, matrix::similarity::ops()),
+        (Category::Normalization, normalization::ops()),
+        (Category::Pooling, image::pooling::ops()),
+        (Category::Resampling, image::resampling::ops()),
+        (Category::Conv, conv::ops()),
+        (Category::Attention, attention::ops()),
+        (Category::Recurrent, recurrent::ops()),
+        (Category::Sequence, sequence::ops()),
+        (Category::Graph, graph::edges::ops()),
+        (Category::Mesh, graph::mesh::ops()),
+        (Category::Sparse, sparse::ops()),
+        (Category::Random, random::ops()),
+        (Category::Loss, loss::ops()),
+        (Category::Linalg, linalg::ops()),
+        (Category::Optimizer, optimizer::ops()),
     ];
-    let named = |(category, ops): (&'static str, Vec<Op>)| ops.into_iter().map(move |op| Op { category, ..op });
+    let named = |(category, ops): (Category, Vec<Op>)| ops.into_iter().map(move |op| Op { category, ..op });
     families.into_iter().flat_map(named).collect()
 });
 
@@ -105,7 +110,7 @@ pub struct Op {
     /// The name of its method, which is also its name in errors and on the tape.
     pub name: &'static str,
     /// The family.
-    pub category: &'static str,
+    pub category: Category,
     /// Kernels of the table that it covers, besides the kernel of its name and their backward kernels.
     pub kernels: &'static [&'static str],
     /// Runs the op.
@@ -216,7 +221,7 @@ impl Op {
     ) -> Op {
         Op {
             name,
-            category: "",
+            category: Category::Custom,
             kernels: &[],
             run: Box::new(run),
             make: Box::new(make),
@@ -330,9 +335,8 @@ impl Op {
 
     /// True for a function of the pointwise table. All of these share the code around the function.
     pub fn is_pointwise(&self) -> bool {
-        let categories = ["activation", "unary", "binary", "comparison", "fused pointwise"];
         let is_elementwise = matches!(self.class, Class::Exact | Class::Arithmetic | Class::Transcendental);
-        is_elementwise && categories.contains(&self.category)
+        is_elementwise && self.category.is_pointwise()
     }
 
     /// The dimensions of a result of `rank` along which elements are reduced together.

@@ -12,7 +12,7 @@ use super::matrix::matmul::activation;
 use super::normalization::response;
 use super::optimizer::{found, with_gradients};
 use super::random::rng;
-use super::{Class, Derivative, Invocation, LayerOf, Op, Slice};
+use super::{Category, Class, Derivative, Invocation, LayerOf, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::EmbeddingOptions;
 use isograd_core::{DType, Device, Result, Tensor};
@@ -30,7 +30,7 @@ pub(super) fn modules() -> Vec<Op> {
         .chain(schedules)
         .chain(others())
         .chain(super::recurrent::modules())
-        .map(|op| Op { category: "module", ..op })
+        .map(|op| Op { category: Category::Module, ..op })
         .collect()
 }
 

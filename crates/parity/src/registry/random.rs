@@ -1,37 +1,13 @@
-//! Draws and factories.
+//! Draws.
 
 use super::Class::Arithmetic;
-use super::common::{NO_GRADIENT, absolute, at, one};
+use super::common::{NO_GRADIENT, absolute, at, one, source};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain};
 use isograd_core::ops::Replacement;
 use isograd_core::{DType, Result, Rng, RngState, Tensor};
 use serde_json::{Value, json};
-
-/// An op without inputs: draws and factories.
-fn source(
-    name: &'static str,
-    run: fn(&Invocation<'_>, &isograd_core::Device) -> Result<Tensor>,
-    attributes: Value,
-    also: &'static [&'static str],
-) -> Op {
-    Op::new(
-        name,
-        move |c| one(run(c, &c.device()?)),
-        move |g| {
-            let mut attributes = attributes.clone();
-            for (name, value) in [("shape", g.shape.clone().into()), ("seed", g.bits().into())] {
-                if attributes.get(name).is_some() {
-                    attributes[name] = value;
-                }
-            }
-            Case { device: Some(g.device().clone()), ..Case::new(attributes, vec![]) }
-        },
-    )
-    .derivative(NO_GRADIENT)
-    .also(also)
-}
 
 /// A generator at an offset in a stream of a seed, 0 by default.
 pub(super) fn rng(c: &Invocation<'_>) -> Result<Rng> {
@@ -137,44 +113,6 @@ pub(super) fn ops() -> Vec<Op> {
             &[],
         )
         .kernels(&["random_bernoulli"]),
-        source(
-            "full",
-            |c, device| Tensor::full(c.shape("shape")?, c.scalar("value")?, c.dtype_or("dtype", DType::F64)?, device),
-            json!({"shape": [], "value": 3, "dtype": "f64"}),
-            &["dtype"],
-        )
-        .kernels(&["fill_buffer", "zeros", "ones"]),
-        source(
-            "arange",
-            |c, device| {
-                if let Some(n) = c.optional_of("n", Invocation::size)? {
-                    return Tensor::arange(n, device);
-                }
-                let (start, end, step) = (c.scalar_or("start", 0)?, c.scalar("end")?, c.scalar_or("step", 1)?);
-                Tensor::arange_with(start, end, step, c.dtype_or("dtype", DType::I64)?, device)
-            },
-            json!({"start": 5, "end": -7, "step": -2, "dtype": "i64"}),
-            &["dtype"],
-        )
-        .launches(4, 0),
-        source(
-            "linspace",
-            |c, device| {
-                let (start, end, steps) = (c.float("start")?, c.float("end")?, c.size("steps")?);
-                Tensor::linspace(start, end, steps, c.dtype_or("dtype", DType::F32)?, device)
-            },
-            json!({"start": -1.0, "end": 2.0, "steps": 7, "dtype": "f64"}),
-            &["dtype"],
-        ),
-        source(
-            "logspace",
-            |c, device| {
-                let (start, end, steps) = (c.float("start")?, c.float("end")?, c.size("steps")?);
-                Tensor::logspace(start, end, steps, c.float_or("base", 10.0)?, c.dtype_or("dtype", DType::F32)?, device)
-            },
-            json!({"start": -1.0, "end": 2.0, "steps": 7, "base": 2.0, "dtype": "f64"}),
-            &["dtype"],
-        ),
         source(
             "randint",
             |c, device| Tensor::randint(c.int("low")?, c.int("high")?, c.shape("shape")?, device, &rng(c)?),

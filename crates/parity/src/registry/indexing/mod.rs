@@ -1,4 +1,5 @@
 //! Elements by index.
 
 pub(super) mod index;
+pub(super) mod segment;
 pub(super) mod select;
