@@ -1,26 +1,13 @@
 //! Checks in separate processes. They allow several compilations at once where a driver compiles in one thread of a process at a
 //! time, and a driver's crash ends only one process.
 
-use crate::report::{Finding, Outcome};
-use crate::run::Extent;
+use crate::devices::lasting;
+use crate::options::{Apart, Extent, Options};
+use crate::report::{DeviceRun, Finding, Outcome};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
-/// The command of a separate process, and the devices that need one. The process calls [`serve`](crate::serve).
-#[derive(Clone, Debug)]
-pub struct Apart {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-    /// Its environment, as it was before a device was opened: loaders of OpenCL truncate variables of their process.
-    pub environment: Vec<(OsString, OsString)>,
-    /// The names of the devices.
-    pub devices: Vec<String>,
-}
 
 /// A request to a process: one line of JSON. The answer is another line: findings, or the reason why there are none.
 #[derive(Serialize, Deserialize)]
@@ -39,6 +26,17 @@ pub(crate) enum Work {
     Op { op: String, dtype: String, extent: Extent, cases: Option<u32>, seed: u64 },
     /// Cases of a folder, by name.
     Cases { folder: String, names: Vec<String>, dump: Option<PathBuf> },
+}
+
+/// True if other processes run the work of a device.
+pub(crate) fn is_apart(options: &Options, run: &DeviceRun) -> bool {
+    options.apart.as_ref().is_some_and(|apart| apart.devices.contains(&run.name))
+}
+
+/// The task of another process on a device of this run.
+pub(crate) fn task(run: &DeviceRun, work: Work) -> Task {
+    let hardware = lasting(&run.hardware, &run.driver);
+    Task { device: run.name.clone(), hardware, has_f64: run.has_f64, work }
 }
 
 /// The largest number of tasks of one process, whose device keeps every program that they compile.

@@ -8,11 +8,21 @@ use crate::tolerance::{Arriving, Measures, Slices, Sums, bounds, gradient_bounds
 use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad, tape};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of a check.
 pub type Found = std::result::Result<Distance, Miss>;
 
 type Fallible<T = ()> = std::result::Result<T, String>;
+
+/// The result of `f`, or the message of a panic.
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        format!("it panicked: {message}")
+    })
+}
 
 fn text(error: Error) -> String {
     error.to_string()

@@ -1,8 +1,8 @@
 //! The page for browsers: a map of kernels by backend, and a table of ops that links to the worst case of each.
 
 use crate::kernels::{KERNELS, Kernel, checks, ops};
+use crate::options::Check;
 use crate::report::{Finding, Report};
-use crate::run::Check;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The list of kernels, docs/kernels.toml, and the rows of the registry that cover them.
 
+use crate::options::Check;
 use crate::registry::{Derivative, OPS, Op};
-use crate::run::Check;
 use serde::Deserialize;
 use std::sync::LazyLock;
 

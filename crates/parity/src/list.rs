@@ -2,9 +2,9 @@
 
 use crate::case::Case;
 use crate::cases::Recorded;
+use crate::check::caught;
 use crate::golden::CASES;
 use crate::registry::{Category, Name, Op, Parameter};
-use crate::run::caught;
 use isograd_core::{DType, Result, Tensor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! The report of a run.
 
 use crate::compare::Distance;
+use crate::options::{Check, Extent, Options};
 use crate::registry::find;
-use crate::run::{Check, Extent, Options};
-use crate::speed::{Pass, Speed};
-use serde::{Deserialize, Deserializer, Serialize};
+use crate::speed::{Pass, Speed, number};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,11 +33,6 @@ pub struct Worst {
     pub ulps: f64,
     /// The case.
     pub case: String,
-}
-
-/// A number that JSON has as null if it is not finite; null is read as infinity.
-pub(crate) fn number<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(json)?.unwrap_or(f64::INFINITY))
 }
 
 fn yes() -> bool {
@@ -146,6 +141,19 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Times, if they were measured.
     pub speeds: Vec<Speed>,
+}
+
+/// The progress of a run.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// The number of finished items.
+    pub done: usize,
+    /// The number of all items.
+    pub total: usize,
+    /// The last finished item.
+    pub what: String,
+    /// The report so far.
+    pub report: &'a Report,
 }
 
 impl Report {

@@ -1,221 +1,28 @@
 //! Running the checks on devices.
 
-use crate::apart::{self, Apart, Processes, Task, Work};
+use crate::apart::{self, Processes, Task, Work, is_apart, task};
 use crate::case::{Case, Gen};
-use crate::cases::{self, Folder, Recorded};
-use crate::check::{self, Found};
+use crate::cases::{Folder, Recorded};
+use crate::check::{self, Found, caught};
 use crate::compare::Distance;
+use crate::devices::{describe, lasting, opened};
 use crate::golden::CASES;
+use crate::options::{Check, Extent, Options, Repeat};
 use crate::registry::{Category, Class, Derivative, OPS, Op, custom, find};
-use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
+use crate::report::{DeviceRun, Finding, Outcome, Progress, Report, Worst};
 use crate::speed::{self, Stand};
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::provider;
 use isograd_core::custom::CustomOp;
-use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
-use regex::Regex;
-use serde::{Deserialize, Serialize};
+use isograd_core::{DType, Device, Error, Result};
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::iter;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
-
-/// A check of an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Check {
-    /// Values and gradients from PyTorch.
-    Golden,
-    /// The result against f64 on the CPU.
-    Forward,
-    /// The result and gradients with NaN, infinities and zeros among the inputs.
-    Special,
-    /// The gradients against f64 on the CPU.
-    Gradients,
-    /// The gradient of each input if it is the only one with a gradient.
-    Alone,
-    /// Gradients of inputs that are used twice.
-    Twice,
-    /// The results of a fused kernel against the composite on the same device.
-    Composite,
-    /// `<f(x), y> = <x, f*(y)>` of a linear op.
-    Adjoint,
-    /// Strided and expanded inputs against plain ones.
-    Strided,
-    /// No kernel writes outside of its buffers.
-    Guards,
-    /// Two runs give the same bits.
-    Repeats,
-    /// The number of launches is at most that of the row.
-    Launches,
-    /// First derivatives against finite differences.
-    Gradcheck,
-    /// Second derivatives against finite differences.
-    Gradgradcheck,
-    /// Results without a derivative are outside of the tape.
-    Unrecorded,
-}
-
-impl Check {
-    /// All checks, in the order of execution.
-    pub const ALL: [Check; 15] = [
-        Check::Golden,
-        Check::Forward,
-        Check::Special,
-        Check::Gradients,
-        Check::Alone,
-        Check::Twice,
-        Check::Composite,
-        Check::Adjoint,
-        Check::Strided,
-        Check::Guards,
-        Check::Repeats,
-        Check::Launches,
-        Check::Gradcheck,
-        Check::Gradgradcheck,
-        Check::Unrecorded,
-    ];
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{self:?}").to_lowercase())
-    }
-}
-
-impl FromStr for Check {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Check, String> {
-        let names = Check::ALL.map(|check| check.to_string()).join(", ");
-        Check::ALL.into_iter().find(|check| check.to_string() == s).ok_or_else(|| format!("{s:?} is none of {names}"))
-    }
-}
-
-/// One case of one check, to be repeated: `softmax:forward:f16:2x3:7`, or `gelu:golden:f64:gelu/tanh_2x3`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repeat {
-    /// The op's name.
-    pub op: String,
-    /// The check.
-    pub check: Check,
-    /// The dtype.
-    pub dtype: DType,
-    /// The case: a [`Seeded`], or the name of a golden case.
-    pub case: String,
-}
-
-impl fmt::Display for Repeat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}:{}", self.op, self.check, self.dtype, self.case)
-    }
-}
-
-impl FromStr for Repeat {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Repeat, String> {
-        let parts: Vec<&str> = s.splitn(4, ':').collect();
-        let [op, check, dtype, case] = parts[..] else {
-            return Err(format!("{s:?} is no case such as softmax:forward:f16:2x3:7"));
-        };
-        let (check, dtype) = (check.parse()?, dtype.parse().map_err(|e: Error| e.message().to_string())?);
-        find(op).ok_or_else(|| format!("the registry has no op {op:?}"))?;
-        match check {
-            Check::Golden if golden(op).any(|g| g.name() == case) => {}
-            Check::Golden => return Err(format!("{op} has no golden case {case:?}")),
-            _ => drop(case.parse::<Seeded>()?),
-        }
-        Ok(Repeat { op: op.into(), check, dtype, case: case.into() })
-    }
-}
-
-/// The extent of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Extent {
-    /// Every check in every dtype, at many sizes, and the speed of every op.
-    #[default]
-    Whole,
-    /// The checks of [`Extent::Whole`] without the speeds.
-    Checks,
-    /// Each check for some cases, in minutes even where kernels compile slowly.
-    Quick,
-    /// No checks: the speed of every op.
-    Speeds,
-}
-
-/// The checks that ran, for the page of the kernels' status.
-impl fmt::Display for Extent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Extent::Whole | Extent::Checks => "whole",
-            Extent::Quick => "quick",
-            Extent::Speeds => "speeds",
-        })
-    }
-}
-
-impl Extent {
-    /// True if every check runs in every dtype.
-    fn is_whole(self) -> bool {
-        matches!(self, Extent::Whole | Extent::Checks)
-    }
-
-    fn has_speeds(self) -> bool {
-        matches!(self, Extent::Whole | Extent::Speeds)
-    }
-}
-
-/// The options of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The devices.
-    pub devices: Vec<Device>,
-    /// Only the ops whose names match.
-    pub filter: Option<Regex>,
-    /// Only this dtype of the floats.
-    pub dtype: Option<DType>,
-    /// The number of drawn cases of a check; the default depends on the extent.
-    pub cases: Option<u32>,
-    /// Their seed.
-    pub seed: u64,
-    /// The extent.
-    pub extent: Extent,
-    /// This case alone.
-    pub repeat: Option<Repeat>,
-    /// The folder for the results of cases from outside, as `<device>/<case>.safetensors`.
-    pub dump: Option<PathBuf>,
-    /// The commit of the running program, for the report.
-    pub commit: Option<String>,
-    /// The command of separate processes, for devices that need them. A repeated case runs in this process.
-    pub apart: Option<Apart>,
-}
-
-impl Options {
-    fn has_speeds(&self) -> bool {
-        self.extent.has_speeds() && self.repeat.is_none()
-    }
-}
-
-/// The progress of a run.
-#[derive(Clone, Debug)]
-pub struct Progress<'a> {
-    /// The number of finished items.
-    pub done: usize,
-    /// The number of all items.
-    pub total: usize,
-    /// The last finished item.
-    pub what: String,
-    /// The report so far.
-    pub report: &'a Report,
-}
 
 /// An op in a dtype on a device.
 #[derive(Clone)]
@@ -240,6 +47,25 @@ const DRAWN: usize = 8;
 
 fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
     CASES.iter().filter(move |case| case.op() == op)
+}
+
+impl FromStr for Repeat {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Repeat, String> {
+        let parts: Vec<&str> = s.splitn(4, ':').collect();
+        let [op, check, dtype, case] = parts[..] else {
+            return Err(format!("{s:?} is no case such as softmax:forward:f16:2x3:7"));
+        };
+        let (check, dtype) = (check.parse()?, dtype.parse().map_err(|e: Error| e.message().to_string())?);
+        find(op).ok_or_else(|| format!("the registry has no op {op:?}"))?;
+        match check {
+            Check::Golden if golden(op).any(|g| g.name() == case) => {}
+            Check::Golden => return Err(format!("{op} has no golden case {case:?}")),
+            _ => drop(case.parse::<Seeded>()?),
+        }
+        Ok(Repeat { op: op.into(), check, dtype, case: case.into() })
+    }
 }
 
 /// Runs the checks of all ops that match the options on every device. Each finished item is reported to `progress`, with the report
@@ -338,20 +164,6 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     Ok(report)
 }
 
-/// The description of a device, and whether it computes in f64.
-pub(crate) fn describe(device: &Device) -> Result<DeviceRun> {
-    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
-    let info: Option<DeviceInfo> = { all }.find(|info| info.name == device.name());
-    let f64s = Tensor::ones(1, DType::F64, device).and_then(|x| x.exp()).and_then(|x| x.to_vec::<f64>());
-    let has_f64 = match f64s {
-        Ok(_) => true,
-        Err(error) if error.kind() == Kind::Unsupported => false,
-        Err(error) => return Err(error),
-    };
-    let (hardware, driver) = info.map(|info| (info.description, info.driver)).unwrap_or_default();
-    Ok(DeviceRun { name: device.name().into(), hardware, driver, has_f64, bandwidth: None })
-}
-
 fn is_cpu(device: &str) -> bool {
     device == "cpu"
 }
@@ -421,7 +233,7 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
 fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     let shared = &options.devices[item.device];
     // Each item has its own queue and programs, for which some drivers keep much memory.
-    match cases::opened(shared) {
+    match opened(shared) {
         Ok(device) => on(&device, options, item, has_f64),
         Err(why) => vec![Finding::new(shared, item, Check::Forward, Outcome::Failed(why.to_string()))],
     }
@@ -439,17 +251,6 @@ fn on(device: &Device, options: &Options, item: &Item<'_>, has_f64: bool) -> Vec
     findings
 }
 
-/// True if other processes run the work of a device.
-pub(crate) fn is_apart(options: &Options, run: &DeviceRun) -> bool {
-    options.apart.as_ref().is_some_and(|apart| apart.devices.contains(&run.name))
-}
-
-/// The task of another process on a device of this run.
-pub(crate) fn task(run: &DeviceRun, work: Work) -> Task {
-    let hardware = lasting(&run.hardware, &run.driver);
-    Task { device: run.name.clone(), hardware, has_f64: run.has_f64, work }
-}
-
 /// The checks of an item in another process.
 fn elsewhere(options: &Options, item: &Item<'_>, run: &DeviceRun, processes: &mut Processes<'_>) -> Vec<Finding> {
     let Options { extent, cases, seed, .. } = *options;
@@ -457,12 +258,6 @@ fn elsewhere(options: &Options, item: &Item<'_>, run: &DeviceRun, processes: &mu
     processes.ask(&task(run, Work::Op { op, dtype, extent, cases, seed })).unwrap_or_else(|why| {
         vec![Finding::new(&options.devices[item.device], item, Check::Forward, Outcome::Failed(why.to_string()))]
     })
-}
-
-/// The part of a description that does not change for the same device, without the memory that PoCL reports.
-fn lasting(description: &str, driver: &str) -> String {
-    let name = description.split(", ").next().unwrap_or_default();
-    format!("{name}, {driver}")
 }
 
 /// Runs the checks that another process requests on standard input, and answers on standard output, until the input ends. The
@@ -529,15 +324,6 @@ fn of_item(options: &Options, item: &Item<'_>, device: &Device, has_f64: bool) -
     findings
 }
 
-/// The result of `f`, or the message of a panic.
-pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        format!("it panicked: {message}")
-    })
-}
-
 /// True if a check applies. The CPU in f64 is the reference of all others, and its gradients in other dtypes are the measure of
 /// their errors.
 fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bool {
@@ -557,7 +343,9 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent.is_whole()),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
         // Unary functions share the loads of functions of several tensors, and each layout is a kernel to compile.
-        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !op.category.has_operands() => false,
+        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !op.category.has_operands() => {
+            false
+        }
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
         Check::Gradcheck => has_gradient && is_f64,

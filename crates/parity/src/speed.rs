@@ -2,10 +2,9 @@
 
 use crate::case::{Case, Gen};
 use crate::registry::{Changes, Class, Op};
-use crate::report::number;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{DType, Device, Result, Rng, Tensor, no_grad};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -24,6 +23,11 @@ const FACTORS: [usize; 2] = [1 << 24, 1 << 16];
 const COPIED: [usize; 2] = [64 << 20, 8 << 20];
 /// The width of the case's shape.
 const WIDTH: usize = 1024;
+
+/// A number that JSON has as null if it is not finite; null is read as infinity.
+pub(crate) fn number<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or(f64::INFINITY))
+}
 
 /// The time of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,14 +7,15 @@ mod parse;
 
 pub(crate) use parse::parse;
 
-use crate::apart::{Processes, Work};
+use crate::apart::{Processes, Work, is_apart, task};
 use crate::case::Case;
+use crate::check::caught;
 use crate::compare::{Distance, Miss, measure, precision, same_bits};
-use crate::golden::CASES;
+use crate::devices::{describe, opened};
+use crate::golden::files::names;
+use crate::options::{Check, Options};
 use crate::registry::{self, Attributes, Name, Op};
-use crate::report::{Finding, Outcome, Report, Worst};
-use crate::run::{Check, Options, Progress, caught, describe, is_apart, task};
-use crate::watch::private;
+use crate::report::{Finding, Outcome, Progress, Report, Worst};
 use call::Call;
 use chain::Chain;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
@@ -238,16 +239,6 @@ impl Recorded {
         call.case(self).ok()
     }
 
-    /// The names of the attributes and inputs.
-    fn names(&self) -> impl Iterator<Item = Name> {
-        let attributes = match &self.body {
-            Body::Call(call) => call.attributes.as_object(),
-            _ => None,
-        };
-        let inputs = self.inputs.iter().map(|(name, _)| ("input", name.clone()));
-        attributes.into_iter().flatten().map(|(name, _)| ("attribute", name.clone())).chain(inputs)
-    }
-
     /// The inputs, each transformed by `f`.
     fn inputs(&self, f: impl Fn(&str, &Tensor) -> Result<Tensor>) -> Result<Vec<(String, Tensor)>> {
         self.inputs.iter().map(|(name, t)| Ok((name.clone(), f(name, t)?))).collect()
@@ -413,8 +404,7 @@ fn unknown<'a>(
 fn knows(op: &Op, name: &Name) -> bool {
     // Tensors of a list are numbered.
     let kind = |(what, name): &Name| (*what, name.split(|c: char| c.is_ascii_digit()).collect::<String>());
-    let recorded = CASES.iter().filter(|case| case.op() == op.name).flat_map(Recorded::names);
-    op.names().into_iter().chain(recorded).any(|known| kind(&known) == kind(name))
+    op.names().into_iter().chain(names(op.name).cloned()).any(|known| kind(&known) == kind(name))
 }
 
 /// Runs the cases of a folder that match the options (name of case or op, dtype) on every device. Each finished case is reported to
@@ -454,13 +444,6 @@ pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Pr
     }
     report.complete = true;
     Ok(report)
-}
-
-/// A device with a queue of its own. The kinds of its errors are those of ops.
-pub(crate) fn opened(device: &Device) -> Result<Device> {
-    let device = private(device)?;
-    device.set_checked(true);
-    Ok(device)
 }
 
 /// Runs cases in another process, through `ask`, by name. If that process ends, each case runs alone.

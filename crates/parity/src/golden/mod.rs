@@ -1,26 +1,11 @@
 //! Values and gradients from PyTorch, included in this program.
 
+pub(crate) mod files;
+
 use crate::cases::{Recorded, parse};
+use files::FILES;
 use safetensors::SafeTensors;
 use std::sync::LazyLock;
-
-macro_rules! families {
-    ($($name:literal)*) => {
-        /// Name, cases and tensors of each family.
-        const FILES: &[(&str, &str, &[u8])] = &[$((
-            $name,
-            include_str!(concat!("../golden/", $name, ".json")),
-            include_bytes!(concat!("../golden/", $name, ".safetensors")),
-        )),*];
-    };
-}
-
-families! {
-    "attention" "conv" "elementwise/activation" "elementwise/binary" "elementwise/copy" "elementwise/fused_pointwise" "elementwise/in_place"
-    "elementwise/unary" "graph/edges" "graph/mesh" "image/pooling" "image/resampling" "indexing/embedding" "indexing/index" "indexing/segment"
-    "indexing/select" "linalg" "loss" "matrix/gemm_bias" "matrix/matmul" "matrix/products" "normalization/channel_norm" "normalization/norm"
-    "optimizer" "random" "recurrent" "reduction" "sequence" "shape/arrange" "shape/concat" "shape/factory" "shape/view" "sparse"
-}
 
 /// All cases.
 pub static CASES: LazyLock<Vec<Recorded>> = LazyLock::new(|| {
