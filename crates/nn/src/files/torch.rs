@@ -1,8 +1,8 @@
 //! Files of `torch.save`: a zip archive with a pickle, which describes views, and a file for each storage.
 
+use super::pickle::{self, Pickle, Storage, Value, View};
+use super::safetensors::{Contents, Metadata, Wanted};
 use crate::StateDict;
-use crate::file::{Contents, Metadata, Wanted};
-use crate::pickle::{self, Pickle, Storage, Value, View};
 use isograd_core::{Device, Error, Kind, Result, Tensor};
 use isograd_files::{Archive, Checked, Order, Stored, looks_like};
 use std::collections::{BTreeMap, HashMap};

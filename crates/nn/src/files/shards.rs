@@ -1,7 +1,7 @@
 //! Weights in several files, as Hugging Face's `transformers` writes them.
 
+use super::safetensors::{Contents, Foreign, Metadata, Wanted, read_wanted};
 use crate::StateDict;
-use crate::file::{Contents, Foreign, Metadata, Wanted, read_wanted};
 use isograd_core::{Device, Error, Result, replace_file};
 use serde::Deserialize;
 use serde_json::json;

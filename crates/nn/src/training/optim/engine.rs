@@ -2,7 +2,7 @@
 
 use super::Scaling;
 use crate::StateDict;
-use crate::clip::CLIP_NORM;
+use crate::training::clip::CLIP_NORM;
 use crate::module::{check_state, listed_twice, same_tensor};
 use crate::number::{Checks, FLAG, Range};
 use isograd_core::ops::Total;

@@ -1,10 +1,10 @@
 //! Loss scaling for 16-bit training.
 
 use crate::StateDict;
-use crate::clip::gradients_of;
 use crate::module::{check_distinct, check_state};
 use crate::number::{Checks, Range};
 use crate::optim::{Optimizer, Scaling};
+use crate::training::clip::gradients_of;
 use isograd_core::ops::Total;
 use isograd_core::ops::{total, unscale_, update_};
 use isograd_core::pointwise::Pointwise;

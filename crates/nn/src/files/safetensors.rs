@@ -1,7 +1,8 @@
 //! Tensors in files: safetensors, with a checksum.
 
-use crate::shards::read_weights;
-use crate::{StateDict, torch};
+use super::shards::read_weights;
+use super::torch;
+use crate::StateDict;
 use crc32fast::Hasher;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor, replace_file};
 use isograd_files::{Checked, Mapped, Order, Stored, is_archive, little_endian, looks_like};

@@ -1,0 +1,11 @@
+//! Tensors, models and runs in files.
+
+mod checkpoint;
+mod pickle;
+mod safetensors;
+mod shards;
+mod torch;
+
+pub use self::safetensors::{Contents, Metadata, load, load_checked, save};
+pub use checkpoint::Checkpoint;
+pub use shards::{load_part, save_index};

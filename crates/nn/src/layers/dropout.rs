@@ -1,0 +1,34 @@
+//! Dropout.
+
+use crate::{Forward, Init, Mode, Module, called};
+use isograd_core::{Result, Rng, Tensor};
+
+/// Multiplies elements by 0 with probability `p` in training. The identity in evaluation.
+#[derive(Debug, Module)]
+pub struct Dropout {
+    #[module(skip)]
+    p: f64,
+    #[module(skip)]
+    rng: Rng,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// Draws from the generator of `init`. Errors (in `forward`): `Attr` unless `0 <= p <= 1`.
+    pub fn new(p: f64, init: &Init) -> Dropout {
+        Dropout { p, rng: init.rng().clone(), mode: Mode::default() }
+    }
+}
+
+impl Dropout {
+    /// Dropout of the sum of x `[.., C]` and a bias `[C]`. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
+    pub fn forward_with_bias(&self, x: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        called(self, &[x, bias], || x.bias_dropout(bias, if self.mode.is_training() { self.p } else { 0.0 }, &self.rng))
+    }
+}
+
+impl Forward for Dropout {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        called(self, &[x], || if self.mode.is_training() { x.dropout(self.p, &self.rng) } else { Ok(x.clone()) })
+    }
+}
