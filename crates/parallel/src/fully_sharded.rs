@@ -787,12 +787,8 @@ impl<O: Optimizer> Optimizer for FullyShardedOptimizer<O> {
         self.own.learning_rate()
     }
 
-    fn grad_norm(&self) -> Option<Tensor> {
-        self.own.grad_norm()
-    }
-
-    fn clips_by_norm(&self) -> bool {
-        self.own.clips_by_norm()
+    fn inner(&self) -> Option<&dyn Optimizer> {
+        Some(&self.own)
     }
 
     fn zero_grad(&self) {
@@ -831,14 +827,6 @@ impl<O: Optimizer> Optimizer for FullyShardedOptimizer<O> {
         }
         self.groups.add_members(&mut state, &device)?;
         Ok(state)
-    }
-
-    fn options(&self) -> Result<StateDict> {
-        self.own.options()
-    }
-
-    fn is_elementwise(&self) -> bool {
-        true
     }
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {

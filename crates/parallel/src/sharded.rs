@@ -138,12 +138,8 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
         self.own.learning_rate()
     }
 
-    fn grad_norm(&self) -> Option<Tensor> {
-        self.own.grad_norm()
-    }
-
-    fn clips_by_norm(&self) -> bool {
-        self.own.clips_by_norm()
+    fn inner(&self) -> Option<&dyn Optimizer> {
+        Some(&self.own)
     }
 
     fn state_dict(&self) -> Result<StateDict> {
@@ -160,6 +156,13 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
             }
         }
         self.groups.add_members(&mut state, device)?;
+        Ok(state)
+    }
+
+    /// Those of the whole model's groups. Every rank must ask for them at once.
+    fn options(&self) -> Result<StateDict> {
+        let mut state = self.state_dict()?;
+        state.retain(|name, _| Groups::is_option(name));
         Ok(state)
     }
 

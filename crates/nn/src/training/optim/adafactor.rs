@@ -77,7 +77,7 @@ impl Rule for AdafactorRule {
 impl AdafactorRule {
     fn update_one(&self, step: &Step<'_>, member: &Moved<'_>) -> Result<()> {
         let (lr, t) = (&step.numbers.lr, &step.numbers.steps);
-        let scale = &step.numbers.prepared[0];
+        let [scale] = step.numbers.named();
         let acc = lr.dtype();
         let (p, states) = (member.parameter.detach().cast(acc)?, member.states);
         let g = member.gradient.cast(acc)?.mul(scale)?;

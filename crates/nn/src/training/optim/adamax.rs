@@ -46,7 +46,7 @@ impl Rule for AdamaxRule {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let [step_size, _, _, scale] = &step.numbers.prepared[..] else { return Ok(()) };
+        let [step_size, _, _, scale] = step.numbers.named();
         let attributes = [step.limit, step.weight_decay, 1.0 - self.beta1, self.beta2, self.eps];
         step.each(Pointwise::AdamaxStep, &attributes, &[step_size, scale, step.found_inf])
     }

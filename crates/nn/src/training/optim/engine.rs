@@ -2,9 +2,9 @@
 
 use super::Scaling;
 use crate::StateDict;
-use crate::training::clip::CLIP_NORM;
 use crate::module::{check_state, listed_twice, same_tensor};
 use crate::number::{Checks, FLAG, Range};
+use crate::training::clip::CLIP_NORM;
 use isograd_core::ops::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
@@ -202,6 +202,16 @@ pub(super) struct Numbers {
     pub prepared: Vec<Tensor>,
     one: Tensor,
     pub zero: Tensor,
+}
+
+impl Numbers {
+    /// The prepared numbers, for a pattern that names each. Panics unless their number is that of the pattern, which follows the outputs of
+    /// the rule's first function.
+    pub fn named<const N: usize>(&self) -> [&Tensor; N] {
+        let found = self.prepared.len();
+        assert_eq!(found, N, "a rule names {N} prepared numbers, and its first function has {found} after the steps");
+        std::array::from_fn(|i| &self.prepared[i])
+    }
 }
 
 /// The saved name of the rate to which the groups' rates are relative.

@@ -67,7 +67,7 @@ impl Rule for LambRule {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let [correction1, correction2, scale] = &step.numbers.prepared[..] else { return Ok(()) };
+        let [correction1, correction2, scale] = step.numbers.named();
         let of = |targets, inputs, numbers| Update { targets, inputs, numbers };
         let decay = step.weight_decay;
         let attributes = [step.limit, decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];

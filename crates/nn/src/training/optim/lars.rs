@@ -69,8 +69,8 @@ impl Rule for LarsRule {
             true => step.no_norms(),
             false => {
                 let sets = step.members.iter().map(|m| of(vec![], vec![m.parameter, m.gradient], vec![]));
-                let (sets, scale): (Vec<_>, _) = (sets.collect(), &step.numbers.prepared[0]);
-                update_each_norms_(Pointwise::LarsNorms, &sets, &[scale], &[step.limit])?
+                let [scale] = step.numbers.named();
+                update_each_norms_(Pointwise::LarsNorms, &sets.collect::<Vec<_>>(), &[scale], &[step.limit])?
             }
         };
         let sets = step.members.iter().zip(&norms);

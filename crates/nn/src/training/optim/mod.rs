@@ -66,12 +66,19 @@ pub trait Optimizer {
     /// The learning rate of parameters without a rate of their own.
     fn learning_rate(&self) -> f64;
 
+    /// The optimizer that this one steps, if it is one around another. The provided methods ask that one.
+    fn inner(&self) -> Option<&dyn Optimizer> {
+        None
+    }
+
     /// With `clip_norm`: the total norm of the last step's gradients before clipping, on the device.
-    fn grad_norm(&self) -> Option<Tensor>;
+    fn grad_norm(&self) -> Option<Tensor> {
+        self.inner()?.grad_norm()
+    }
 
     /// True if a step clips by the total norm of the gradients. A caller that knows the norm passes it as [`Scaling::norm`].
     fn clips_by_norm(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.clips_by_norm())
     }
 
     /// Step count and states of every parameter by name, such as `fc1.weight.step`, `fc1.weight.exp_avg`, which share memory with
@@ -83,13 +90,16 @@ pub trait Optimizer {
     /// The part of [`state_dict`](Optimizer::state_dict) without states: rates, and the options and parameters of each group. Errors:
     /// `Unsupported` for an optimizer that has no groups.
     fn options(&self) -> Result<StateDict> {
-        Err(Error::unsupported("options", "this optimizer has no groups of parameters"))
+        match self.inner() {
+            Some(inner) => inner.options(),
+            None => Err(Error::unsupported("options", "this optimizer has no groups of parameters")),
+        }
     }
 
     /// True if a step changes each element by its own gradient and states alone, apart from clipping by norm. Parts of a parameter can
     /// then be stepped in different places.
     fn is_elementwise(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.is_elementwise())
     }
 
     /// Loads the result of [`state_dict`](Optimizer::state_dict), including the learning rate and the options of all groups.
@@ -148,6 +158,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn learning_rate(&self) -> f64 {
         (**self).learning_rate()
+    }
+
+    fn inner(&self) -> Option<&dyn Optimizer> {
+        (**self).inner()
     }
 
     fn grad_norm(&self) -> Option<Tensor> {

@@ -57,7 +57,7 @@ impl Rule for NadamRule {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let [_, of_gradient, of_mean, correction, scale] = &step.numbers.prepared[..] else { return Ok(()) };
+        let [_, of_gradient, of_mean, correction, scale] = step.numbers.named();
         let attributes = [step.limit, step.weight_decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         let shared = [of_gradient, of_mean, correction, scale, step.found_inf];
         step.each(Pointwise::NadamStep, &attributes, &shared)

@@ -61,12 +61,8 @@ impl<O: Optimizer, S: Schedule> Optimizer for Scheduled<O, S> {
         self.optimizer.learning_rate()
     }
 
-    fn grad_norm(&self) -> Option<Tensor> {
-        self.optimizer.grad_norm()
-    }
-
-    fn clips_by_norm(&self) -> bool {
-        self.optimizer.clips_by_norm()
+    fn inner(&self) -> Option<&dyn Optimizer> {
+        Some(&self.optimizer)
     }
 
     fn state_dict(&self) -> Result<StateDict> {
@@ -76,14 +72,6 @@ impl<O: Optimizer, S: Schedule> Optimizer for Scheduled<O, S> {
             state.insert(STEPS.into(), steps);
         }
         Ok(state)
-    }
-
-    fn options(&self) -> Result<StateDict> {
-        self.optimizer.options()
-    }
-
-    fn is_elementwise(&self) -> bool {
-        self.optimizer.is_elementwise()
     }
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
