@@ -1,6 +1,6 @@
 //! Transformers of `isograd::models` against Hugging Face's, on every device. `golden/hugging_face.py` wrote the weights and results.
 
-use isograd::models::{Bert, BertInput, Decoder, Gpt2, Gpt2Options, LanguageModel, Llama, Vit};
+use isograd::models::{Bert, BertInput, Decoder, Gpt2, Gpt2Options, LanguageModel, Llama, Pretrained, Vit};
 use isograd::nn::{AdamW, Forward, Init, Module, Optimizer, StateDict, load};
 use isograd::ops::Sampling;
 use isograd::{DType, Device, Result, Rng, Tensor, autocast, no_grad};

@@ -53,6 +53,8 @@ use isograd_opencl as _;
 pub mod prelude {
     #[cfg(feature = "linalg")]
     pub use crate::linalg;
+    #[cfg(feature = "models")]
+    pub use crate::models::Pretrained;
     pub use crate::nn::*;
     pub use crate::ops::loss::{KlTarget, Reduction};
     pub use crate::ops::{Approximate, Causal, IndexReduce, Pad, Padding};

@@ -1,12 +1,12 @@
 //! BERT: Devlin et al. 2018, arXiv 1810.04805. Parameters have the names and shapes of Hugging Face's `BertModel`.
 
 use crate::encoder::{Heads, STD, linear};
-use crate::hub::{Config, load_weights, save_folder};
+use crate::hub::{Config, Pretrained, text};
 use crate::language::check_tokens;
 use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{DType, Error, Result, Tensor};
 use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module, Recompute};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 
 /// Extents of a [`Bert`], and the probability of its dropout.
@@ -53,8 +53,8 @@ impl BertOptions {
         BertOptions { layers: 24, heads: 16, width: 1024, hidden: 4096, ..BertOptions::base() }
     }
 
-    /// From `config.json` of a folder that `transformers` or [`Bert::save`] wrote; the dropout is its `hidden_dropout_prob`. Errors: `Io`;
-    /// `Format` for another kind of network, and for options that a [`Bert`] does not have, such as another activation.
+    /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote; the dropout is its `hidden_dropout_prob`.
+    /// Errors: `Io`; `Format` for another kind of network, and for options that a [`Bert`] does not have, such as another activation.
     pub fn read(folder: impl AsRef<Path>) -> Result<BertOptions> {
         let config = Config::read(folder.as_ref(), "bert")?;
         config.expect("hidden_act", "gelu")?;
@@ -74,8 +74,8 @@ impl BertOptions {
         })
     }
 
-    fn config(&self) -> Value {
-        json!({
+    fn config(&self) -> String {
+        text(&json!({
             "architectures": ["BertModel"],
             "model_type": "bert",
             "vocab_size": self.vocab,
@@ -89,7 +89,7 @@ impl BertOptions {
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.dropout,
             "layer_norm_eps": self.eps,
-        })
+        }))
     }
 
     fn norm(&self, init: &Init) -> Result<LayerNorm> {
@@ -245,35 +245,6 @@ impl Bert {
         })
     }
 
-    /// The extents.
-    pub fn options(&self) -> BertOptions {
-        self.options
-    }
-
-    /// A network with options and weights of a folder that `transformers` or [`save`](Bert::save) wrote, on the device and in the dtype of
-    /// `init`. Errors: as [`BertOptions::read`] and [`load_weights`](Bert::load_weights).
-    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Bert> {
-        let model = Bert::new(&BertOptions::read(&folder)?, init)?;
-        model.load_weights(folder)?;
-        Ok(model)
-    }
-
-    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either. Names
-    /// may have the prefix `bert.`, and the weight and bias of a norm may be called gamma and beta. Tensors of other names are not read.
-    /// Errors: as [`isograd_nn::load_part`]; `Value` for a parameter that is missing or has another shape; then nothing has changed.
-    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
-        load_weights(self, path.as_ref(), |name| {
-            let name = name.strip_prefix("bert.").unwrap_or(name);
-            name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        })
-    }
-
-    /// Writes `model.safetensors` and `config.json` to a folder, as `BertModel.from_pretrained` and [`load`](Bert::load) read them. Errors:
-    /// `Io`.
-    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        save_folder(folder.as_ref(), self, &self.options.config())
-    }
-
     /// The features `[B, T, E]` of tokens with segments and padding. Errors: `Shape`; `Index` for more positions than the context, and for a
     /// token or segment outside of its table.
     pub fn forward_with(&self, input: &BertInput) -> Result<Tensor> {
@@ -289,6 +260,28 @@ impl Bert {
     /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position.
     pub fn pooled(&self, features: &Tensor) -> Result<Tensor> {
         self.pooler.forward(&features.select(1, 0)?.contiguous()?)?.tanh()
+    }
+}
+
+impl Pretrained for Bert {
+    type Options = BertOptions;
+
+    fn options(&self) -> BertOptions {
+        self.options
+    }
+
+    fn config(&self) -> String {
+        self.options.config()
+    }
+
+    fn begin(folder: &Path, init: &Init) -> Result<Bert> {
+        Bert::new(&BertOptions::read(folder)?, init)
+    }
+
+    /// Names may have the prefix `bert.`, and the weight and bias of a norm may be called gamma and beta.
+    fn name_of(name: &str) -> String {
+        let name = name.strip_prefix("bert.").unwrap_or(name);
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     }
 }
 

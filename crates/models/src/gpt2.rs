@@ -1,12 +1,12 @@
 //! GPT-2: Radford et al. 2019, "Language models are unsupervised multitask learners". Parameters have the names and shapes of Hugging
 //! Face's `GPT2LMHeadModel`.
 
-use crate::hub::{Config, load_weights, save_folder};
+use crate::hub::{Config, Pretrained, text};
 use crate::language::{LanguageModel, Stream, check_tokens};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
 use isograd_core::{Error, Result, Rng, Tensor};
 use isograd_nn::{CacheLayer, Dropout, Embedding, Forward, Init, KvCache, LayerNorm, Mode, Module, Recompute};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 
 /// Extents of a [`Gpt2`], and the probability of its dropout.
@@ -42,8 +42,8 @@ impl Gpt2Options {
         Gpt2Options { layers: 36, heads: 20, width: 1280, ..Gpt2Options::small() }
     }
 
-    /// From `config.json` of a folder that `transformers` or [`Gpt2::save`] wrote; the dropout is its `resid_pdrop`. Errors: `Io`; `Format`
-    /// for another kind of network, and for options that a [`Gpt2`] does not have, such as another activation.
+    /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote; the dropout is its `resid_pdrop`. Errors: `Io`;
+    /// `Format` for another kind of network, and for options that a [`Gpt2`] does not have, such as another activation.
     pub fn read(folder: impl AsRef<Path>) -> Result<Gpt2Options> {
         let config = Config::read(folder.as_ref(), "gpt2")?;
         config.expect_one("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
@@ -63,8 +63,8 @@ impl Gpt2Options {
         })
     }
 
-    fn config(&self) -> Value {
-        json!({
+    fn config(&self) -> String {
+        text(&json!({
             "architectures": ["GPT2LMHeadModel"],
             "model_type": "gpt2",
             "vocab_size": self.vocab,
@@ -79,7 +79,7 @@ impl Gpt2Options {
             "attn_pdrop": self.dropout,
             "resid_pdrop": self.dropout,
             "tie_word_embeddings": true,
-        })
+        }))
     }
 }
 
@@ -199,8 +199,6 @@ impl Block {
 
 /// The deviation of initial weights.
 const STD: f64 = 0.02;
-/// The part of all names that files of the network without its last product do not have.
-const PREFIX: &str = "transformer.";
 /// Added to variances: the default of [`LayerNorm`].
 const EPS: f64 = 1e-5;
 
@@ -243,34 +241,22 @@ impl Gpt2 {
         };
         Ok(Gpt2 { transformer, options: *options })
     }
+}
 
-    /// The extents.
-    pub fn options(&self) -> Gpt2Options {
+impl Pretrained for Gpt2 {
+    type Options = Gpt2Options;
+    const PREFIX: &'static str = "transformer.";
+
+    fn options(&self) -> Gpt2Options {
         self.options
     }
 
-    /// A network with options and weights of a folder that `transformers` or [`save`](Gpt2::save) wrote, on the device and in the dtype of
-    /// `init`. Errors: as [`Gpt2Options::read`] and [`load_weights`](Gpt2::load_weights).
-    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Gpt2> {
-        let model = Gpt2::new(&Gpt2Options::read(&folder)?, init)?;
-        model.load_weights(folder)?;
-        Ok(model)
+    fn config(&self) -> String {
+        self.options.config()
     }
 
-    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
-    /// Names may lack the prefix `transformer.`. Tensors of other names are not read. Errors: as [`isograd_nn::load_part`]; `Value` for a
-    /// parameter that is missing or has another shape; then nothing has changed.
-    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
-        load_weights(self, path.as_ref(), |name| match name.starts_with(PREFIX) {
-            true => name.to_string(),
-            false => format!("{PREFIX}{name}"),
-        })
-    }
-
-    /// Writes `model.safetensors` and `config.json` to a folder, as `GPT2LMHeadModel.from_pretrained` and [`load`](Gpt2::load) read them.
-    /// Errors: `Io`.
-    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        save_folder(folder.as_ref(), self, &self.options.config())
+    fn begin(folder: &Path, init: &Init) -> Result<Gpt2> {
+        Gpt2::new(&Gpt2Options::read(folder)?, init)
     }
 }
 

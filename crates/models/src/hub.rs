@@ -1,7 +1,7 @@
 //! Folders of Hugging Face's `transformers`: options in `config.json`, and weights by name in safetensors files.
 
 use isograd_core::{Error, Result, replace_file};
-use isograd_nn::{LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save};
+use isograd_nn::{Init, LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -91,29 +91,72 @@ fn invalid(path: &Path, why: String) -> Error {
     Error::format(path.display().to_string(), why)
 }
 
-/// Copies weights, of any float dtype, into the parameters of a network. `path` is as for [`load_part`]; `rename` gives the network's name
-/// for one in a file. Other tensors in the files are not read. Errors: as [`load_part`]; `Value` if a parameter is missing or has another
-/// shape, or if a file has two tensors for one. Then nothing has changed.
-pub(crate) fn load_weights(model: &dyn Module, path: &Path, rename: impl Fn(&str) -> String) -> Result<()> {
-    let own = model.state_dict();
-    let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
-    let mut state = StateDict::new();
-    for (name, t) in load_part(path, &device, |name| own.contains_key(&rename(name)))? {
-        let renamed = rename(&name);
-        if state.insert(renamed.clone(), t).is_some() {
-            let message = format!("several tensors are {renamed}; one of them is called {name}");
-            return Err(Error::value(path.display().to_string(), message));
-        }
+/// A network of Hugging Face's `transformers`, with the names and shapes of its class there. A folder has its options in `config.json`, and
+/// its weights by name in safetensors files.
+pub trait Pretrained: Module + Sized {
+    /// Extents and constants.
+    type Options;
+    /// The beginning of the names of parameters that files of the network without its last layer lack.
+    const PREFIX: &'static str = "";
+
+    /// Extents and constants.
+    fn options(&self) -> Self::Options;
+
+    /// The text of `config.json`.
+    fn config(&self) -> String;
+
+    /// A network with the options of a folder, and initial weights. Errors: those of reading the options.
+    fn begin(folder: &Path, init: &Init) -> Result<Self>;
+
+    /// The name of the parameter for a name in a file, which may lack the prefix.
+    fn name_of(name: &str) -> String {
+        prefixed::<Self>(name)
     }
-    let options = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
-    let result = model.load_state_dict_with(&state, &options);
-    result.map(drop).map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))
+
+    /// A network with options and weights of a folder that `transformers` or [`save`](Pretrained::save) wrote, on the device and in the
+    /// dtype of `init`. Errors: those of reading the options; as [`load_weights`](Pretrained::load_weights).
+    fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Self> {
+        let model = Self::begin(folder.as_ref(), init)?;
+        model.load_weights(folder)?;
+        Ok(model)
+    }
+
+    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
+    /// Tensors of other names are not read. Errors: as [`load_part`]; `Value` if a parameter is missing or has another shape, or if a file
+    /// has two tensors for one; then nothing has changed.
+    fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (own, path) = (self.state_dict(), path.as_ref());
+        let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
+        let mut state = StateDict::new();
+        for (name, t) in load_part(path, &device, |name| own.contains_key(&Self::name_of(name)))? {
+            let renamed = Self::name_of(&name);
+            if state.insert(renamed.clone(), t).is_some() {
+                let message = format!("several tensors are {renamed}; one of them is called {name}");
+                return Err(Error::value(path.display().to_string(), message));
+            }
+        }
+        let options = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
+        let result = self.load_state_dict_with(&state, &options);
+        result.map(drop).map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))
+    }
+
+    /// Writes `model.safetensors` and `config.json` to a folder, which is made if it is not there, as `from_pretrained` of the class in
+    /// `transformers` and [`load`](Pretrained::load) read them. Errors: `Io`.
+    fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
+        let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
+        save(folder.join("model.safetensors"), &self.state_dict(), &metadata)?;
+        replace_file(folder.join("config.json"), &[self.config().as_bytes()])
+    }
 }
 
-/// Writes `model.safetensors` and `config.json` to a folder, which is made if it is not there. Errors: `Io`.
-pub(crate) fn save_folder(folder: &Path, model: &dyn Module, config: &Value) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
-    let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
-    save(folder.join("model.safetensors"), &model.state_dict(), &metadata)?;
-    replace_file(folder.join("config.json"), &[format!("{config:#}\n").as_bytes()])
+/// A name with the prefix of a network.
+pub(crate) fn prefixed<M: Pretrained>(name: &str) -> String {
+    if name.starts_with(M::PREFIX) { name.to_string() } else { format!("{}{name}", M::PREFIX) }
+}
+
+/// Options as the text of `config.json`.
+pub(crate) fn text(config: &Value) -> String {
+    format!("{config:#}\n")
 }

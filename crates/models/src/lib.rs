@@ -21,6 +21,7 @@ pub use bert::{Bert, BertInput, BertOptions};
 pub use dcgan::{Dcgan, Discriminator, Generator};
 pub use decoder::Decoder;
 pub use gpt2::{Gpt2, Gpt2Options};
+pub use hub::Pretrained;
 pub use language::LanguageModel;
 pub use lenet::LeNet;
 pub use llama::{Llama, LlamaOptions, RotaryScaling};

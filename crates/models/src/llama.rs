@@ -1,7 +1,7 @@
 //! LLaMA: Touvron et al. 2023, arXiv 2302.13971, with shared keys (arXiv 2307.09288) and the positions of later versions. Parameters have
 //! the names and shapes of Hugging Face's `LlamaForCausalLM`.
 
-use crate::hub::{Config, load_weights, save_folder};
+use crate::hub::{Config, Pretrained, prefixed, text};
 use crate::language::{LanguageModel, check_tokens};
 use isograd_core::{Error, Result, Tensor};
 use isograd_nn::{
@@ -142,8 +142,8 @@ impl LlamaOptions {
         }
     }
 
-    /// From `config.json` of a folder that `transformers` or [`Llama::save`] wrote. Errors: `Io`; `Format` for another kind of network, and for
-    /// options that a [`Llama`] does not have, such as biases.
+    /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote. Errors: `Io`; `Format` for another kind of
+    /// network, and for options that a [`Llama`] does not have, such as biases.
     pub fn read(folder: impl AsRef<Path>) -> Result<LlamaOptions> {
         let config = Config::read(folder.as_ref(), "llama")?;
         config.expect("hidden_act", "silu")?;
@@ -169,8 +169,8 @@ impl LlamaOptions {
         })
     }
 
-    fn config(&self) -> Value {
-        json!({
+    fn config(&self) -> String {
+        text(&json!({
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             "vocab_size": self.vocab,
@@ -188,7 +188,7 @@ impl LlamaOptions {
             "attention_bias": false,
             "mlp_bias": false,
             "tie_word_embeddings": self.tied,
-        })
+        }))
     }
 
     fn head_width(&self) -> usize {
@@ -216,8 +216,6 @@ struct Block {
 
 /// The deviation of initial weights.
 const STD: f64 = 0.02;
-/// The part of all names that files of the network without its last product do not have.
-const PREFIX: &str = "model.";
 /// The name of the weight of the last product.
 const HEAD: &str = "lm_head.weight";
 
@@ -303,34 +301,26 @@ impl Llama {
         let lm_head = (!options.tied).then(|| linear(options.width, options.vocab, init)).transpose()?;
         Ok(Llama { model, lm_head, options: *options })
     }
+}
 
-    /// The extents and constants.
-    pub fn options(&self) -> LlamaOptions {
+impl Pretrained for Llama {
+    type Options = LlamaOptions;
+    const PREFIX: &'static str = "model.";
+
+    fn options(&self) -> LlamaOptions {
         self.options
     }
 
-    /// A network with options and weights of a folder that `transformers` or [`save`](Llama::save) wrote, on the device and in the dtype of
-    /// `init`. Errors: as [`LlamaOptions::read`] and [`load_weights`](Llama::load_weights).
-    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Llama> {
-        let model = Llama::new(&LlamaOptions::read(&folder)?, init)?;
-        model.load_weights(folder)?;
-        Ok(model)
+    fn config(&self) -> String {
+        self.options.config()
     }
 
-    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
-    /// Tensors of other names are not read. Errors: as [`isograd_nn::load_part`]; `Value` for a parameter that is missing or has another shape;
-    /// then nothing has changed.
-    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
-        load_weights(self, path.as_ref(), |name| match name.starts_with(PREFIX) || name == HEAD {
-            true => name.to_string(),
-            false => format!("{PREFIX}{name}"),
-        })
+    fn begin(folder: &Path, init: &Init) -> Result<Llama> {
+        Llama::new(&LlamaOptions::read(folder)?, init)
     }
 
-    /// Writes `model.safetensors` and `config.json` to a folder, as `LlamaForCausalLM.from_pretrained` and [`load`](Llama::load) read them.
-    /// Errors: `Io`.
-    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        save_folder(folder.as_ref(), self, &self.options.config())
+    fn name_of(name: &str) -> String {
+        if name == HEAD { name.to_string() } else { prefixed::<Llama>(name) }
     }
 }
 

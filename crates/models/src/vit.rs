@@ -2,7 +2,7 @@
 //! `ViTForImageClassification`.
 
 use crate::encoder::{Heads, STD, linear};
-use crate::hub::{Config, load_weights, save_folder};
+use crate::hub::{Config, Pretrained, text};
 use crate::language::Stream;
 use isograd_core::ops::{Activation, Approximate, Conv};
 use isograd_core::{Error, Result, Tensor};
@@ -57,8 +57,8 @@ impl VitOptions {
         VitOptions { heads: 3, width: 192, hidden: 768, ..VitOptions::base() }
     }
 
-    /// From `config.json` of a folder that `transformers` or [`Vit::save`] wrote; the dropout is its `hidden_dropout_prob`. Errors: `Io`;
-    /// `Format` for another kind of network, and for options that a [`Vit`] does not have, such as another activation.
+    /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote; the dropout is its `hidden_dropout_prob`.
+    /// Errors: `Io`; `Format` for another kind of network, and for options that a [`Vit`] does not have, such as another activation.
     pub fn read(folder: impl AsRef<Path>) -> Result<VitOptions> {
         let config = Config::read(folder.as_ref(), "vit")?;
         config.expect("hidden_act", "gelu")?;
@@ -79,11 +79,11 @@ impl VitOptions {
         })
     }
 
-    fn config(&self) -> Value {
+    fn config(&self) -> String {
         let labels: Map<String, Value> =
             (0..self.classes).map(|i| (i.to_string(), json!(format!("LABEL_{i}")))).collect();
         let numbers: Map<String, Value> = (0..self.classes).map(|i| (format!("LABEL_{i}"), json!(i))).collect();
-        json!({
+        text(&json!({
             "architectures": ["ViTForImageClassification"],
             "model_type": "vit",
             "image_size": self.image,
@@ -100,7 +100,7 @@ impl VitOptions {
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.dropout,
             "layer_norm_eps": self.eps,
-        })
+        }))
     }
 
     fn norm(&self, init: &Init) -> Result<LayerNorm> {
@@ -206,32 +206,6 @@ impl Vit {
         })
     }
 
-    /// The extents.
-    pub fn options(&self) -> VitOptions {
-        self.options
-    }
-
-    /// A network with options and weights of a folder that `transformers` or [`save`](Vit::save) wrote, on the device and in the dtype of
-    /// `init`. Errors: as [`VitOptions::read`] and [`load_weights`](Vit::load_weights).
-    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Vit> {
-        let model = Vit::new(&VitOptions::read(&folder)?, init)?;
-        model.load_weights(folder)?;
-        Ok(model)
-    }
-
-    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
-    /// Tensors of other names are not read. Errors: as [`isograd_nn::load_part`]; `Value` for a parameter that is missing or has another shape;
-    /// then nothing has changed.
-    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
-        load_weights(self, path.as_ref(), str::to_string)
-    }
-
-    /// Writes `model.safetensors` and `config.json` to a folder, as `ViTForImageClassification.from_pretrained` and [`load`](Vit::load) read
-    /// them. Errors: `Io`.
-    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        save_folder(folder.as_ref(), self, &self.options.config())
-    }
-
     /// The normalised features `[N, 1 + patches, E]` of images `[N, channels, H, W]`, the first of which stands for the whole image. Errors:
     /// `Shape`.
     pub fn features(&self, x: &Tensor) -> Result<Tensor> {
@@ -254,6 +228,22 @@ impl Vit {
         let mut stream = Stream::new(x);
         self.layers.iter().try_for_each(|layer| layer.add_to(&mut stream))?;
         stream.norm(&self.norm)
+    }
+}
+
+impl Pretrained for Vit {
+    type Options = VitOptions;
+
+    fn options(&self) -> VitOptions {
+        self.options
+    }
+
+    fn config(&self) -> String {
+        self.options.config()
+    }
+
+    fn begin(folder: &Path, init: &Init) -> Result<Vit> {
+        Vit::new(&VitOptions::read(folder)?, init)
     }
 }
 

@@ -4,7 +4,8 @@
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_models::{
-    Bert, BertInput, BertOptions, Gpt2, Gpt2Options, LanguageModel, Llama, LlamaOptions, RotaryScaling, Vit, VitOptions,
+    Bert, BertInput, BertOptions, Gpt2, Gpt2Options, LanguageModel, Llama, LlamaOptions, Pretrained, RotaryScaling,
+    Vit, VitOptions,
 };
 use isograd_nn::{Forward, Init, Metadata, Module, StateDict, save};
 use std::fs;

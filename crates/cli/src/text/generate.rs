@@ -7,7 +7,7 @@ use crate::{print, put};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::data::{TextStream, Tokenizer};
-use isograd::models::Gpt2;
+use isograd::models::{Gpt2, Pretrained};
 use isograd::nn::{Checkpoint, Init, Module};
 use isograd::ops::Sampling;
 use isograd::train::{BEST, CONFIG, SavedRun};

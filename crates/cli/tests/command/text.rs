@@ -2,7 +2,7 @@
 
 use crate::refusing::assert_refused;
 use crate::{FILES, ISOGRAD, bits, files, isograd, names, run, saved};
-use isograd::models::{Gpt2, Gpt2Options};
+use isograd::models::{Gpt2, Gpt2Options, Pretrained};
 use isograd::nn::Init;
 use serde_json::Value;
 use std::fs;
