@@ -11,11 +11,25 @@ const OP: &str = "capture";
 pub trait Tensors: Sized {
     /// The same structure with each tensor replaced, in order.
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self>;
+
+    /// Calls `f` with each tensor, in the order of [`map`](Tensors::map).
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor));
+
+    /// All tensors, in the order of [`map`](Tensors::map).
+    fn tensors(&self) -> Vec<&Tensor> {
+        let mut all = Vec::new();
+        self.visit(&mut |t| all.push(t));
+        all
+    }
 }
 
 impl Tensors for Tensor {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         f(self)
+    }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        f(self);
     }
 }
 
@@ -23,11 +37,19 @@ impl<T: Tensors> Tensors for Option<T> {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.as_ref().map(|t| t.map(f)).transpose()
     }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        self.iter().for_each(|t| t.visit(f));
+    }
 }
 
 impl<T: Tensors> Tensors for Vec<T> {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.iter().map(|t| t.map(f)).collect()
+    }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        self.iter().for_each(|t| t.visit(f));
     }
 }
 
@@ -36,6 +58,10 @@ macro_rules! tuples {
         $(impl<$($name: Tensors),*> Tensors for ($($name,)*) {
             fn map(&self, _f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
                 Ok(($(self.$i.map(_f)?,)*))
+            }
+
+            fn visit<'a>(&'a self, _f: &mut dyn FnMut(&'a Tensor)) {
+                $(self.$i.visit(_f);)*
             }
         })*
     };
@@ -219,8 +245,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
     /// The shapes and dtypes of the inputs. Returns an error if they differ from earlier runs.
     fn check(&self, inputs: &I) -> Result<Vec<(Shape, DType)>> {
         let mut signature = Vec::new();
-        inputs.map(&mut |t| {
-            let i = signature.len();
+        for (i, t) in inputs.tensors().into_iter().enumerate() {
             if *t.device() != self.device {
                 let message = format!("input {i} is on {}, the step is captured on {}", t.device(), self.device);
                 return Err(Error::device(OP, message));
@@ -239,8 +264,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
                 }
                 _ => signature.push((t.shape().clone(), t.dtype())),
             }
-            Ok(t.clone())
-        })?;
+        }
         match &self.signature {
             Some(known) if known.len() != signature.len() => {
                 let message = format!("{} inputs, the step was captured with {}", signature.len(), known.len());
@@ -296,16 +320,8 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
 
 impl<I: Tensors, O: Tensors> Recorded<I, O> {
     fn replay(&self, device: &Device, inputs: &I) -> Result<O> {
-        let mut own = Vec::new();
-        self.inputs.map(&mut |t| {
-            own.push(t.clone());
-            Ok(t.clone())
-        })?;
-        let mut own = own.iter();
-        inputs.map(&mut |t| {
-            own.next().map_or(Ok(()), |own| own.copy_(t))?;
-            Ok(t.clone())
-        })?;
+        let mut pairs = self.inputs.tensors().into_iter().zip(inputs.tensors());
+        pairs.try_for_each(|(own, t)| own.copy_(t))?;
         for Generator { rng, place, blocks } in &self.generators {
             let RngState { seed, offset, stream } = rng.state();
             place.upload(&[seed, offset, stream].map(u64::to_ne_bytes).concat())?;

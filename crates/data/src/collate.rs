@@ -83,6 +83,10 @@ impl Tensors for Padded {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         Ok(Padded { values: self.values.map(f)?, lengths: self.lengths.map(f)? })
     }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        [&self.values, &self.lengths].into_iter().for_each(f);
+    }
 }
 
 macro_rules! elements {

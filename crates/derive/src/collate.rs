@@ -36,6 +36,10 @@ pub fn implement(input: &DeriveInput) -> Result<Tokens, Error> {
             ) -> #core::Result<Self> {
                 ::core::result::Result::Ok(#batch { #(#names: #core::Tensors::map(&self.#names, f)?,)* })
             }
+
+            fn visit<'a>(&'a self, f: &mut dyn ::core::ops::FnMut(&'a #core::Tensor)) {
+                #(#core::Tensors::visit(&self.#names, f);)*
+            }
         }
 
         impl #data::Collate for #sample {

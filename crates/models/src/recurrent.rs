@@ -66,6 +66,10 @@ impl Tensors for RecurrentState {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         Ok(RecurrentState { h: f(&self.h)?, c: self.c.as_ref().map(f).transpose()? })
     }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        std::iter::once(&self.h).chain(&self.c).for_each(f);
+    }
 }
 
 #[derive(Debug)]

@@ -165,11 +165,7 @@ fn hooked<O: Tensors>(part: (usize, &'static str), inputs: &[&Tensor], f: impl F
     hooks.iter().for_each(|(hook, _)| drop(hook.running.borrow_mut().pop()));
     let mut result = result?;
     for (hook, name) in &hooks {
-        let mut outputs = Vec::new();
-        result.map(&mut |t| {
-            outputs.push(t.clone());
-            Ok(t.clone())
-        })?;
+        let outputs: Vec<Tensor> = result.tensors().into_iter().cloned().collect();
         let mut other = (hook.f)(&Called { name, kind: part.1, inputs, outputs: &outputs })?;
         if other.is_some() {
             result = result.map(&mut |t| Ok(other.take().unwrap_or_else(|| t.clone())))?;

@@ -105,30 +105,25 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
 
 /// The tensors of a batch that are not finite, with their rows.
 fn inputs<B: Tensors>(batch: &B) -> Result<Vec<String>> {
-    let (mut number, mut found) = (0, Vec::new());
-    batch.map(&mut |t| {
-        number += 1;
+    let mut found = Vec::new();
+    for (i, t) in batch.tensors().into_iter().enumerate() {
         if t.dtype().is_float() && t.numel() > 0 && !is_finite(t)?.item::<bool>()? {
-            let rows = match t.rank() {
-                0 => String::new(),
-                _ => {
-                    let of_row =
-                        t.isfinite()?.reshape((t.dims()[0], t.numel() / t.dims()[0]))?.all(-1)?.to_vec::<bool>()?;
-                    let rows: Vec<String> = of_row
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, is_finite)| !**is_finite)
-                        .map(|(i, _)| i.to_string())
-                        .collect();
-                    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-                    format!(" in rows {}", listed(&rows))
-                }
-            };
-            found.push(format!("tensor {number} of the batch{rows}"));
+            found.push(format!("tensor {} of the batch{}", i + 1, rows_of(t)?));
         }
-        Ok(t.clone())
-    })?;
+    }
     Ok(found)
+}
+
+/// The rows of a tensor that are not finite, for a warning; nothing for a number.
+fn rows_of(t: &Tensor) -> Result<String> {
+    if t.rank() == 0 {
+        return Ok(String::new());
+    }
+    let is_finite = t.isfinite()?.reshape((t.dims()[0], t.numel() / t.dims()[0]))?.all(-1)?.to_vec::<bool>()?;
+    let rows = is_finite.iter().enumerate().filter(|(_, is_finite)| !**is_finite);
+    let rows: Vec<String> = rows.map(|(i, _)| i.to_string()).collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    Ok(format!(" in rows {}", listed(&rows)))
 }
 
 fn note(call: &Called<'_>, returned: &mut Vec<Returned>) -> Result<()> {

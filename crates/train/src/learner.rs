@@ -136,15 +136,8 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
 /// The shapes and dtypes of a batch's tensors.
 type Signature = Vec<(Vec<usize>, DType)>;
 
-fn signature<B: Tensors>(batches: &[B]) -> Result<Signature> {
-    let mut found = Signature::new();
-    for batch in batches {
-        batch.map(&mut |t| {
-            found.push((t.dims().to_vec(), t.dtype()));
-            Ok(t.clone())
-        })?;
-    }
-    Ok(found)
+fn signature<B: Tensors>(batches: &[B]) -> Signature {
+    batches.iter().flat_map(Tensors::tensors).map(|t| (t.dims().to_vec(), t.dtype())).collect()
 }
 
 /// A step of batches, and their losses.
@@ -177,7 +170,7 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
         if !self.is_captured || (batches.len(), whole) != self.full {
             return self.learner.borrow_mut().step(&batches, &shares);
         }
-        let signature = signature(&batches)?;
+        let signature = signature(&batches);
         let is_other = self.step.as_ref().is_some_and(|(known, _)| *known != signature);
         let is_other = if self.group.size() > 1 { self.group.any(is_other)? } else { is_other };
         if is_other {

@@ -27,7 +27,12 @@ impl Input {
 
 impl Tensors for Input {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Input> {
-        Ok(Input { x: self.x.map(f)?, around: self.around.as_ref().map(|part| part.map(f)).transpose()? })
+        Ok(Input { x: self.x.map(f)?, around: Tensors::map(&self.around, f)? })
+    }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        self.x.visit(f);
+        self.around.visit(f);
     }
 }
 

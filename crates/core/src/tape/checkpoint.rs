@@ -5,7 +5,6 @@ use super::{Action, MODE, Mode, PROBED, Replay, USED, attach, with_flag};
 use crate::capture::Tensors;
 use crate::random::{journal, replayed};
 use crate::{Result, Tensor, autocast};
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// `f(inputs)`, a tensor or a structure of tensors. Only `inputs` are kept. The backward pass runs `f` again. Before that, it
@@ -33,11 +32,7 @@ pub fn checkpoint<O: Tensors>(
     }
     let versions: Vec<u64> = inputs.iter().map(|t| t.0.storage.version()).collect();
     let references: Vec<&Tensor> = inputs.iter().collect();
-    let mut fresh = SmallVec::new();
-    outputs.map(&mut |t| {
-        fresh.push(t.with_layout(t.layout().clone()));
-        Ok(t.clone())
-    })?;
+    let fresh = outputs.tensors().into_iter().map(|t| t.with_layout(t.layout().clone())).collect();
     let (kept, precision) = (inputs.clone(), autocast::current());
     let run = Arc::new(move || {
         watched.check("checkpoint")?;
@@ -46,12 +41,7 @@ pub fn checkpoint<O: Tensors>(
             return Err(crate::Error::value("checkpoint", message));
         }
         let outputs = watched.rewound(|| autocast::with(precision, || replayed(&journal, || f(&kept))))?;
-        let mut all = SmallVec::new();
-        outputs.map(&mut |t| {
-            all.push(t.clone());
-            Ok(t.clone())
-        })?;
-        Ok(all)
+        Ok(outputs.tensors().into_iter().cloned().collect())
     });
     let mut recorded = attach("checkpoint", &references, fresh, Action::Replay(Replay { run, uses })).into_iter();
     outputs.map(&mut |_| Ok(recorded.next().expect("each output was recorded")))

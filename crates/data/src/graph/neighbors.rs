@@ -191,6 +191,10 @@ impl Tensors for Subgraph {
             seeds: self.seeds,
         })
     }
+
+    fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
+        [&self.row_ptr, &self.col, &self.nodes, &self.edges].into_iter().for_each(f);
+    }
 }
 
 /// A node of a mini-batch. A batch of these is a [`Subgraph`].
