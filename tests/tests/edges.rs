@@ -3,8 +3,8 @@
 use isograd::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd::ops::reduction::reduce::{LONGEST_PRODUCT, ProdBackward};
 use isograd::ops::{
-    Activation, Approximate, EmbeddingOptions, GemmBias, GridMode, GridPadding, GridSample, Index, Order, Put,
-    Replacement,
+    Activation, Approximate, EmbeddingOptions, GemmBias, GridEnds, GridMode, GridPadding, GridSample, Index, Order,
+    Put, Replacement,
 };
 use isograd::tape::{BackwardOptions, grad, grad_with};
 use isograd::{DType, Device, Kind, Result, Rng, Tensor, autocast, no_grad};
@@ -541,7 +541,7 @@ fn nowhere(device: &Device) -> Result<Outcome> {
     let mut outcome: Outcome = Ok(());
     for (padding, expected) in [(GridPadding::Zeros, [0.0, 0.0, 0.0, 1.0]), (GridPadding::Border, [1.0; 4])] {
         for mode in [GridMode::Linear, GridMode::Nearest, GridMode::Cubic] {
-            let y = image.grid_sample(&grid, &GridSample { mode, padding, align_corners: false })?;
+            let y = image.grid_sample(&grid, &GridSample { mode, padding, ends: GridEnds::Edges })?;
             // Cubic values of the last point, which is inside, reach beyond the edge.
             let points = if mode == GridMode::Cubic { 3 } else { 4 };
             let found = y.to_vec::<f32>()?;

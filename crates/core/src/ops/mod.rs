@@ -28,7 +28,7 @@ pub use elementwise::unscale::unscale_;
 pub use graph::diffusion::{Spectrum, Times};
 pub use graph::mesh::Neighbors;
 pub use graph::messages::{Message, MessageMlp, Messages};
-pub use image::grid::{GridMode, GridPadding, GridSample};
+pub use image::grid::{GridEnds, GridMode, GridPadding, GridSample};
 pub use image::interpolate::{Interpolate, Interpolation, Target};
 pub use image::pool::{AvgPool, KEEP, LpPool, MaxPool};
 pub use indexing::bag::{Bag, BagMode};

@@ -29,6 +29,16 @@ pub enum GridPadding {
     Reflection,
 }
 
+/// The points of an image that have the coordinates -1 and 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridEnds {
+    /// The outer edges of the first and last elements.
+    #[default]
+    Edges,
+    /// Their centers: PyTorch's `align_corners`.
+    Centers,
+}
+
 /// The options of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridSample {
@@ -36,8 +46,8 @@ pub struct GridSample {
     pub mode: GridMode,
     /// The value outside of the image.
     pub padding: GridPadding,
-    /// True if -1 and 1 are the centers of the first and last elements; otherwise they are their outer edges.
-    pub align_corners: bool,
+    /// The points with the coordinates -1 and 1.
+    pub ends: GridEnds,
 }
 
 /// The elements that points read along a dimension.
@@ -83,9 +93,9 @@ impl Tensor {
     }
 
     /// The points at which images are sampled for affine maps `theta: [N, 2, 3]`, and `size` `[h, w]`: `[N, h, w, 2]`; or for
-    /// `[N, 3, 4]` and `[d, h, w]`: `[N, d, h, w, 3]`. The last column of a map is its translation. `align_corners` is as for
+    /// `[N, 3, 4]` and `[d, h, w]`: `[N, d, h, w, 3]`. The last column of a map is its translation. `ends` are as for
     /// [`grid_sample`](Tensor::grid_sample). Float dtypes. Errors: `Dtype`, `Shape`.
-    pub fn affine_grid(&self, size: &[usize], align_corners: bool) -> Result<Tensor> {
+    pub fn affine_grid(&self, size: &[usize], ends: GridEnds) -> Result<Tensor> {
         let op = "affine_grid";
         check_float(op, self)?;
         let n = size.len();
@@ -96,16 +106,19 @@ impl Tensor {
                 format!("{message}, expected [N, 2, 3] and two extents, or [N, 3, 4] and three"),
             ));
         }
-        named(op, &[self], || in_acc(self, |theta| theta.affine_grid_of(size, align_corners)))
+        named(op, &[self], || in_acc(self, |theta| theta.affine_grid_of(size, ends)))
     }
 
     /// [`affine_grid`](Tensor::affine_grid) of checked operands, in the accumulation dtype.
-    fn affine_grid_of(&self, size: &[usize], align_corners: bool) -> Result<Tensor> {
+    fn affine_grid_of(&self, size: &[usize], ends: GridEnds) -> Result<Tensor> {
         let (n, shape) = (size.len(), Shape::from(size.to_vec()));
         shape.check("affine_grid")?;
         let along = |d: usize| {
             let extent = size[d];
-            let end = if align_corners { 1.0 } else { 1.0 - 1.0 / extent.max(1) as f64 };
+            let end = match ends {
+                GridEnds::Edges => 1.0 - 1.0 / extent.max(1) as f64,
+                GridEnds::Centers => 1.0,
+            };
             let (first, last) = if extent == 1 { (0.0, 0.0) } else { (-end, end) };
             let mut dims = vec![1; n];
             dims[d] = extent;
@@ -166,9 +179,9 @@ impl GridSample {
     fn taps(self, coordinate: &Tensor, extent: usize) -> Result<Vec<Tap>> {
         // Positions of elements are those of their centers.
         let half = extent as f64 / 2.0;
-        let place = match self.align_corners {
-            true => coordinate.add_scalar(1.0)?.mul_scalar((extent as f64 - 1.0) / 2.0)?,
-            false => coordinate.add_scalar(1.0)?.mul_scalar(half)?.sub_scalar(0.5)?,
+        let place = match self.ends {
+            GridEnds::Centers => coordinate.add_scalar(1.0)?.mul_scalar((extent as f64 - 1.0) / 2.0)?,
+            GridEnds::Edges => coordinate.add_scalar(1.0)?.mul_scalar(half)?.sub_scalar(0.5)?,
         };
         let place = place.isfinite()?.where_scalar(&place, OUTSIDE)?;
         match self.mode {
@@ -205,7 +218,10 @@ impl GridSample {
             GridPadding::Zeros => Ok(place.clone()),
             GridPadding::Border => clipped(place),
             GridPadding::Reflection => {
-                let (low, span) = if self.align_corners { (0.0, last) } else { (-0.5, extent as f64) };
+                let (low, span) = match self.ends {
+                    GridEnds::Edges => (-0.5, extent as f64),
+                    GridEnds::Centers => (0.0, last),
+                };
                 if span == 0.0 {
                     return place.mul_scalar(0.0);
                 }

@@ -5,7 +5,7 @@ use crate::registry::Class::Stages;
 use crate::registry::common::{one, with};
 use crate::registry::image::pooling::input;
 use crate::registry::{Invocation, Op};
-use isograd_core::ops::{GridMode, GridPadding, GridSample, Interpolate, Interpolation, Pad, Target};
+use isograd_core::ops::{GridEnds, GridMode, GridPadding, GridSample, Interpolate, Interpolation, Pad, Target};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ pub(crate) fn ops() -> Vec<Op> {
         .finite(&["grid"]),
         Op::new(
             "affine_grid",
-            |c| one(c.input("theta")?.affine_grid(&c.shape("size")?, c.flag("align_corners")?)),
+            |c| one(c.input("theta")?.affine_grid(&c.shape("size")?, grid_ends(c)?)),
             |g| {
                 let n = 2 + g.below(2);
                 let size: Vec<usize> = (0..n).map(|_| g.below(4)).collect();
@@ -96,8 +96,12 @@ fn grid_of(c: &Invocation<'_>) -> Result<GridSample> {
     Ok(GridSample {
         mode: c.choice_or_first("mode", &GRID_MODES)?,
         padding: c.choice_or_first("padding_mode", &PADDINGS)?,
-        align_corners: c.flag("align_corners")?,
+        ends: grid_ends(c)?,
     })
+}
+
+fn grid_ends(c: &Invocation<'_>) -> Result<GridEnds> {
+    Ok(if c.flag("align_corners")? { GridEnds::Centers } else { GridEnds::Edges })
 }
 
 /// The values of `|x|`, of which none is smaller than its share of a sum.
