@@ -5,6 +5,7 @@
 mod autocast;
 pub mod backend;
 mod capture;
+pub mod check;
 pub mod collective;
 pub mod custom;
 mod device;

@@ -155,8 +155,8 @@ impl Shape {
         self.dim_for("dim", dim)
     }
 
-    /// [`dim`](Shape::dim), with errors of `op`.
-    pub(crate) fn dim_for(&self, op: &'static str, dim: isize) -> Result<usize> {
+    /// [`dim`](Shape::dim), with errors of `op`, for ops that take a dimension.
+    pub fn dim_for(&self, op: &'static str, dim: isize) -> Result<usize> {
         let rank = self.rank().max(1) as isize;
         let resolved = if dim < 0 { dim.saturating_add(rank) } else { dim };
         if (0..rank).contains(&resolved) {

@@ -2,12 +2,13 @@
 
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
+pub(crate) use crate::check::{check_device, check_float, check_holds, check_index, check_same, describe, scalar_for};
 use crate::holders;
 use crate::host;
 use crate::page::{Access, Page, resident};
 use crate::profile;
 use crate::tape::{self, Edge};
-use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
+use crate::{DType, Device, Element, Error, Layout, Memory, Result, Shape};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -400,61 +401,4 @@ fn launch(
     let Attributes { ints, floats } = attributes;
     let call = Call { op, kernel, inputs: &inputs, outputs: &outputs, ints, floats };
     profile::measured(device, &call, || device.backend().run(&call))
-}
-
-/// Checks that all operands have the dtype and device of the first.
-pub(crate) fn check_same(op: &'static str, operands: &[&Tensor]) -> Result<()> {
-    let first = operands[0];
-    for other in &operands[1..] {
-        if other.dtype() != first.dtype() {
-            let got = describe(operands);
-            return Err(Error::dtype(op, format!("operands must have one dtype, got {got}; use `cast`")));
-        }
-    }
-    check_device(op, operands)
-}
-
-/// Checks that all operands are on the device of the first.
-pub(crate) fn check_device(op: &'static str, operands: &[&Tensor]) -> Result<()> {
-    if operands.iter().any(|t| t.device() != operands[0].device()) {
-        return Err(Error::device(op, format!("operands must be on one device, got {}", describe(operands))));
-    }
-    Ok(())
-}
-
-/// Checks that the tensor is a float tensor.
-pub(crate) fn check_float(op: &'static str, t: &Tensor) -> Result<()> {
-    if !t.dtype().is_float() {
-        return Err(Error::dtype(op, format!("{} was given, expected a float dtype", describe(&[t]))));
-    }
-    Ok(())
-}
-
-/// Checks that the tensor can be an index: i64 or i32.
-pub(crate) fn check_index(op: &'static str, t: &Tensor) -> Result<()> {
-    if !t.dtype().is_int() {
-        return Err(Error::dtype(op, format!("the index is {}, expected i64 or i32", describe(&[t]))));
-    }
-    Ok(())
-}
-
-/// `f32 [2, 3] on cpu, ...`: the operands, for errors.
-pub(crate) fn describe(operands: &[&Tensor]) -> String {
-    let one = |t: &&Tensor| format!("{} {} on {}", t.dtype(), t.shape(), t.device());
-    operands.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-/// A scalar as the attribute of a kernel of `dtype`: an integer or a float. Errors: `Dtype` for a float with integers.
-pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
-    if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64().map_err(|e| e.of(op))?, 0.0)) }
-}
-
-/// Checks that elements of `dtype` can hold this integer.
-pub(crate) fn check_holds(op: &'static str, dtype: DType, int: i64) -> Result<()> {
-    let range = dtype.integers();
-    if !range.contains(&int) {
-        let message = format!("{int} does not fit {dtype}, which holds {}..={}", range.start(), range.end());
-        return Err(Error::attr(op, message));
-    }
-    Ok(())
 }

@@ -1,22 +1,16 @@
 //! Batches of matrices on the host.
 
 use faer::MatRef;
+use isograd_core::check::{check_same, describe};
 use isograd_core::{DType, Error, Result, Tensor, host};
 
 /// Checks that operands are f32 or f64, all of one dtype and on one device. Errors: `Dtype`, `Device`.
 pub(crate) fn check(op: &'static str, operands: &[&Tensor]) -> Result<()> {
-    let (dtype, device) = (operands[0].dtype(), operands[0].device());
-    let shown = || {
-        let one = |t: &&Tensor| format!("{} {} on {}", t.dtype(), t.shape(), t.device());
-        operands.iter().map(one).collect::<Vec<_>>().join(", ")
-    };
-    if !matches!(dtype, DType::F32 | DType::F64) || operands.iter().any(|t| t.dtype() != dtype) {
-        return Err(Error::dtype(op, format!("{} was given, expected f32 or f64, the same for all", shown())));
+    check_same(op, operands)?;
+    match operands[0].dtype() {
+        DType::F32 | DType::F64 => Ok(()),
+        _ => Err(Error::dtype(op, format!("{} was given, expected f32 or f64", describe(operands)))),
     }
-    if operands.iter().any(|t| t.device() != device) {
-        return Err(Error::device(op, format!("operands must be on one device, got {}", shown())));
-    }
-    Ok(())
 }
 
 /// The extents of the matrices of `x`. Errors: `Shape` below rank 2.
