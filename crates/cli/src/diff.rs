@@ -1,8 +1,9 @@
 //! `isograd diff`.
 
-use crate::train::{Config, Model, Start, TASKS, Task, first};
+use crate::run::first;
+use crate::train::{Config, Model, TASKS, Task, start, trainer};
 use crate::{check_writable, report};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use isograd::parallel::World;
@@ -58,12 +59,12 @@ pub fn run(options: Diff) -> Result<ExitCode> {
 }
 
 fn step(options: &Diff, dataset: &str, a: &Device, b: &Device) -> Result<Found> {
-    let task = Task::named(dataset).context("there is no such dataset")?;
+    let task = Task::named(dataset)?;
     let config = Config::new(&options.model, task, None)?;
-    let split = task.load(options.model.data(), &config)?;
+    let split = task.load(options.model.data(), &config.reading)?;
     Ok(tape::diff(a, b, |device| {
-        let start = Start::new(&config, &split, device, None)?;
-        let trainer = start.trainer(&config, &split, &split.test)?;
+        let start = start(&config, &split, device, None)?;
+        let trainer = trainer(&config, &split, &start, &split.test)?;
         trainer.step(&first(trainer.train_loader())?)
     })?)
 }

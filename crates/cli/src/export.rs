@@ -1,13 +1,13 @@
 //! `isograd export`: a trained model in the format of ONNX.
 
-use crate::{check_writable, print, text, train};
+use crate::run::{Dataset, Weights};
+use crate::{check_writable, parse, print, text, train};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::nn::{Forward, Module};
 use isograd::onnx::{self, Input, Model};
 use isograd::train::SavedRun;
 use isograd::{DType, Device, Tensor};
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,34 +21,27 @@ pub struct Export {
     /// The folder or the file with the samples, if the run had one
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Export the last model, not the best
-    #[arg(long)]
-    pub last: bool,
+    #[command(flatten)]
+    weights: Weights,
     /// The number of samples that the exported model takes at once [default: any]
-    #[arg(long, value_name = "SAMPLES", value_parser = train::parse_count)]
+    #[arg(long, value_name = "SAMPLES", value_parser = parse::count)]
     pub batch: Option<usize>,
     /// The number of tokens that an exported language model takes [default: its context]
-    #[arg(long, value_parser = train::parse_count)]
+    #[arg(long, value_parser = parse::count)]
     pub tokens: Option<usize>,
-}
-
-/// The part of a configuration that all runs have.
-#[derive(Deserialize)]
-struct Dataset {
-    dataset: String,
 }
 
 /// Writes the model of a run.
 pub fn run(options: Export) -> Result<ExitCode> {
     check_writable(&options.file)?;
     let device = Device::cpu()?;
-    let is_text = match SavedRun::load(&options.run, &device) {
-        Ok(saved) => saved.config::<Dataset>()?.dataset == text::NAME,
+    let model = match SavedRun::load(&options.run, &device) {
+        Ok(saved) if saved.config::<Dataset>()?.dataset != text::NAME => of_samples(&options, &saved, &device)?,
+        Ok(_) => of_text(&options, &device)?,
         // Networks of other programs are language models.
-        Err(_) if text::is_pretrained(&options.run) => true,
+        Err(_) if text::is_pretrained(&options.run) => of_text(&options, &device)?,
         Err(error) => return Err(error).with_context(|| format!("cannot export {}", options.run.display())),
     };
-    let model = if is_text { of_text(&options, &device)? } else { of_samples(&options, &device)? };
     model.save(&options.file)?;
     let (inputs, outputs) = (model.inputs().join(", "), model.outputs().join(", "));
     let nodes = model.operators().len();
@@ -60,20 +53,20 @@ fn of_text(options: &Export, device: &Device) -> Result<Model> {
     if options.data.is_some() {
         bail!("--data is not for language models");
     }
-    let (model, context) = text::load(&options.run, device, options.last)?;
+    let (model, context) = text::load(&options.run, device, options.weights)?;
     let length = options.tokens.unwrap_or(context);
     let tokens = Tensor::zeros((options.batch.unwrap_or(1), length), DType::I64, device)?;
     export(&*model, "tokens", &tokens, options, |x| model.forward(x))
 }
 
-fn of_samples(options: &Export, device: &Device) -> Result<Model> {
+fn of_samples(options: &Export, saved: &SavedRun, device: &Device) -> Result<Model> {
     if options.tokens.is_some() {
         bail!("--tokens is for language models");
     }
-    let (model, shape, dtype) = train::restored(&options.run, options.data.as_deref(), options.last, device)?;
+    let (start, shape) = train::restored(saved, &options.run, options.data.as_deref(), options.weights, device)?;
     let dims: Vec<usize> = [options.batch.unwrap_or(1)].into_iter().chain(shape).collect();
-    let x = Tensor::zeros(dims, dtype, device)?;
-    export(&*model, "x", &x, options, |x| model.predict(&train::Input { x: x.clone(), around: None }))
+    let x = Tensor::zeros(dims, start.init.parameter_dtype(), device)?;
+    export(&*start.model, "x", &x, options, |x| start.model.predict(&train::Input { x: x.clone(), around: None }))
 }
 
 fn export<M: Module + ?Sized>(

@@ -1,16 +1,21 @@
 //! The `isograd` command.
 
 mod bench;
+mod datasets;
 mod devices;
 mod diff;
+mod eval;
 mod export;
 mod kernels;
 mod parity;
+mod parse;
 mod ranks;
+mod run;
 mod runs;
 mod settings;
 mod text;
 mod train;
+mod watch;
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -43,9 +48,9 @@ enum Command {
     /// List the kernels of GPU backends, or print the source of one
     Kernels(kernels::Kernels),
     /// Train a model on images, a table or a text
-    Train(text::Train),
+    Train(datasets::Train),
     /// Compute the loss and the accuracy of a trained model
-    Eval(train::Eval),
+    Eval(eval::Eval),
     /// Predict the classes or numbers of a new file with a trained model
     Predict(train::PredictOptions),
     /// Compare trained models: their results, settings and curves
@@ -140,8 +145,8 @@ fn main() -> ExitCode {
         Command::ParityWorker => parity::serve(),
         Command::Diff(diff) => diff::run(diff),
         Command::Kernels(options) => kernels::run(options),
-        Command::Train(train) => text::train(train),
-        Command::Eval(eval) => train::evaluate(eval),
+        Command::Train(train) => datasets::run(train),
+        Command::Eval(eval) => eval::run(eval),
         Command::Predict(options) => train::predict(options),
         Command::Runs(options) => runs::run(options),
         Command::Export(export) => export::run(export),

@@ -1,6 +1,6 @@
 //! Options of `isograd train` from a file: TOML, or the configuration that the folder of a run keeps.
 
-use crate::{text, train};
+use crate::datasets;
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value;
@@ -43,8 +43,7 @@ pub fn expanded(command: Command, mut arguments: Vec<OsString>) -> Result<Vec<Os
             bail!("{shown}: there is no option {key:?} of {dataset}{}", nearest(&options, key));
         };
         // A saved configuration has the options of every dataset and model.
-        let is_taken = if dataset == text::NAME { text::takes(model, key) } else { train::takes(&dataset, model, key) };
-        if is_saved && !is_taken {
+        if is_saved && !datasets::takes(&dataset, model, key) {
             continue;
         }
         if !is_excluded(&options, arg, &given) {

@@ -1,16 +1,17 @@
 //! `isograd generate`: texts that a trained model continues.
 
+use super::TextStart;
 use super::models::{TextModel, model};
-use super::options::{Config, NAME, parse_share, tokenizer_of};
-use crate::train::device;
-use crate::{print, put};
+use super::options::{Config, NAME, tokenizer_of};
+use crate::run::{Start, Weights, device};
+use crate::{parse, print, put};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::data::{TextStream, Tokenizer};
 use isograd::models::{Gpt2, Pretrained};
-use isograd::nn::{Checkpoint, Init, Module};
+use isograd::nn::{Init, Module};
 use isograd::ops::Sampling;
-use isograd::train::{BEST, CONFIG, SavedRun};
+use isograd::train::{CONFIG, SavedRun};
 use isograd::{Device, Rng, no_grad};
 use serde_json::Value;
 use std::fs;
@@ -30,13 +31,13 @@ pub struct Generate {
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// The divisor of logits; with 0 each token is the most likely one
-    #[arg(long, default_value_t = 0.8, value_parser = crate::train::parse_rate, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.8, value_parser = parse::rate, allow_negative_numbers = true)]
     temperature: f64,
     /// Draw from so many most likely tokens; 0 for all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// Draw from the fewest most likely tokens whose probabilities add up to this
-    #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse::share)]
     top_p: f64,
     /// Decides the draws
     #[arg(long, default_value_t = 42)]
@@ -44,15 +45,14 @@ pub struct Generate {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     device: Option<String>,
-    /// Use the last model, not the best
-    #[arg(long)]
-    last: bool,
+    #[command(flatten)]
+    weights: Weights,
 }
 
 /// Prints the prompt and, as they are drawn, the tokens that follow.
 pub fn run(options: Generate) -> Result<ExitCode> {
     let device = device(options.device.as_deref())?;
-    let (model, tokenizer) = load(&options.model, &device, options.last)?;
+    let (model, tokenizer) = load(&options.model, &device, options.weights)?;
     let Generate { prompt, tokens, temperature, top_k, top_p, seed, .. } = options;
     let prompted = tokenizer.encode(&prompt).context("the prompt has no tokens of this model")?;
     let sampling = Sampling { temperature, top_k, top_p, num_samples: 1 };
@@ -79,15 +79,15 @@ pub fn is_pretrained(folder: &Path) -> bool {
 }
 
 /// The model of a folder, and the number of tokens of its context.
-pub fn load_with_context(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextModel>, usize)> {
+pub fn load_with_context(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn TextModel>, usize)> {
     let config = config(folder)?;
     let context = ["context", "n_positions"].iter().find_map(|key| config[key].as_u64());
     let context = context.with_context(|| format!("the configuration of {} has no context", folder.display()))?;
-    Ok((load(folder, device, is_last)?.0, context as usize))
+    Ok((load(folder, device, weights)?.0, context as usize))
 }
 
 /// The model and the tokenizer of a folder.
-fn load(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
+fn load(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
     let config = config(folder)?;
     let init = Init::new(device);
     if config["model_type"] == "gpt2" {
@@ -100,24 +100,9 @@ fn load(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextMo
     let tokenizer = tokenizer_of(folder)?;
     let saved = SavedRun::load(folder, device)?;
     let config: Config = saved.config()?;
-    let model = model(&config, tokenizer.vocabulary(), &init)?;
-    restore(&saved, folder, &*model, is_last)?;
-    Ok((model, tokenizer))
-}
-
-/// Gives a model the best weights of a run, or the last ones, which are also there within the first epoch. Returns their epoch.
-pub fn restore(saved: &SavedRun, folder: &Path, model: &dyn TextModel, is_last: bool) -> Result<u64> {
-    let device = model.parameters().first().map_or_else(Device::best, |t| Ok(t.device().clone()))?;
-    match saved.progress.best {
-        Some(best) if !is_last => {
-            Checkpoint::load(folder.join(BEST), &device)?.restore_model(model)?;
-            Ok(saved.progress.history[best].epoch)
-        }
-        _ => {
-            saved.restore_model(model)?;
-            Ok(saved.progress.epoch)
-        }
-    }
+    let start: TextStart = Start { model: model(&config, tokenizer.vocabulary(), &init)?, init };
+    weights.restore(&saved, folder, &start)?;
+    Ok((start.model, tokenizer))
 }
 
 /// A model, and how tokens are drawn from its logits.

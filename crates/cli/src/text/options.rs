@@ -1,10 +1,11 @@
 //! The options of `isograd train text`: the command line, and the part of it that a checkpoint keeps.
 
 use super::models::{MODELS, ModelEntry};
-use crate::train::{self, TASKS, Watch};
+use crate::parse;
+use crate::run::RunOptions;
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{Args, Command};
 use isograd::DType;
 use isograd::data::tokenizer::{self, Bytes, Characters, Tokenizer};
 use isograd::data::{TokenType, Tokens};
@@ -23,50 +24,7 @@ const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";
 const FILE: &str = "file";
 
-/// `isograd train`: a text, whose options are its own, or another dataset.
-#[derive(Debug)]
-pub enum Train {
-    Text(Box<Text>),
-    Other(Box<train::Train>),
-}
-
-impl Args for Train {
-    /// A subcommand for each dataset.
-    fn augment_args(command: Command) -> Command {
-        let text = Text::augment_args(Command::new(NAME)).about("A language model of a text");
-        command
-            .subcommands(TASKS.iter().map(train::Train::command))
-            .subcommand(text)
-            .subcommand_value_name("DATASET")
-            .subcommand_help_heading("Datasets")
-            .subcommand_required(true)
-            .arg_required_else_help(true)
-            .disable_help_subcommand(true)
-            .after_help("Options of a dataset: isograd train DATASET --help")
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Train::augment_args(command)
-    }
-}
-
-impl FromArgMatches for Train {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Train, clap::Error> {
-        let (dataset, matches) = matches.subcommand().unwrap_or((NAME, matches));
-        if dataset == NAME {
-            return Text::from_arg_matches(matches).map(|text| Train::Text(Box::new(text)));
-        }
-        let mut train = train::Train::from_arg_matches(matches)?;
-        train.model.dataset = dataset.into();
-        Ok(Train::Other(Box::new(train)))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        Train::from_arg_matches(matches).map(|train| *self = train)
-    }
-}
-
-/// The options of `isograd train text`. Hyper-parameters are optional, so that a resumed run takes them from its checkpoint.
+/// The options of `isograd train text`.
 #[derive(Args, Debug)]
 pub struct Text {
     /// The text
@@ -75,102 +33,68 @@ pub struct Text {
     /// The text
     #[arg(long, value_name = "PATH", conflicts_with = "path")]
     data: Option<PathBuf>,
-    /// Take options from this TOML file, by their long names, or from config.json of another run; those of the command line win
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The model [default: gpt2]
-    #[arg(long, value_parser = PossibleValuesParser::new(MODELS.iter().map(|model| model.name)))]
-    pub model: Option<String>,
-    /// Blocks of gpt2, or recurrent layers [default: 4 for gpt2, 2 for others]
-    #[arg(long, value_parser = train::parse_count)]
-    pub layers: Option<usize>,
-    /// The width of a layer [default: 128 for gpt2, 256 for others]
-    #[arg(long, value_parser = train::parse_count)]
-    pub width: Option<usize>,
-    /// Heads of an attention of gpt2, which divide the width [default: 4]
-    #[arg(long, value_parser = train::parse_count)]
-    pub heads: Option<usize>,
-    /// Tokens that a sample has [default: 64]
-    #[arg(long, value_parser = train::parse_count)]
-    pub context: Option<usize>,
-    /// The probability of dropout [default: 0]
-    #[arg(long, value_parser = parse_share)]
-    pub dropout: Option<f64>,
-    /// The tokens: characters, bytes, or a tokenizer.json [default: characters]
-    #[arg(long, value_name = "KIND|FILE")]
-    pub tokenizer: Option<String>,
-    /// The share of the text, at its end, to validate with [default: 0.1]
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
-    pub validation: Option<f64>,
-    /// Samples a step [default: 12 for gpt2, 32 for others]
-    #[arg(long, value_parser = train::parse_count)]
-    pub batch_size: Option<usize>,
+    #[command(flatten)]
+    model: Model,
     /// Steps of the optimizer, rounded up to whole epochs [default: 2000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
-    /// Steps of an epoch, after which the model is validated [default: 500, or all steps if there are fewer]
-    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
-    pub eval_every: Option<u64>,
-    /// Learning rate of AdamW, which rises at first and falls to a tenth at the end [default: 0.001 for gpt2, 0.003 for others]
-    #[arg(long, value_parser = train::parse_rate, allow_negative_numbers = true)]
-    pub lr: Option<f64>,
-    /// Mixed precision: products in f16 (with loss scaling) or bf16
-    #[arg(long, value_name = "DTYPE", value_parser = parse_half)]
-    pub autocast: Option<DType>,
-    /// Decides weights, samples and the sample of text [default: 42]
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// The device, as `isograd devices` lists it [default: the best there is]
-    #[arg(long)]
-    pub device: Option<String>,
-    /// Several devices, separated by commas: each has a part of every batch, such as cuda:0,cuda:1 or cpu,cpu
-    #[arg(long, value_name = "DEVICE,..", value_delimiter = ',', conflicts_with = "device")]
-    pub devices: Vec<String>,
-    /// End when the validation loss has not become lower for so many epochs
-    #[arg(long, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub patience: Option<u64>,
     /// Tokens of the sample of text at the end
     #[arg(long, value_name = "TOKENS", default_value_t = 200)]
     pub sample: usize,
-    /// The folder of the run: configuration, tokenizer, metrics, curves and checkpoints [default: out/text]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
     /// Go on from the checkpoint in this folder, with its hyper-parameters; --steps may be larger than before
-    #[arg(
-        long,
-        value_name = "DIR",
-        conflicts_with_all = ["model", "layers", "width", "heads", "context", "dropout", "tokenizer", "validation", "batch_size", "eval_every", "lr", "autocast", "seed"]
-    )]
+    #[arg(long, value_name = "DIR", conflicts_with = "Model")]
     pub resume: Option<PathBuf>,
     #[command(flatten)]
-    pub watch: Watch,
-    /// Print one line of JSON at the end, and nothing else
+    pub run: RunOptions,
+}
+
+/// A model and its training. Hyper-parameters are optional, so that a resumed run takes them from its checkpoint.
+#[derive(Args, Debug)]
+struct Model {
+    /// The model [default: gpt2]
+    #[arg(long, value_parser = PossibleValuesParser::new(MODELS.iter().map(|model| model.name)))]
+    model: Option<String>,
+    /// Blocks of gpt2, or recurrent layers [default: 4 for gpt2, 2 for others]
+    #[arg(long, value_parser = parse::count)]
+    layers: Option<usize>,
+    /// The width of a layer [default: 128 for gpt2, 256 for others]
+    #[arg(long, value_parser = parse::count)]
+    width: Option<usize>,
+    /// Heads of an attention of gpt2, which divide the width [default: 4]
+    #[arg(long, value_parser = parse::count)]
+    heads: Option<usize>,
+    /// Tokens that a sample has [default: 64]
+    #[arg(long, value_parser = parse::count)]
+    context: Option<usize>,
+    /// The probability of dropout [default: 0]
+    #[arg(long, value_parser = parse::share)]
+    dropout: Option<f64>,
+    /// The tokens: characters, bytes, or a tokenizer.json [default: characters]
+    #[arg(long, value_name = "KIND|FILE")]
+    tokenizer: Option<String>,
+    /// The share of the text, at its end, to validate with [default: 0.1]
+    #[arg(long, value_name = "SHARE", value_parser = parse::share)]
+    validation: Option<f64>,
+    /// Samples a step [default: 12 for gpt2, 32 for others]
+    #[arg(long, value_parser = parse::count)]
+    batch_size: Option<usize>,
+    /// Steps of an epoch, after which the model is validated [default: 500, or all steps if there are fewer]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    eval_every: Option<u64>,
+    /// Learning rate of AdamW, which rises at first and falls to a tenth at the end [default: 0.001 for gpt2, 0.003 for others]
+    #[arg(long, value_parser = parse::rate, allow_negative_numbers = true)]
+    lr: Option<f64>,
+    /// Mixed precision: products in f16 (with loss scaling) or bf16
+    #[arg(long, value_name = "DTYPE", value_parser = parse::half)]
+    autocast: Option<DType>,
+    /// Decides weights, samples and the sample of text [default: 42]
     #[arg(long)]
-    pub json: bool,
-    /// Show no progress: only the first and the last line, and the sample
-    #[arg(long)]
-    pub quiet: bool,
+    seed: Option<u64>,
 }
 
 /// False for an option that the model, or the default one, does not have.
 pub fn takes(model: Option<&str>, option: &str) -> bool {
     option != "heads" || ModelEntry::named(model.unwrap_or(MODELS[0].name)).has_heads
-}
-
-/// A number from 0 to 1.
-pub fn parse_share(s: &str) -> Result<f64, String> {
-    match s.parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("{s:?} is not a number from 0 to 1")),
-    }
-}
-
-/// A float dtype of 16 bits.
-fn parse_half(s: &str) -> Result<DType, String> {
-    match s.parse::<DType>() {
-        Ok(dtype @ (DType::F16 | DType::BF16)) => Ok(dtype),
-        _ => Err(format!("{s:?} is none of f16, bf16")),
-    }
 }
 
 /// The options on which the weights depend; a checkpoint keeps them.
@@ -211,6 +135,7 @@ pub struct Config {
 impl Config {
     /// The options of a new run, with the defaults of its model. Errors: heads for a model without.
     pub fn new(options: &Text) -> Result<Config> {
+        let (steps, options) = (options.steps.unwrap_or(2000), &options.model);
         let entry = ModelEntry::named(options.model.as_deref().unwrap_or(MODELS[0].name));
         if options.heads.is_some() && !entry.has_heads {
             bail!("{} has no heads; --heads is for gpt2", entry.name);
@@ -220,7 +145,6 @@ impl Config {
             Some(BYTES) => BYTES,
             Some(_) => FILE,
         };
-        let steps = options.steps.unwrap_or(2000);
         let config = Config {
             dataset: NAME.into(),
             model: entry.name.into(),
@@ -295,6 +219,21 @@ pub fn tokenizer_of(folder: &Path) -> Result<Box<dyn Tokenizer>> {
 }
 
 impl Text {
+    /// The subcommand, whose help says what is validated.
+    pub fn command() -> Command {
+        Text::augment_args(Command::new(NAME)).about("A language model of a text").mut_args(|arg| {
+            match arg.get_long() {
+                Some("patience") => arg.help("End when the validation loss has not become lower for so many epochs"),
+                Some("out") => {
+                    let files = "configuration, tokenizer, metrics, curves and checkpoints";
+                    arg.help(format!("The folder of the run: {files} [default: out/{NAME}]"))
+                }
+                Some("quiet") => arg.help("Show no progress: only the first and the last line, and the sample"),
+                _ => arg,
+            }
+        })
+    }
+
     /// The text.
     pub fn file(&self) -> &Path {
         self.path.as_deref().or(self.data.as_deref()).unwrap_or(Path::new(""))
@@ -302,7 +241,7 @@ impl Text {
 
     /// The tokenizer of the folder of --resume, or that of a file; none for one that is made of the text.
     pub fn known_tokenizer(&self) -> Result<Option<Box<dyn Tokenizer>>> {
-        match (&self.resume, self.tokenizer.as_deref()) {
+        match (&self.resume, self.model.tokenizer.as_deref()) {
             (Some(folder), _) => tokenizer_of(folder).map(Some),
             (None, None | Some(CHARACTERS | BYTES)) => Ok(None),
             (None, Some(path)) => Ok(Some(tokenizer::load(path)?)),

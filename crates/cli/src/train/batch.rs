@@ -1,9 +1,12 @@
-//! The batches of the command's models.
+//! The batches of the command's models, and what models make of them.
 
-use super::tasks::Sample;
 use isograd::data::graph::{SeedNode, Subgraph};
 use isograd::data::{Collate, HostTensor, Staged};
+use isograd::nn::{Layer, Module};
 use isograd::{DType, Device, Result, Tensor, Tensors};
+
+/// A sample: features or the number of a node, and a class or numbers.
+pub type Sample = (HostTensor, HostTensor);
 
 /// The input of a model, and classes `[B]` i64, their probabilities `[B, C]` f32, or numbers `[B, K]` f32.
 pub type Batch = (Input, Tensor);
@@ -31,8 +34,20 @@ impl Tensors for Input {
     }
 
     fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
-        self.x.visit(f);
-        self.around.visit(f);
+        Tensors::visit(&self.x, f);
+        Tensors::visit(&self.around, f);
+    }
+}
+
+/// A model of the command.
+pub trait Predict: Module {
+    /// The outputs for a batch, `[B, ..]`.
+    fn predict(&self, input: &Input) -> Result<Tensor>;
+}
+
+impl<L: Layer> Predict for L {
+    fn predict(&self, input: &Input) -> Result<Tensor> {
+        self.forward(&input.x)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Images: their options, and the datasets that have them.
 
-use super::config::{Config, parse_count};
-use super::tasks::{Names, Objective, Sample, Split};
+use super::batch::Sample;
+use super::sample::{Names, Objective, Split};
+use crate::parse;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use isograd::Error;
@@ -18,16 +19,16 @@ use std::thread::available_parallelism;
 #[derive(Args, Debug)]
 pub struct ImageOptions {
     /// Rows and columns that images of a folder are scaled to [default: 64]
-    #[arg(long, value_name = "PIXELS", value_parser = parse_count)]
+    #[arg(long, value_name = "PIXELS", value_parser = parse::count, groups = ["images"])]
     pub size: Option<usize>,
     /// Random changes of training images, separated by commas [default: crop,flip]
-    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(long, value_enum, value_delimiter = ',', groups = ["cifar10", "cifar100", "images"])]
     pub augment: Option<Vec<Augment>>,
     /// The layers before the first block of a resnet [default: cifar for up to 64 pixels, imagenet for more]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, groups = ["resnet18", "resnet34", "resnet50"])]
     pub stem: Option<StemName>,
     /// The channels of images and weights are last in memory, which is the fast order in 16 bits
-    #[arg(long)]
+    #[arg(long, groups = ["lenet", "resnet18", "resnet34", "resnet50", "mobilenet"])]
     pub channels_last: bool,
 }
 
@@ -136,34 +137,35 @@ pub fn normalization(dataset: &str) -> isograd::Result<Normalize> {
 }
 
 /// CIFAR-10.
-pub fn cifar10(path: &Path, config: &Config) -> isograd::Result<Split> {
-    in_memory(images::cifar10(path)?, images::CIFAR10_CLASSES.map(String::from).into(), config)
+pub fn cifar10(path: &Path, config: &ImageConfig) -> isograd::Result<Split> {
+    in_memory("cifar10", images::cifar10(path)?, images::CIFAR10_CLASSES.map(String::from).into(), config)
 }
 
 /// CIFAR-100.
-pub fn cifar100(path: &Path, config: &Config) -> isograd::Result<Split> {
-    in_memory(images::cifar100(path)?, Names::numbered(100).classes, config)
+pub fn cifar100(path: &Path, config: &ImageConfig) -> isograd::Result<Split> {
+    in_memory("cifar100", images::cifar100(path)?, Names::numbered(100).classes, config)
 }
 
 fn in_memory(
+    dataset: &str,
     (train, test): (images::Images, images::Images),
     classes: Vec<String>,
-    config: &Config,
+    config: &ImageConfig,
 ) -> isograd::Result<Split> {
     let [_, rows, columns] = train.shape();
-    let (name, normalize) = (train.name().to_string(), normalization(&config.dataset)?);
+    let (name, normalize) = (train.name().to_string(), normalization(dataset)?);
     let about = About { name, size: [rows, columns], classes, normalize, workers: 1 };
-    split(Box::new(train), Box::new(test), about, &config.images)
+    split(Box::new(train), Box::new(test), about, config)
 }
 
 /// A folder with a folder for each class, or with such folders `train` and `test` (or `val`). Without these, every fifth image of a
 /// class is for testing.
-pub fn folder(path: &Path, config: &Config) -> isograd::Result<Split> {
-    let size = [config.images.size; 2];
+pub fn folder(path: &Path, config: &ImageConfig) -> isograd::Result<Split> {
+    let size = [config.size; 2];
     let open = |path: &Path| ImageFolder::open(path, size);
     let tests = ["test", "val"].map(|name| path.join(name));
     let (train_path, test_path) = (path.join("train"), tests.iter().find(|path| path.is_dir()));
-    let normalize = normalization(&config.dataset)?;
+    let normalize = normalization("images")?;
     let about = |folder: &ImageFolder| About {
         name: path.display().to_string(),
         size,
@@ -178,12 +180,12 @@ pub fn folder(path: &Path, config: &Config) -> isograd::Result<Split> {
             return Err(Error::format(test_path.display().to_string(), message));
         }
         let about = about(&train);
-        return split(Box::new(train), Box::new(test), about, &config.images);
+        return split(Box::new(train), Box::new(test), about, config);
     }
     let all = open(path)?;
     let (about, all) = (about(&all), Arc::new(all));
     let (train, test) = parts(&all);
-    split(Box::new(all.clone().subset(train)?), Box::new(all.subset(test)?), about, &config.images)
+    split(Box::new(all.clone().subset(train)?), Box::new(all.subset(test)?), about, config)
 }
 
 /// The samples to train on, and to test with: every fifth of a class.

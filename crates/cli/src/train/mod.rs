@@ -1,284 +1,235 @@
-//! `isograd train`, `isograd eval` and `isograd predict`.
+//! Models of samples: `isograd train` with their datasets, `isograd predict`, and `isograd eval` of their runs. A file imports only those
+//! above it in this list: batches, samples, how each kind is read, the table of tasks, configurations, networks, models.
 
 mod batch;
-mod config;
-mod eval;
+mod sample;
+
 mod graph;
 mod images;
-mod mixed;
-mod models;
-mod networks;
-mod optimizers;
-mod predict;
+mod table;
+
 mod tasks;
-mod watch;
 
-pub use batch::Input;
-pub use config::{Config, Model, Train, parse_count, parse_rate, takes};
-pub use eval::{Eval, restored, run as evaluate};
+mod mixed;
+mod optimizers;
+
+mod config;
+
+mod networks;
+
+mod models;
+
+mod predict;
+
+pub use batch::{Input, Predict};
+pub use config::{Config, Model, Train, takes};
 pub use predict::{Predict as PredictOptions, run as predict};
-pub use tasks::{Set, Split, TASKS, Task};
-pub use watch::{Watch, measured, on_board};
+pub use sample::{Set, Split};
+pub use tasks::{TASKS, Task};
 
-use crate::{print, ranks, tell};
-use anyhow::{Context, Result, bail};
+use crate::run::{Report, RunOptions, Start, Weights, Work};
+use anyhow::{Result, bail};
 use batch::Batch;
-use isograd::data::Loader;
 use isograd::nn::{GradScaler, Init, Module};
-use isograd::parallel::{Group, ParallelOptions};
-use isograd::train::{Display, End, Evaluation, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
-use isograd::{DType, Device, Error, Tensor, Tensors};
-use models::Predict;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use isograd::parallel::Group;
+use isograd::train::{Epoch, Evaluation, SavedRun, Trainer};
+use isograd::{DType, Device, Tensor};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Samples of a batch when nothing is learnt.
 const TEST_BATCH: usize = 512;
 
-/// The last line of `--json`.
-#[derive(Serialize)]
-struct Report<'a> {
-    dataset: &'a str,
-    device: &'a str,
-    dtype: &'a str,
-    epochs: u64,
-    steps: u64,
-    train_loss: f64,
-    test_loss: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test_accuracy: Option<f64>,
-    /// Of samples apart from those to test with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_accuracy: Option<f64>,
-    best_epoch: u64,
-    seconds: f64,
-    seed: u64,
-}
-
-/// A model at its start, and the generator that made it.
-pub struct Start {
-    model: Box<dyn Predict>,
-    init: Init,
-    dtype: DType,
-}
-
 /// A trainer of the command's models.
 type Classifier<'a> = Trainer<'a, dyn Predict, Batch, Tensor>;
 
-/// Trains, or goes on training, until the last epoch, early stopping or Ctrl-C.
-pub fn run(options: &Train) -> Result<ExitCode> {
-    let stop = interrupts()?;
-    let devices = (options.device.as_deref(), &options.devices[..]);
-    ranks::run(devices.0, devices.1, |group, device| run_rank(options, stop.clone(), group, device))
-}
+/// A model of samples at its start.
+pub type SampleStart = Start<dyn Predict>;
 
-/// [`run`] as one rank, of which the first prints and writes files.
-fn run_rank(options: &Train, stop: Arc<AtomicBool>, group: &Group, device: &Device) -> Result<ExitCode> {
-    let saved = options.resume.as_deref().map(|folder| read_saved(folder, options, device)).transpose()?;
-    let resumed = saved.as_ref().map(|(saved, _)| (saved.path.clone(), saved.progress.steps));
-    let task = task(&options.model.dataset)?;
-    let (saved, mut config) = match saved {
-        Some((saved, config)) => (Some(saved), config),
-        None => (None, Config::new(&options.model, task, options.epochs)?),
-    };
-    let out = options.out.clone().or(options.resume.clone()).unwrap_or_else(|| Path::new("out").join(task.name));
-    if group.is_first() {
-        prepare(&out)?;
-    }
-    let split = task.load(options.model.data(), &config)?;
-    config.samples = Some(split.signature());
-    let across = (group.size() > 1 && options.sync_batch_norm).then_some(group);
-    let start = Start::new(&config, &split, device, across)?;
-    let title = format!("{}, {} on {}", config.dataset, config.dtype, ranks::words(group, device));
-    let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
-    let mut trainer =
-        start.trainer(&config, &split, split.validated())?.parallel(group, &ParallelOptions::default())?;
-    trainer = trainer.folder(&out)?.config(&config, &title)?.display(shown).stop_when(stop);
-    if let Some(patience) = options.patience {
-        trainer = trainer.early_stopping(patience);
-    }
-    if let Some(saved) = saved {
-        let path = saved.path.clone();
-        let unfit = || format!("{} does not fit its own configuration", path.display());
-        trainer = trainer.resume(saved).with_context(unfit)?;
-        // In another folder, the checkpoint is there from the start.
-        if options.resume.as_ref() != Some(&out) {
-            trainer.save()?;
-        }
-    }
-    if group.is_first() && options.watch.tensorboard {
-        trainer = trainer.on_epoch(on_board(&out, &*start.model, start.first_loss(&config, &split)?)?);
-    }
-    if group.is_first() && !options.json {
-        announce(&config, &split, &start, group, resumed)?;
-    }
-    if group.is_first() && options.watch.profile {
-        // A model of its own, so that the run stays as it is.
-        let probe = Start::new(&config, &split, device, None)?;
-        let trainer = probe.trainer(&config, &split, split.validated())?;
-        let batch = first(trainer.train_loader())?;
-        measured(device, &out, !options.json, || trainer.step(&batch))?;
-    }
-    if trainer.run()? == End::Interrupted {
-        if group.is_first() {
-            tell(&continuation(options, trainer.progress().steps, &out));
-        }
-        return Ok(ExitCode::from(INTERRUPTED));
-    }
-    if !group.is_first() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let tested = match split.validation {
-        Some(_) => Some(start.trainer(&config, &split, &split.test)?.evaluate()?),
-        None => None,
-    };
-    report(&config, &ranks::words(group, device), &trainer, tested.as_ref(), &out, options.json)?;
-    Ok(ExitCode::SUCCESS)
-}
+impl Work for Train {
+    type Config = Config;
+    type Split = Split;
+    type Model = dyn Predict;
+    type Batch = Batch;
 
-fn task(name: &str) -> Result<&'static Task> {
-    Task::named(name).with_context(|| format!("there is no dataset {name:?}"))
-}
-
-/// The device of this name, or the best one.
-pub fn device(name: Option<&str>) -> Result<Device> {
-    Ok(name.map_or_else(Device::best, str::parse)?)
-}
-
-/// A run that a folder has, and its configuration with the epochs of the options.
-fn read_saved(folder: &Path, options: &Train, device: &Device) -> Result<(SavedRun, Config)> {
-    let saved = SavedRun::load(folder, device).with_context(|| format!("cannot resume from {}", folder.display()))?;
-    let mut config: Config = saved.config()?;
-    let (path, dataset) = (saved.path.display(), &options.model.dataset);
-    if config.dataset != *dataset {
-        bail!("{path} is a run of {}, not {dataset}", config.dataset);
+    fn options(&self) -> &RunOptions {
+        &self.run
     }
-    if let Some(epochs) = options.epochs {
+
+    fn dataset(&self) -> &str {
+        &self.dataset
+    }
+
+    fn data(&self) -> String {
+        self.model.data().map(|data| format!(" --data {}", data.display())).unwrap_or_default()
+    }
+
+    fn resume(&self) -> Option<&Path> {
+        self.resume.as_deref()
+    }
+
+    fn config(&self) -> Result<Config> {
+        Config::new(&self.model, Task::named(&self.dataset)?, self.epochs)
+    }
+
+    fn lengthened(&self, config: Config, saved: &SavedRun) -> Result<Config> {
+        let Some(epochs) = self.epochs else { return Ok(config) };
         let begun = saved.progress.epoch + u64::from(saved.progress.batch > 0);
         if epochs < begun {
-            bail!("{path} is in epoch {begun} already, after the last of --epochs {epochs}");
+            bail!("{} is in epoch {begun} already, after the last of --epochs {epochs}", saved.path.display());
         }
-        config.epochs = epochs;
+        Ok(Config { epochs, ..config })
     }
-    Ok((saved, config))
-}
 
-impl Start {
-    /// A model for these samples, whose batch norms take the statistics of all ranks of a group, if there is one.
-    pub fn new(config: &Config, split: &Split, device: &Device, across: Option<&Group>) -> isograd::Result<Start> {
-        let dtype: DType = config.dtype.parse()?;
-        let init = Init::new(device).seed(config.seed).dtype(dtype);
-        let init = if config.images.channels_last { init.channels_last() } else { init };
-        let init = match across {
-            Some(group) => init.across(group.clone()),
-            None => init,
+    fn split(&self, config: &mut Config) -> Result<Split> {
+        let split = Task::named(&self.dataset)?.load(self.model.data(), &config.reading)?;
+        config.samples = Some(split.signature());
+        Ok(split)
+    }
+
+    fn start(&self, config: &Config, split: &Split, device: &Device, group: Option<&Group>) -> Result<SampleStart> {
+        Ok(start(config, split, device, group.filter(|group| group.size() > 1 && self.sync_batch_norm))?)
+    }
+
+    fn trainer<'a>(&self, config: &Config, split: &Split, start: &'a SampleStart) -> isograd::Result<Classifier<'a>> {
+        trainer(config, split, start, split.validated())
+    }
+
+    fn loss(split: &Split, start: &SampleStart, (input, y): &Batch) -> isograd::Result<Tensor> {
+        split.objective.loss(&start.model.predict(&input.cast(start.init.parameter_dtype())?)?, y)
+    }
+
+    fn title(config: &Config, _: &Split) -> String {
+        format!("{}, {}", config.dataset, config.dtype)
+    }
+
+    fn announcement(config: &Config, split: &Split, parameters: usize) -> String {
+        let (name, samples) = (&split.name, split.train.len());
+        format!("{name}: {samples} samples to train on; {parameters} parameters in {}", config.dtype)
+    }
+
+    /// If others than the samples to test with served for the validation, the model is tested now.
+    fn report(
+        &self,
+        config: &Config,
+        split: &Split,
+        start: &SampleStart,
+        last: &Epoch,
+        report: Report,
+    ) -> Result<Report> {
+        let tested = match split.validation {
+            Some(_) => Some(trainer(config, split, start, &split.test)?.evaluate()?),
+            None => None,
         };
-        Ok(Start { model: models::model(config, split, &init)?, init, dtype })
-    }
-
-    /// The loss of the first batch with the weights of the time of the call.
-    fn first_loss(&self, config: &Config, split: &Split) -> isograd::Result<impl Fn() -> isograd::Result<Tensor> + '_> {
-        let loader = split.train_loader(config.batch_size)?.shuffle(config.seed).to(self.init.device());
-        let (batch, dtype, objective) = (first(&loader)?, self.dtype, split.objective);
-        Ok(move || objective.loss(&self.model.predict(&batch.0.cast(dtype)?)?, &batch.1))
-    }
-
-    /// The trainer of this model, which is validated with a set of the samples.
-    pub fn trainer(&self, config: &Config, split: &Split, validated: &Set) -> isograd::Result<Classifier<'_>> {
-        let (device, dtype, objective) = (self.init.device(), self.dtype, split.objective);
-        let train = split.train_loader(config.batch_size)?.shuffle(config.seed).to(device);
-        let (metric, goal, value) = objective.metric();
-        let trainer = Trainer::new(
-            &*self.model,
-            config.optimizer.of(&*self.model, config.lr),
-            train,
-            move |model, (input, _)| model.predict(&input.cast(dtype)?),
-            move |outputs, (_, y)| objective.loss(outputs, y),
-        )
-        .validate(split.test_loader(validated, TEST_BATCH)?.to(device))
-        .metric(metric, goal, move |outputs, (_, y)| value(outputs, y))
-        .epochs(config.epochs)
-        .rng("init", self.init.rng());
-        // The extents of a sample of neighbours differ from batch to batch.
-        let is_sampled = split.graph.as_ref().is_some_and(|nodes| nodes.sampler.is_some());
-        let trainer = if is_sampled { trainer.without_capture() } else { trainer };
-        match dtype {
-            DType::F16 => Ok(trainer.scaler(GradScaler::new(device)?)),
-            _ => Ok(trainer),
-        }
+        let validation_loss = last.validation_loss.unwrap_or(f64::NAN);
+        let test_loss = tested.as_ref().map_or(validation_loss, |tested| tested.loss);
+        let metrics = tested.as_ref().map_or(&last.metrics, |tested| &tested.metrics);
+        let accuracy = |metrics: &BTreeMap<String, f64>| metrics.get("accuracy").copied();
+        let shown: Vec<String> =
+            metrics.iter().map(|(name, v)| format!("test {} {v:.4}", name.replace('_', " "))).collect();
+        let words = format!("{} (loss {test_loss:.4}, best epoch {})", shown.join(", "), report.best_epoch);
+        Ok(Report {
+            dtype: Some(config.dtype.clone()),
+            test_loss: Some(test_loss),
+            test_accuracy: accuracy(metrics),
+            validation_loss: tested.as_ref().map(|_| validation_loss),
+            validation_accuracy: tested.as_ref().and_then(|_| accuracy(&last.metrics)),
+            seed: config.seed,
+            words,
+            ..report
+        })
     }
 }
 
-/// The first batch of a run.
-pub fn first<B: Tensors + Send + 'static>(loader: &Loader<B>) -> isograd::Result<B> {
-    let batch = loader.epoch(0).next();
-    batch.unwrap_or_else(|| Err(Error::value("train", "there is no sample to train on")))
+/// A model for these samples, whose batch norms take the statistics of all ranks of a group, if there is one.
+pub fn start(config: &Config, split: &Split, device: &Device, across: Option<&Group>) -> isograd::Result<SampleStart> {
+    let init = Init::new(device).seed(config.seed).dtype(config.dtype.parse::<DType>()?);
+    let init = if config.reading.images.channels_last { init.channels_last() } else { init };
+    let init = match across {
+        Some(group) => init.across(group.clone()),
+        None => init,
+    };
+    Ok(Start { model: models::model(config, split, &init)?, init })
 }
 
-fn announce(
+/// The trainer of a model, which is validated with a set of the samples.
+pub fn trainer<'a>(
     config: &Config,
     split: &Split,
-    start: &Start,
-    group: &Group,
-    resumed: Option<(PathBuf, u64)>,
-) -> Result<()> {
-    if let Some((path, steps)) = resumed {
-        print(&format!("resuming from {} at step {steps}", path.display()))?;
+    start: &'a SampleStart,
+    validated: &Set,
+) -> isograd::Result<Classifier<'a>> {
+    let (device, dtype, objective) = (start.init.device(), start.init.parameter_dtype(), split.objective);
+    let train = split.train_loader(config.batch_size)?.shuffle(config.seed).to(device);
+    let (metric, goal, value) = objective.metric();
+    let trainer = Trainer::new(
+        &*start.model,
+        config.optimizer.of(&*start.model, config.lr),
+        train,
+        move |model, (input, _)| model.predict(&input.cast(dtype)?),
+        move |outputs, (_, y)| objective.loss(outputs, y),
+    )
+    .validate(split.test_loader(validated, TEST_BATCH)?.to(device))
+    .metric(metric, goal, move |outputs, (_, y)| value(outputs, y))
+    .epochs(config.epochs)
+    .rng("init", start.init.rng());
+    // The extents of a sample of neighbours differ from batch to batch.
+    let is_sampled = split.graph.as_ref().is_some_and(|nodes| nodes.sampler.is_some());
+    let trainer = if is_sampled { trainer.without_capture() } else { trainer };
+    match dtype {
+        DType::F16 => Ok(trainer.scaler(GradScaler::new(device)?)),
+        _ => Ok(trainer),
     }
-    let (samples, parameters) = (split.train.len(), start.model.num_parameters());
-    let (name, dtype, device) = (&split.name, &config.dtype, ranks::words(group, start.init.device()));
-    print(&format!("{name}: {samples} samples to train on; {parameters} parameters in {dtype} on {device}"))
 }
 
-/// How an interrupted run goes on.
-fn continuation(options: &Train, steps: u64, out: &Path) -> String {
-    let data = options.model.data().map(|d| format!(" --data {}", d.display())).unwrap_or_default();
-    let device = ranks::options(options.device.as_deref(), &options.devices);
-    let (dataset, out) = (&options.model.dataset, out.display());
-    format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")
-}
-
-/// `tested` is the evaluation of the samples to test with, if others served for the validation.
-fn report(
-    config: &Config,
-    device: &str,
-    trainer: &Classifier<'_>,
-    tested: Option<&Evaluation>,
-    out: &Path,
-    json: bool,
-) -> Result<()> {
-    let last = trainer.history().last().context("nothing was trained")?;
-    let progress = trainer.progress();
-    let validation_loss = last.validation_loss.unwrap_or(f64::NAN);
-    let metrics = tested.map_or(&last.metrics, |tested| &tested.metrics);
-    let report = Report {
-        dataset: &config.dataset,
-        device,
-        dtype: &config.dtype,
-        epochs: progress.epoch,
-        steps: progress.steps,
-        train_loss: last.train_loss,
-        test_loss: tested.map_or(validation_loss, |tested| tested.loss),
-        test_accuracy: metrics.get("accuracy").copied(),
-        validation_loss: tested.map(|_| validation_loss),
-        validation_accuracy: tested.and_then(|_| last.metrics.get("accuracy").copied()),
-        best_epoch: trainer.best().map_or(0, |best| best.epoch),
-        seconds: progress.seconds,
-        seed: config.seed,
+/// The model of a run, and the shape of a sample. Errors: a model that is for one graph.
+pub fn restored(
+    saved: &SavedRun,
+    run: &Path,
+    data: Option<&Path>,
+    weights: Weights,
+    device: &Device,
+) -> Result<(SampleStart, Vec<usize>)> {
+    let config: Config = saved.config()?;
+    let task = Task::named(&config.dataset)?;
+    if task.is_graph {
+        bail!("{} is a run of {}, whose model is for one graph", run.display(), config.dataset);
+    }
+    let split = match (&config.samples, data) {
+        (Some(signature), None) => Split::of(&config.dataset, signature),
+        _ => task.load(data, &config.reading)?,
     };
-    if json {
-        return print(&serde_json::to_string(&report)?);
-    }
-    let metrics: Vec<String> =
-        metrics.iter().map(|(name, v)| format!("test {} {v:.4}", name.replace('_', " "))).collect();
-    let Report { steps, seconds, test_loss, best_epoch, .. } = report;
-    let (metrics, out) = (metrics.join(", "), out.display());
-    print(&format!(
-        "{metrics} (loss {test_loss:.4}, best epoch {best_epoch}) after {steps} steps in {seconds:.1} s; see {out}"
-    ))
+    let start = start(&config, &split, device, None)?;
+    weights.restore(saved, run, &start)?;
+    Ok((start, split.shape))
+}
+
+/// `isograd eval` of a run: the loss and the metrics of its model over the test samples, as JSON and in words.
+pub fn evaluate(
+    saved: &SavedRun,
+    run: &Path,
+    data: Option<&Path>,
+    weights: Weights,
+    device: &Device,
+) -> Result<[String; 2]> {
+    let config: Config = saved.config()?;
+    let split = Task::named(&config.dataset)?.load(data, &config.reading)?;
+    let start = start(&config, &split, device, None)?;
+    let epoch = weights.restore(saved, run, &start)?;
+    let Evaluation { loss, metrics, .. } = trainer(&config, &split, &start, &split.test)?.evaluate()?;
+    let (dataset, samples, parameters) = (&config.dataset, split.test.len(), start.model.num_parameters());
+    let mut report = Map::from_iter([
+        ("dataset".to_string(), json!(dataset)),
+        ("device".into(), json!(device.name())),
+        ("epoch".into(), json!(epoch)),
+        ("samples".into(), json!(samples)),
+        ("test_loss".into(), json!(loss)),
+    ]);
+    report.extend(metrics.iter().map(|(name, value)| (format!("test_{name}"), json!(value))));
+    let shown: String = metrics.iter().map(|(name, v)| format!(", {} {v:.4}", name.replace('_', " "))).collect();
+    let words = format!(
+        "{dataset}: loss {loss:.4}{shown} over {samples} test samples; {parameters} parameters of epoch {epoch} on {device}"
+    );
+    Ok([Value::Object(report).to_string(), words])
 }

@@ -1,106 +1,30 @@
-//! The models that `isograd train` knows: an entry each.
+//! The models that `isograd train` knows, by their names.
 
-use super::batch::Input;
+use super::batch::Predict;
 use super::config::Config;
-use super::graph::{self, Nodes};
-use super::networks;
-use super::tasks::{Scale, Split};
+use super::networks::{graph, images};
+use super::sample::{Scale, Split};
+use super::tasks::ModelName;
 use isograd::models::ResNet;
 use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor, VisitorMut};
 use isograd::{Error, Result, Tensor};
 
-/// A model by its name on the command line.
-pub struct ModelEntry {
-    pub name: &'static str,
-    /// Options that other models do not have.
-    pub options: &'static [&'static str],
-    /// Sizes of the hidden layers, if the command line does not say.
-    pub hidden: &'static [usize],
-    pub make: Make,
-}
-
-/// The constructor of a model.
-#[derive(Clone, Copy)]
-pub enum Make {
-    /// A layer of samples.
-    OfSamples(fn(&Config, &Split, &Init) -> Result<Box<dyn Layer>>),
-    /// A network over the nodes of a graph.
-    OfGraph(MakeOfGraph),
-}
-
-type MakeOfGraph = fn(&Config, &Split, &Nodes, &Init) -> Result<Box<dyn Predict>>;
-
-/// A model of the command.
-pub trait Predict: Module {
-    /// The outputs for a batch, `[B, ..]`.
-    fn predict(&self, input: &Input) -> Result<Tensor>;
-}
-
-impl<L: Layer> Predict for L {
-    fn predict(&self, input: &Input) -> Result<Tensor> {
-        self.forward(&input.x)
-    }
-}
-
-/// All models of the command.
-pub const MODELS: &[ModelEntry] = &[
-    ModelEntry {
-        name: "mlp",
-        options: &["hidden"],
-        hidden: &[256],
-        make: Make::OfSamples(|config, split, init| Ok(Box::new(Mlp::new(&config.hidden, split, init)?))),
-    },
-    ModelEntry { name: "lenet", options: &["channels-last"], hidden: &[], make: Make::OfSamples(networks::lenet) },
-    ModelEntry {
-        name: "resnet18",
-        options: RESNET,
-        hidden: &[],
-        make: Make::OfSamples(|config, split, init| networks::resnet(ResNet::resnet18, config, split, init)),
-    },
-    ModelEntry {
-        name: "resnet34",
-        options: RESNET,
-        hidden: &[],
-        make: Make::OfSamples(|config, split, init| networks::resnet(ResNet::resnet34, config, split, init)),
-    },
-    ModelEntry {
-        name: "resnet50",
-        options: RESNET,
-        hidden: &[],
-        make: Make::OfSamples(|config, split, init| networks::resnet(ResNet::resnet50, config, split, init)),
-    },
-    ModelEntry {
-        name: "mobilenet",
-        options: &["channels-last"],
-        hidden: &[],
-        make: Make::OfSamples(networks::mobilenet),
-    },
-    ModelEntry { name: "gcn", options: OF_GRAPH, hidden: &[64], make: Make::OfGraph(graph::gcn) },
-    ModelEntry { name: "sage", options: OF_GRAPH, hidden: &[64], make: Make::OfGraph(graph::sage) },
-    ModelEntry { name: "gat", options: &["hidden", "dropout", "heads"], hidden: &[8], make: Make::OfGraph(graph::gat) },
-];
-
-/// Options of networks over graphs.
-const OF_GRAPH: &[&str] = &["hidden", "dropout"];
-
-/// Options of residual networks.
-const RESNET: &[&str] = &["channels-last", "stem"];
-
-impl ModelEntry {
-    /// The model of this name, or the default.
-    pub fn named(name: &str) -> &'static ModelEntry {
-        MODELS.iter().find(|entry| entry.name == name).unwrap_or(&MODELS[0])
-    }
-}
-
 /// The model of a configuration, for these samples.
 pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Predict>> {
-    let body = match (ModelEntry::named(&config.model).make, &split.graph) {
-        (Make::OfSamples(make), _) => make(config, split, init)?,
-        (Make::OfGraph(make), Some(nodes)) => return make(config, split, nodes, init),
-        (Make::OfGraph(_), None) => {
-            return Err(Error::value("model", format!("{} is for graphs, {} is none", config.model, split.name)));
-        }
+    let nodes = || {
+        let message = || format!("{} is for graphs, {} is none", config.model.name(), split.name);
+        split.graph.as_deref().ok_or_else(|| Error::value("model", message()))
+    };
+    let body: Box<dyn Layer> = match config.model {
+        ModelName::Mlp => Box::new(Mlp::new(&config.hidden, split, init)?),
+        ModelName::Lenet => images::lenet(config, split, init)?,
+        ModelName::Resnet18 => images::resnet(ResNet::resnet18, config, split, init)?,
+        ModelName::Resnet34 => images::resnet(ResNet::resnet34, config, split, init)?,
+        ModelName::Resnet50 => images::resnet(ResNet::resnet50, config, split, init)?,
+        ModelName::Mobilenet => images::mobilenet(config, split, init)?,
+        ModelName::Gcn => return graph::gcn(config, split, nodes()?, init),
+        ModelName::Sage => return graph::sage(config, split, nodes()?, init),
+        ModelName::Gat => return graph::gat(config, split, nodes()?, init),
     };
     match &split.scales {
         Some((inputs, outputs)) => Ok(Box::new(Scaled::new(inputs, body, outputs, init)?)),

@@ -1,7 +1,7 @@
 //! The optimizers by name, with a rate at which each learns.
 
+use super::batch::Predict;
 use super::mixed::Mixed;
-use super::models::Predict;
 use clap::ValueEnum;
 use isograd::nn::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, Lamb, Lars, Lion, Nadam, Optimizer, Radam, RmsProp, Rprop,

@@ -1,10 +1,11 @@
 //! `isograd predict`: what a trained model says about new samples, as a table.
 
 use super::batch::Input;
-use super::eval::{Dataset, restore};
 use super::images::normalization;
-use super::tasks::{Objective, Signature, Split};
-use super::{Config, Start, TEST_BATCH, device};
+use super::sample::{Objective, Signature, Split};
+use super::tasks::Task;
+use super::{Config, TEST_BATCH, start};
+use crate::run::{Dataset, Weights, device};
 use crate::{check_writable, put, text};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -31,9 +32,8 @@ pub struct Predict {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     device: Option<String>,
-    /// Predict with the last model, not the best
-    #[arg(long)]
-    last: bool,
+    #[command(flatten)]
+    weights: Weights,
 }
 
 /// New samples: features `[samples, columns]` on the device, or files of images.
@@ -65,12 +65,12 @@ pub fn run(options: Predict) -> Result<ExitCode> {
     let Some(signature) = &config.samples else {
         bail!("{} does not say what its samples were like; train again", options.run.display());
     };
-    if super::task(&dataset)?.is_graph {
+    if Task::named(&dataset)?.is_graph {
         bail!("{} is a run of graph, whose model is for one graph", options.run.display());
     }
     let new = read(&options.file, &config, signature, &device)?;
-    let start = Start::new(&config, &Split::of(&config.dataset, signature), &device, None)?;
-    restore(&saved, &options.run, &start, options.last)?;
+    let start = start(&config, &Split::of(&config.dataset, signature), &device, None)?;
+    options.weights.restore(&saved, &options.run, &start)?;
     start.model.eval();
     let mut table = head(&new, signature);
     for from in (0..new.len()).step_by(TEST_BATCH) {
@@ -82,8 +82,9 @@ pub fn run(options: Predict) -> Result<ExitCode> {
                 (images(files, &config, signature)?.to(&device)?, Some(files))
             }
         };
-        let x = Input { x, around: None }.cast(start.dtype)?;
-        let outputs = no_grad(|| start.model.predict(&x)?.cast(start.dtype.acc()))?;
+        let dtype = start.init.parameter_dtype();
+        let x = Input { x, around: None }.cast(dtype)?;
+        let outputs = no_grad(|| start.model.predict(&x)?.cast(dtype.acc()))?;
         lines(&mut table, files, &outputs, signature)?;
     }
     match &options.out {
@@ -166,7 +167,7 @@ fn read(path: &Path, config: &Config, signature: &Signature, device: &Device) ->
 
 /// The features of a table's lines, found by the names of the columns if they have some.
 fn table(path: &Path, config: &Config, signature: &Signature) -> Result<HostTensor> {
-    let (known, options) = (&signature.names, config.table.options());
+    let (known, options) = (&signature.names, config.reading.table.options());
     let found = csv::columns(path, &csv::Options { targets: Vec::new(), ..options.clone() })?;
     let features = known.features();
     let numbers: Vec<usize> = if found.count == known.columns && found.names == known.of_columns {

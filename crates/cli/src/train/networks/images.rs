@@ -1,8 +1,8 @@
 //! Networks for images.
 
-use super::config::Config;
-use super::images::StemName;
-use super::tasks::Split;
+use crate::train::config::Config;
+use crate::train::images::StemName;
+use crate::train::sample::Split;
 use isograd::models::{LeNet, MobileNetV2, MobileNetV2Options, ResNet, ResNetOptions, Stem};
 use isograd::nn::{Forward, Init, Layer, Module};
 use isograd::{Error, Result, Tensor};
@@ -25,7 +25,7 @@ pub fn resnet(
     init: &Init,
 ) -> Result<Box<dyn Layer>> {
     Network::make("resnet", None, config, split, init, |[channels, rows, columns], init| {
-        let stem = match config.images.stem {
+        let stem = match config.reading.images.stem {
             Some(StemName::Cifar) => Stem::Cifar,
             Some(StemName::Imagenet) => Stem::ImageNet,
             None if rows.max(columns) <= SMALL => Stem::Cifar,
@@ -75,7 +75,7 @@ impl<M: Layer + Clone + 'static> Network<M> {
             };
             Error::shape(name, message)
         })?;
-        Ok(Box::new(Network { body: new(shape, init)?, shape, is_last: config.images.channels_last }))
+        Ok(Box::new(Network { body: new(shape, init)?, shape, is_last: config.reading.images.channels_last }))
     }
 }
 

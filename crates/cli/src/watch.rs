@@ -1,6 +1,5 @@
 //! Profiles of a run, and its event files: the options `--profile` and `--tensorboard`.
 
-use crate::print;
 use anyhow::Result;
 use clap::Args;
 use isograd::nn::Module;
@@ -27,16 +26,13 @@ pub struct Watch {
     pub tensorboard: bool,
 }
 
-/// Measures the second of two steps; the first one compiles kernels.
-pub fn measured(device: &Device, out: &Path, is_shown: bool, step: impl Fn() -> isograd::Result<Tensor>) -> Result<()> {
+/// Measures the second of two steps; the first one compiles kernels. Returns the table of its ops, and leaves the trace.
+pub fn measured(device: &Device, out: &Path, step: impl Fn() -> isograd::Result<Tensor>) -> Result<String> {
     step()?;
     let (_, found) = profile(device, &step)?;
     let file = out.join(TRACE);
     replace_file(&file, &[found.chrome_trace().as_bytes()])?;
-    if is_shown {
-        print(&format!("a step on {device}: {}the trace is {}\n", found.table(ROWS), file.display()))?;
-    }
-    Ok(())
+    Ok(format!("a step on {device}: {}the trace is {}\n", found.table(ROWS), file.display()))
 }
 
 /// Writes each epoch's results and the distributions of the parameters and their gradients to an event file. Gradients are those of

@@ -1,0 +1,4 @@
+//! Networks for images and graphs.
+
+pub mod graph;
+pub mod images;
