@@ -1,7 +1,7 @@
 //! Collectives that devices run among themselves, without the host: what a backend offers, and how tensors reach it.
 
+use crate::check::{check_same, describe};
 use crate::page::Access;
-use crate::tensor::{check_same, describe};
 use crate::{Device, Error, Operand, Result, Tensor};
 use std::any::Any;
 use std::fmt;

@@ -1,8 +1,9 @@
 //! Ops defined by a program: a kernel, its reference on the CPU, and its gradient.
 
 use crate::backend::Kernel;
+use crate::check::check_device;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_device, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Shape, Tensor};
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -2,7 +2,7 @@
 
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
-pub(crate) use crate::check::{check_device, check_float, check_holds, check_index, check_same, describe, scalar_for};
+use crate::check::describe;
 use crate::holders;
 use crate::host;
 use crate::page::{Access, Page, resident};

@@ -55,11 +55,12 @@ pub use shape::pad::Pad;
 pub use sparse::Csr;
 
 use crate::backend::Kernel;
+use crate::check::check_same;
 use crate::fused::has_kernel;
 use crate::ops::elementwise::pointwise_sum::{PointwiseSum, can_sum, pointwise_sum};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, report};
-use crate::tensor::{Attributes, check_same, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Kind, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;

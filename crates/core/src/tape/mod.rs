@@ -26,7 +26,7 @@ pub(crate) use rule::Prologue;
 pub(crate) use trace::{is_traced, report, report_kernel};
 pub(crate) use watch::{note_read, note_write};
 
-use crate::tensor::check_float;
+use crate::check::check_float;
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;
 use rule::{Rule, Terms};

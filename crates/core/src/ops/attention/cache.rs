@@ -1,8 +1,8 @@
 //! Keys and values in memory for many positions.
 
 use crate::backend::Scatter;
+use crate::check::describe;
 use crate::ops::indexing::gather::scatter_;
-use crate::tensor::describe;
 use crate::{Error, Result, Tensor};
 
 /// Writes `part`, `[B, H, T, D]`, to positions (`[B, T]`, i64 or i32) of `memory`, `[B, H, P, D]`, in one kernel. The positions of a batch are

@@ -20,10 +20,10 @@ use self::dropout::Kept;
 use self::flash::FlashAttention;
 use self::rows::{Gradient, Problem};
 use self::sequences::Sequences;
+use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::has_kernel;
 use crate::ops::named;
 use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs, report};
-use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{DType, Dims, Error, Result, Rng, Shape, Tensor, autocast, no_autocast};
 
 /// The options of [`Tensor::scaled_dot_product_attention`].

@@ -1,8 +1,8 @@
 //! Attention of several heads, between projections.
 
 use super::Attention;
+use crate::check::{check_device, check_float, check_same, describe};
 use crate::ops::with_shapes;
-use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 

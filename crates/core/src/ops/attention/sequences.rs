@@ -2,7 +2,7 @@
 
 use super::band::Band;
 use crate::backend::{index_error, starts_error};
-use crate::tensor::{check_device, check_index, describe};
+use crate::check::{check_device, check_index, describe};
 use crate::{DType, Device, Error, Result, Tensor, no_grad};
 use std::ops::Range;
 

@@ -17,9 +17,9 @@ pub use self::maps::{ConvForward, ConvInput, ConvWeight};
 
 use self::geometry::extents;
 pub(in crate::ops) use self::maps::{Maps, Names};
+use crate::check::{check_float, check_same};
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::with_shapes;
-use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use std::array;
 

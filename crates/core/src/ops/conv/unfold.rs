@@ -1,10 +1,10 @@
 //! Windows as columns (im2col), and back (col2im).
 
+use crate::check::check_float;
 use crate::ops::conv::{Geometry, batch, columns};
 use crate::ops::gradients;
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::tape::record;
-use crate::tensor::check_float;
 use crate::{Error, Kind, Result, Shape, Tensor};
 
 /// Windows over two dimensions.

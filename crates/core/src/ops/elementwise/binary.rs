@@ -1,9 +1,10 @@
 //! Arithmetic of two operands, which broadcast, or of a tensor and a host scalar.
 
+use crate::check::{check_float, check_same, describe, scalar_for};
 use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
+use crate::tensor::Attributes;
 use crate::{Error, Result, Scalar, Tensor, autocast};
 
 /// The rounding of a quotient.

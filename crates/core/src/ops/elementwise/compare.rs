@@ -1,8 +1,9 @@
 //! Comparisons, which return bool outside of the tape, and logic of bool.
 
+use crate::check::{check_float, check_same, describe, scalar_for};
 use crate::ops::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
+use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Scalar, Tensor};
 
 macro_rules! comparisons {

@@ -1,12 +1,13 @@
 //! Several arithmetic steps as one kernel: selection, clamping, addcmul, addcdiv, lerp, swiglu.
 
 use crate::backend::Kernel;
+use crate::check::{check_device, check_float, check_holds, check_same, describe, scalar_for};
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::elementwise::compare::check_bool;
 use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_holds, check_same, describe, run, scalar_for};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
 

@@ -2,9 +2,10 @@
 //! on tensors that require a gradient (unless within `no_grad`) and on tensors with several elements at one position.
 
 use crate::backend::Kernel;
+use crate::check::{check_float, check_same};
 use crate::ops::{common_shape, run_expanded};
 use crate::pointwise::{Domain, Pointwise};
-use crate::tensor::{Attributes, check_float, check_same, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use smallvec::SmallVec;
 
@@ -125,7 +126,7 @@ pub(crate) fn check_row(
         ));
     }
     let first = targets[0];
-    crate::tensor::check_device(op, &targets.iter().chain(inputs).copied().collect::<SmallVec<[_; 16]>>())?;
+    crate::check::check_device(op, &targets.iter().chain(inputs).copied().collect::<SmallVec<[_; 16]>>())?;
     check_dtypes(op, row, targets, inputs)?;
     for (i, target) in targets.iter().enumerate() {
         if target.shape() != first.shape() {

@@ -1,10 +1,11 @@
 //! Functions of one operand: activations, elementary functions, rounding.
 
 use crate::backend::Kernel;
+use crate::check::check_float;
 use crate::ops::{gradients, in_acc_of, pointwise_one, run_elementwise};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Prologue, Saved, record, record_after, record_stateless};
-use crate::tensor::{Attributes, check_float};
+use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Tensor, autocast};
 use std::sync::Arc;
 

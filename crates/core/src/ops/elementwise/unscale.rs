@@ -1,12 +1,12 @@
 //! Unscaling of gradients after loss scaling.
 
+use crate::check::check_float;
 use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::elementwise::each::{Update, are_apart, update_each_for};
 use crate::ops::elementwise::in_place::check_update;
 use crate::ops::indexing::gather::check_apart;
 use crate::ops::reduction::total::{Total, total, total_for};
 use crate::pointwise::Pointwise;
-use crate::tensor::check_float;
 use crate::{DType, Error, Result, Tensor};
 
 /// Multiplies the outputs except the last by the f32 inverse of the only input. These outputs are contiguous, have the same dtype

@@ -1,8 +1,8 @@
 //! Diffusion of features on a surface or a graph, in the basis of its Laplacian's eigenvectors.
 
+use crate::check::{check_float, check_same, describe};
 use crate::ops::in_acc;
 use crate::ops::normalization::norm::in_f32;
-use crate::tensor::{check_float, check_same, describe};
 use crate::{Error, Result, Shape, Tensor, autocast, no_autocast};
 
 /// The first K eigenvalues and eigenvectors of a Laplacian of V points. They get no gradients.

@@ -1,11 +1,11 @@
 //! The softmax of the entries of each row.
 
+use crate::check::{check_float, describe};
 use crate::fused::{AnyFused, FlatFused, has_kernel, run_unnamed};
 use crate::ops::sparse::Csr;
 use crate::ops::sparse::csr::row_of_positions;
 use crate::ops::{TieGrad, gradients, in_acc};
 use crate::tape::{Saved, record};
-use crate::tensor::{check_float, describe};
 use crate::{Error, Result, Tensor, autocast};
 
 /// Inputs: the start of each row's list of entries `[M + 1]`, x `[E, H]` and, where present, the entry at each position `[E]`. Output: y

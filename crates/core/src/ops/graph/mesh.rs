@@ -3,6 +3,7 @@
 //! A table names the neighbours of each row, which is an edge or a vertex. The convolution is linear in its input and in its weight. As
 //! for [`conv`](crate::ops::conv), the gradients of each of its three maps are the other two.
 
+use crate::check::{check_device, check_float, check_index, check_same, describe};
 use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::conv::Names;
 use crate::ops::conv::columns::is_finite;
@@ -11,7 +12,7 @@ use crate::ops::sparse::{Csr, EntryLists};
 use crate::ops::{gradients, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Gradients, Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_index, check_same, describe};
+use crate::tensor::Attributes;
 use crate::{DType, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
 use std::fmt;
 use std::sync::{Arc, OnceLock};

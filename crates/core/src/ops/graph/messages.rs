@@ -1,8 +1,8 @@
 //! Messages along the edges of a graph.
 
+use crate::check::{check_float, check_same, describe};
 use crate::ops::indexing::segment::IndexReduce;
 use crate::ops::sparse::{Csr, reduce_terms};
-use crate::tensor::{check_float, check_same, describe};
 use crate::{Error, Result, Tensor, autocast, no_autocast};
 
 /// The options of [`Tensor::message_passing`]. The default copies features and sums them.

@@ -1,8 +1,8 @@
 //! Images and volumes sampled at the points of a grid.
 
+use crate::check::{check_float, check_same, describe};
 use crate::ops::{in_acc, in_acc_of, named};
 use crate::tape::is_recording;
-use crate::tensor::{check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, no_grad};
 
 /// The value between the elements of an image.

@@ -1,11 +1,11 @@
 //! Pooling: the maximum or the average of windows.
 
+use crate::check::{check_float, describe};
 use crate::fused::{AnyFused, FlatFused, gradient_by_ops, has_kernel, run_fused, run_unnamed};
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::reduction::reduce::argmax_last_nan;
 use crate::ops::{gradients, in_acc, named};
 use crate::tape::{Saved, is_recording, is_traced, record, report};
-use crate::tensor::{check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, host, no_autocast};
 use std::iter::zip;
 

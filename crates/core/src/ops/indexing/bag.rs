@@ -1,7 +1,7 @@
 //! Rows of a table, reduced over the entries of bags.
 
+use crate::check::{check_index, describe};
 use crate::ops::{EmbeddingOptions, Side, TieGrad, named};
-use crate::tensor::{check_index, describe};
 use crate::{Error, Result, Tensor, no_grad};
 
 /// The reduction of the rows of a bag.

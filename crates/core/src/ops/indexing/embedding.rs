@@ -1,12 +1,12 @@
 //! Rows of a table by index.
 
+use crate::check::{check_device, check_float, check_index, describe};
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce};
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::normalization::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
 use crate::ops::{gradients, in_acc};
 use crate::tape::{Gradient, Saved, record, report};
-use crate::tensor::{check_device, check_float, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
 /// The options of the gradient of [`Tensor::embedding`].

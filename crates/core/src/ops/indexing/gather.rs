@@ -1,9 +1,10 @@
 //! Reading and writing at indices of the operand's rank.
 
 use crate::backend::{Kernel, Scatter};
+use crate::check::{check_device, check_index, check_same, describe};
 use crate::ops::gradients;
 use crate::tape::{Saved, record, report};
-use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
 impl Tensor {

@@ -1,11 +1,12 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
 use crate::backend::Scatter;
+use crate::check::{check_index, describe};
 use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::indexing::gather::{along, check_apart, scatter, scatter_};
 use crate::ops::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_index, describe};
+use crate::tensor::Attributes;
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
 
 /// Input: a mask of one dimension or more. Output: the positions (i64) of its true elements in row-major order, `[rank, count]`,

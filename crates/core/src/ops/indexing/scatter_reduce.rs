@@ -1,10 +1,10 @@
 //! Scatters that reduce the values of a place.
 
+use crate::check::describe;
 use crate::ops::indexing::gather::{addends, at_least_1d_on_tape, check_scatter};
 use crate::ops::reduction::scan::doubled;
 use crate::ops::{Order, Rounding, gradients, in_acc_of, named};
 use crate::tape::{Saved, record};
-use crate::tensor::describe;
 use crate::{DType, Error, Result, Scalar, Shape, Tensor, no_grad};
 
 /// The reduction of values with the same place.

@@ -1,7 +1,7 @@
 //! Positions in sorted sequences, counts, and distinct elements.
 
+use crate::check::{check_float, check_same, describe};
 use crate::ops::{Order, named};
-use crate::tensor::{check_float, check_same, describe};
 use crate::{DType, Error, Result, Tensor, no_grad};
 
 /// The position of a value among equal elements of a sorted sequence.

@@ -1,11 +1,11 @@
 //! Reductions of edges to the nodes of a graph. An edge is a row; the index gives its node.
 
+use crate::check::{check_device, check_index, describe};
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::indexing::embedding::table_gradient;
 use crate::ops::indexing::gather::along;
 use crate::ops::{Order, Rounding, gradients};
 use crate::tape::{Gradient, Saved, record};
-use crate::tensor::{check_device, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// The gradient of a maximum that several rows share.

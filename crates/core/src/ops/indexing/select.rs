@@ -1,8 +1,8 @@
 //! Elements by mask, by position in memory order, or by an index that broadcasts.
 
+use crate::check::{check_index, check_same, describe};
 use crate::ops::indexing::gather::{addends, along, at_least_1d_on_tape};
 use crate::ops::{Index, Put, common_shape, named};
-use crate::tensor::{check_index, check_same, describe};
 use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
 
 impl Tensor {

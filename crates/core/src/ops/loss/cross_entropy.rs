@@ -2,9 +2,9 @@
 
 use super::{Reduction, check_constant};
 use crate::backend::class_error;
+use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::{FlatFused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::tape::Backward;
-use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
 use std::iter::{once, repeat};
 

@@ -4,10 +4,10 @@
 //! or moves to the next state, or skips a blank between two labels that differ. Graves et al. 2006.
 
 use super::Reduction;
+use crate::check::{check_device, check_float, check_index, describe};
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::{gradients, named};
 use crate::tape::Gradient;
-use crate::tensor::{check_device, check_float, check_index, describe};
 use crate::{DType, Error, Result, Tensor, autocast, no_grad};
 
 /// The attributes of [`Tensor::ctc_loss`].

@@ -1,9 +1,9 @@
 //! Losses of distances between vectors.
 
 use super::{Reduction, check_constant, check_operands};
+use crate::check::check_same;
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::tape::{BackwardOptions, grad_with};
-use crate::tensor::check_same;
 use crate::{DType, Error, Result, Shape, Tensor, autocast, enable_grad};
 
 /// The attributes of [`Tensor::triplet_loss`].

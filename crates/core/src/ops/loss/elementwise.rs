@@ -1,12 +1,12 @@
 //! Losses that are a row of the pointwise table, then reduced.
 
 use super::{Reduction, check_constant, check_operands};
+use crate::check::{check_float, check_same};
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::{common_shape, pointwise_one, row_like, run_expanded};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved, record};
 use crate::tensor::Attributes;
-use crate::tensor::{check_float, check_same};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 use std::f64::consts::SQRT_2;
 

@@ -1,8 +1,8 @@
 //! Negative logarithms of likelihoods of counts and of numbers. Both are composites in the accumulation dtype.
 
 use super::Reduction;
+use crate::check::{check_float, check_same, describe};
 use crate::ops::named;
-use crate::tensor::{check_float, check_same, describe};
 use crate::{Error, Result, Tensor, autocast};
 use std::f64::consts::{PI, TAU};
 

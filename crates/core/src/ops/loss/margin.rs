@@ -1,8 +1,8 @@
 //! Losses with a margin, for pairs, rankings and classes. All are composites in the accumulation dtype.
 
 use super::{Reduction, check_constant};
+use crate::check::{check_float, check_index, check_same, describe};
 use crate::ops::named;
-use crate::tensor::{check_float, check_index, check_same, describe};
 use crate::{DType, Error, Result, Tensor, autocast};
 
 /// The attributes of [`Tensor::multi_margin_loss`].

@@ -15,7 +15,7 @@ pub use elementwise::{Focal, FocalInput, KlTarget};
 pub use likelihood::{GaussianNll, PoissonNll, Rate, Terms};
 pub use margin::MultiMargin;
 
-use crate::tensor::{check_float, check_same, describe};
+use crate::check::{check_float, check_same, describe};
 use crate::{Error, Result, Tensor};
 
 /// The reduction of the losses.

@@ -1,7 +1,7 @@
 //! Sums of products, described by an equation of letters.
 
+use crate::check::{check_float, check_same};
 use crate::ops::named;
-use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, MAX_RANK, Result, Shape, Tensor, autocast, no_autocast};
 
 /// Capital and small letters.

@@ -1,13 +1,14 @@
 //! A matrix product with a bias and an activation: the dense layer.
 
 use crate::backend::Kernel;
+use crate::check::{check_float, check_same};
 use crate::fused::{FlatFused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
 use crate::ops::elementwise::unary::{Slope, unary};
 use crate::ops::matrix::matmul::{batched, gradient};
 use crate::ops::{Approximate, Gemm, gradients, in_acc, row_like};
 use crate::pointwise::Pointwise;
 use crate::tape::{is_recording, report};
-use crate::tensor::{Attributes, check_float, check_same, run};
+use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -1,12 +1,13 @@
 //! Matrix products.
 
 use crate::backend::Kernel;
+use crate::check::{check_same, describe};
 use crate::fused::{FlatFused, Sum, has_kernel, run_fused};
 use crate::ops::matrix::gemm_bias::{self, GemmBias};
 use crate::ops::{gradients, row_like};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradient, Saved, record, report};
-use crate::tensor::{Attributes, check_same, describe, run};
+use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
 /// The factors of [`Tensor::gemm`].

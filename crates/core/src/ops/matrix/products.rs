@@ -1,7 +1,7 @@
 //! Products of vectors and matrices other than the matrix product.
 
+use crate::check::{check_float, check_same, describe};
 use crate::ops::named;
-use crate::tensor::{check_float, check_same, describe};
 use crate::{Dims, Error, MAX_RANK, Result, Shape, Tensor, autocast, no_autocast};
 
 impl Tensor {

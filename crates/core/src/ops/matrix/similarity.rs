@@ -1,7 +1,7 @@
 //! Distances and similarities of vectors.
 
+use crate::check::check_float;
 use crate::ops::{common_shape, in_acc_of, named};
-use crate::tensor::check_float;
 use crate::{Error, Result, Tensor, autocast};
 
 /// Euclidean distances between more rows than this come from a product of matrices.

@@ -1,5 +1,6 @@
 //! Normalisation of channels: over the batch, over groups of channels, and of single channels.
 
+use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::{FlatFused, has_kernel, record_fused, record_fused_adding, run_fused};
 use crate::ops::elementwise::in_place::update_for;
 use crate::ops::in_acc;
@@ -9,7 +10,6 @@ use crate::ops::normalization::norm::{
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Saved, is_traced, no_grad, report};
-use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Running mean and variance, which training updates in place.

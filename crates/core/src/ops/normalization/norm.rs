@@ -1,5 +1,6 @@
 //! Normalisation of rows.
 
+use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::{FlatFused, gradients_on_tape, has_kernel, record_fused, run_fused};
 use crate::ops::elementwise::unary::unary;
 use crate::ops::matrix::gemm_bias::Activation;
@@ -7,7 +8,7 @@ use crate::ops::reduction::reduce::{Moments, Plan};
 use crate::ops::{Axes, in_acc, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved, is_traced, record_outputs, report};
-use crate::tensor::{Attributes, check_device, check_float, check_same, describe};
+use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// The normalisation: with or without subtraction of the mean.

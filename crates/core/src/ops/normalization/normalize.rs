@@ -1,7 +1,7 @@
 //! Divisions by norms.
 
+use crate::check::{check_float, describe};
 use crate::ops::{AvgPool, in_acc, in_acc_of, named};
-use crate::tensor::{check_float, describe};
 use crate::{Error, Result, Shape, Tensor, autocast};
 
 /// The options of [`Tensor::local_response_norm`].

@@ -1,10 +1,11 @@
 //! Softmax and log-softmax.
 
+use crate::check::check_float;
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, report};
-use crate::tensor::{Attributes, check_float};
+use crate::tensor::Attributes;
 use crate::{Result, Tensor, autocast};
 
 /// The result: softmax or its logarithm.

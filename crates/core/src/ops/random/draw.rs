@@ -1,9 +1,10 @@
 //! Random tensors: the same bits on every backend.
 
 use crate::backend::{Kernel, Random};
+use crate::check::{check_float, check_same, describe};
 use crate::ops::sequence::sample::{CLASSES, UNIT, share};
 use crate::ops::{Order, Side, named};
-use crate::tensor::{Attributes, check_float, check_same, describe, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor, no_grad};
 use smallvec::SmallVec;
 

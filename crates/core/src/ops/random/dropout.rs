@@ -1,12 +1,13 @@
 //! Dropout.
 
 use crate::capture::Draw;
+use crate::check::{check_float, check_same, describe};
 use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::random::draw::threshold;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::record;
-use crate::tensor::{Attributes, check_float, check_same, describe};
+use crate::tensor::Attributes;
 use crate::{Error, Result, Rng, RngState, Shape, Tensor, autocast};
 use smallvec::SmallVec;
 

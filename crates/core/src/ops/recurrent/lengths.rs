@@ -1,7 +1,7 @@
 //! Sequences of different lengths, padded to a common number of steps.
 
 use super::TimeOrder;
-use crate::tensor::{check_device, check_index};
+use crate::check::{check_device, check_index};
 use crate::{DType, Error, Result, Tensor};
 
 /// The places of the elements of sequences, in the order in which a recurrent op visits them. Backward in time, each sequence begins

@@ -16,8 +16,8 @@ use self::cell::Cell;
 use self::lengths::Lengths;
 use self::map::Map;
 use self::sequence::{Operands, Results, Sequence};
+use crate::check::{check_float, check_same};
 use crate::ops::with_shapes;
-use crate::tensor::{check_float, check_same};
 use crate::{Error, Result, Shape, Tensor};
 
 /// The weights of a recurrent layer in one direction, as PyTorch lays them out. G is the number of gates: 4 for LSTM, in the order

@@ -1,12 +1,13 @@
 //! Reductions over one, several or all dimensions.
 
 use crate::backend::{Kernel, Reduce};
+use crate::check::check_float;
 use crate::fused::{FlatFused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::ops::reduction::scan::ScanOptions;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, is_recording, record, report};
-use crate::tensor::{Attributes, check_float, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
 use smallvec::SmallVec;
 

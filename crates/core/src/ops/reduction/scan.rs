@@ -1,9 +1,10 @@
 //! Running sums, products and extrema.
 
 use crate::backend::{Kernel, Scan};
+use crate::check::{check_float, describe};
 use crate::ops::{gradients, in_acc, named};
 use crate::tape::{Attribute, Saved, record, report};
-use crate::tensor::{Attributes, check_float, describe, run};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
 use std::cmp::Reverse;
 

@@ -1,7 +1,7 @@
 //! Deviations, norms, order statistics, and sums that leave out NaN.
 
+use crate::check::check_float;
 use crate::ops::{Axes, Order, in_acc, named};
-use crate::tensor::check_float;
 use crate::{DType, Error, Result, Shape, Tensor, autocast, no_grad};
 
 /// The value of a quantile between two elements.

@@ -1,7 +1,7 @@
 //! One number from all elements of many tensors, for clipping by norm and loss scaling.
 
+use crate::check::{check_device, check_float};
 use crate::fused::{FlatFused, has_kernel, has_kernel_for, run_fused};
-use crate::tensor::{check_device, check_float};
 use crate::{DType, Error, Result, Shape, Tensor};
 
 /// A reduction over many tensors. As a kernel, its inputs have the same dtype and are not empty. The output is one number, in the

@@ -1,8 +1,8 @@
 //! Rotary position embedding.
 
+use crate::check::{check_device, check_float, check_index, check_same, describe};
 use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
 use crate::ops::in_acc;
-use crate::tensor::{check_device, check_float, check_index, check_same, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 use std::iter::{once, repeat};
 

@@ -2,9 +2,9 @@
 
 use crate::backend::logits_error;
 use crate::capture::Draw;
+use crate::check::{check_float, describe};
 use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::{Order, Rounding};
-use crate::tensor::{check_float, describe};
 use crate::{DType, Error, Result, Rng, RngState, Tensor};
 use smallvec::SmallVec;
 

@@ -1,8 +1,8 @@
 //! Elements in another order, or several times: flip, roll, repeat, and lists of parts.
 
+use crate::check::describe;
 use crate::ops::gradients;
 use crate::tape::{record, record_outputs, report};
-use crate::tensor::describe;
 use crate::{DType, Dims, Error, Kind, Layout, Result, Shape, Tensor, no_grad};
 
 impl Tensor {

@@ -1,8 +1,9 @@
 //! Joining tensors.
 
 use crate::backend::Kernel;
+use crate::check::{check_same, describe};
 use crate::tape::{Gradients, record, report};
-use crate::tensor::{Attributes, check_same, describe, run};
+use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Shape, Tensor};
 
 /// The largest number of pieces of a split: each is a tensor on the host.

@@ -1,7 +1,8 @@
 //! Tensors of constants and sequences.
 
 use crate::backend::{Kernel, Scan};
-use crate::tensor::{Attributes, check_holds, run, scalar_for};
+use crate::check::{check_holds, scalar_for};
+use crate::tensor::{Attributes, run};
 use crate::{DType, Device, Error, Layout, Result, Scalar, Shape, Tensor, bf16, f16, host};
 
 /// In a shape given to `reshape`: the extent that is inferred from the number of elements.

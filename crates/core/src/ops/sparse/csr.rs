@@ -1,8 +1,8 @@
 //! The positions of a sparse matrix's entries.
 
 use crate::backend::index_error;
+use crate::check::{check_device, check_index, describe};
 use crate::ops::Order;
-use crate::tensor::{check_device, check_index, describe};
 use crate::{DType, Device, Error, Result, Tensor};
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -6,10 +6,10 @@ pub mod kernels;
 pub use csr::{Csr, EntryLists};
 
 use self::kernels::{SparseBackward, SparseReduce, Terms, reduced, terms_of};
+use crate::check::{check_float, check_same, describe};
 use crate::fused::{has_kernel, record_fused, run_fused};
 use crate::ops::indexing::segment::IndexReduce;
 use crate::tape::{Backward, Gradient, Gradients, Saved};
-use crate::tensor::{check_float, check_same, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
 impl Tensor {
