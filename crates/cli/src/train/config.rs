@@ -25,7 +25,7 @@ pub struct Model {
     #[command(flatten)]
     given: Given,
     #[command(flatten)]
-    place: Place,
+    source: Source,
     #[command(flatten)]
     table: TableOptions,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct Model {
 
 /// Where the samples are.
 #[derive(Args, Debug)]
-struct Place {
+struct Source {
     /// The folder or the file with the samples
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -142,7 +142,7 @@ fn listed(models: &[ModelName]) -> String {
 impl Model {
     /// The folder or the file with the samples.
     pub fn data(&self) -> Option<&Path> {
-        self.place.path.as_deref().or(self.place.data.as_deref())
+        self.source.path.as_deref().or(self.source.data.as_deref())
     }
 
     /// Errors: an option that neither the dataset nor the model has.
