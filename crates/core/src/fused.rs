@@ -8,8 +8,7 @@ use crate::backend::{Call, Kernel, Operand};
 use crate::operands::{List, Mask, Operands};
 use crate::pointwise::Pointwise;
 use crate::tape::{
-    Backward, BackwardOptions, Gradients, Prologue, Saved, enable_grad, grad_with, gradients_from, record_adding,
-    record_after, record_outputs, record_stateless,
+    Backward, BackwardOptions, Gradients, Outputs, Record, Saved, enable_grad, grad_with, gradients_from,
 };
 use crate::tensor::{Attributes, run};
 use crate::{DType, Result, Tensor};
@@ -17,7 +16,6 @@ use smallvec::SmallVec;
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
 /// The attributes and the composite of a fused kernel. Unless the documentation of its operands says otherwise, they are contiguous.
 /// Statistics are in the accumulation dtype.
@@ -361,96 +359,41 @@ pub(crate) fn gradient_by_ops(
     })
 }
 
-/// Puts the output of a fused kernel on the tape. `backward` launches the backward kernel. With `create_graph`, the gradient is
-/// computed through `composite`, a function of the same inputs.
-pub(crate) fn record_fused(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
-    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_fused_after(op, inputs, output, None, composite, backward)
-}
-
-/// [`record_fused`] with a prologue: `backward` receives `dy` after the prologue.
-pub(crate) fn record_fused_after(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    prologue: Option<Arc<Prologue>>,
-    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
-    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_after(op, inputs, output, prologue, fused_rule(inputs, composite, backward))
-}
-
-/// [`record_fused`] for a kernel that adds up two terms of the gradient, `dy` and [`Backward::further`].
-pub(crate) fn record_fused_adding(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
-    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_adding(op, inputs, output, fused_rule(inputs, composite, backward))
-}
-
-fn fused_rule(
-    inputs: &[&Tensor],
-    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
-    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
-) -> impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static {
-    let saved: SmallVec<[Saved; 4]> = inputs.iter().map(|t| Saved::input(t)).collect();
-    move |t| {
-        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
-        if !t.creates_graph() {
-            return backward(t, &inputs);
-        }
-        second_derivatives(t, &inputs, |inputs| Ok(vec![composite(inputs)?]))
+impl Record<'_> {
+    /// Records the outputs of a fused kernel. `backward` launches the backward kernel. With `create_graph`, the gradients are computed
+    /// through `composite`, a function of the same inputs.
+    pub fn fused<O: Outputs>(
+        self,
+        outputs: O,
+        composite: impl Fn(&[Tensor]) -> Result<O> + Send + Sync + 'static,
+        backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
+    ) -> Result<O> {
+        let saved: SmallVec<[Saved; 4]> = self.inputs.iter().map(|t| Saved::input(t)).collect();
+        self.rule(outputs, move |t| {
+            let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
+            if !t.creates_graph() {
+                return backward(t, &inputs);
+            }
+            let is_needed: SmallVec<[bool; 4]> = (0..inputs.len()).map(|i| t.needs(i)).collect();
+            Ok(gradients_on_tape(&inputs, &is_needed, |y| t.dy_of(y).cloned(), &composite)?.into_iter().collect())
+        })
     }
-}
-
-/// [`record_fused`] for several outputs. `backward` reads the gradient of each by [`Backward::dy_of`].
-pub(crate) fn record_fused_outputs(
-    op: &'static str,
-    inputs: &[&Tensor],
-    outputs: Vec<Tensor>,
-    composite: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
-    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
-) -> Result<Vec<Tensor>> {
-    let saved: SmallVec<[Saved; 4]> = inputs.iter().map(|t| Saved::input(t)).collect();
-    record_outputs(op, inputs, outputs, move |t| {
-        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
-        if t.creates_graph() { second_derivatives(t, &inputs, &composite) } else { backward(t, &inputs) }
-    })
-}
-
-/// The gradients of the inputs through the composite, on the tape.
-fn second_derivatives(
-    t: &Backward<'_>,
-    inputs: &[Tensor],
-    composite: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
-) -> Result<Gradients> {
-    let is_needed: SmallVec<[bool; 4]> = (0..inputs.len()).map(|i| t.needs(i)).collect();
-    let found = gradients_on_tape(inputs, &is_needed, |output| t.dy_of(output).cloned(), composite)?;
-    Ok(found.into_iter().collect())
 }
 
 /// The gradients of the needed inputs of a composite, on the tape, from the gradients `dy` of its outputs. One tensor may be several
 /// inputs: each input gets a node of its own, so that its gradient is told from the others'.
-pub(crate) fn gradients_on_tape(
+pub(crate) fn gradients_on_tape<O: Outputs>(
     inputs: &[Tensor],
     is_needed: &[bool],
     dy: impl Fn(usize) -> Option<Tensor>,
-    composite: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    composite: impl FnOnce(&[Tensor]) -> Result<O>,
 ) -> Result<Vec<Option<Tensor>>> {
     let own = |x: &Tensor| {
         let same = x.with_layout(x.layout().clone());
-        record_stateless("input", &[x], same, |t| Ok([t.dy().clone()]))
+        Record::new("input", &[x]).stateless().rule(same, |t| Ok([t.dy().clone()]))
     };
     let inputs: Vec<Tensor> = inputs.iter().map(own).collect::<Result<_>>()?;
-    let outputs = composite(&inputs)?;
+    let outputs = composite(&inputs)?.into_each();
     let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, dy(i)?)));
     let wanted: Vec<&Tensor> = inputs.iter().zip(is_needed).filter(|(_, needed)| **needed).map(|(x, _)| x).collect();
     let options = BackwardOptions { create_graph: true, ..Default::default() };

@@ -309,7 +309,7 @@ impl Tensor {
         }
         let y = Tensor::from_bytes(&self.to_bytes()?, self.shape(), self.dtype(), device)?;
         let source = self.device().clone();
-        tape::record_stateless("to_device", &[self], y, move |t| Ok([t.dy().to_device(&source)?]))
+        tape::Record::new("to_device", &[self]).stateless().rule(y, move |t| Ok([t.dy().to_device(&source)?]))
     }
 
     /// This tensor, with its elements in memory.

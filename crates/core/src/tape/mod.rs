@@ -1,14 +1,17 @@
 //! The tape: the op that made each tensor, and the rule that computes its gradients.
 //!
 //! An op with an input on the tape appends a node. Nodes have sequence numbers. A node's number is larger than its inputs'
-//! numbers, so a visit in reverse order needs no sorting. A rule only returns gradients; the engine adds them,
-//! unless a rule takes two terms and its kernel adds them.
+//! numbers, so a visit in reverse order needs no sorting. A rule only returns gradients. The engine adds the terms that arrive at a
+//! node, unless the node's rule reads terms, which its kernel adds.
 
 mod backward;
 mod checkpoint;
+mod due;
+mod engine;
 mod gradcheck;
 mod observe;
 mod print;
+mod record;
 mod rule;
 mod trace;
 mod watch;
@@ -18,10 +21,12 @@ pub use checkpoint::{checkpoint, undone};
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use observe::{Event, observe};
 pub use print::{graphviz, text};
+pub use record::{record, record_outputs};
 pub use rule::{Backward, Gradient, Gradients, Saved};
 pub use trace::{Attribute, Op, Ran, Step, trace};
 
 pub(crate) use backward::gradients_from;
+pub(crate) use record::{Outputs, Record};
 pub(crate) use rule::Prologue;
 pub(crate) use trace::{is_traced, report, report_kernel};
 pub(crate) use watch::{note_read, note_write};
@@ -29,7 +34,8 @@ pub(crate) use watch::{note_read, note_write};
 use crate::check::check_float;
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;
-use rule::{Rule, Terms};
+use record::attach;
+use rule::Rule;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -75,6 +81,8 @@ struct Node {
     op: &'static str,
     inputs: SmallVec<[Option<Edge>; 2]>,
     outputs: SmallVec<[Meta; 1]>,
+    /// The rule's, outside of the lock.
+    reads_terms: bool,
     is_frozen: AtomicBool,
     state: Mutex<State>,
 }
@@ -133,8 +141,9 @@ impl Node {
     ) -> Arc<Node> {
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         observe::notify(Event::Recorded { node: sequence, op });
+        let reads_terms = matches!(&action, Action::Rule(rule) if rule.reads_terms);
         let state = Mutex::new(State { action, hooks: Vec::new() });
-        Arc::new(Node { sequence, op, inputs, outputs, is_frozen: AtomicBool::new(false), state })
+        Arc::new(Node { sequence, op, inputs, outputs, reads_terms, is_frozen: AtomicBool::new(false), state })
     }
 }
 
@@ -248,159 +257,6 @@ fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
 pub(crate) fn leaf_edge(t: &Tensor) -> Edge {
     let node = Node::new("leaf", SmallVec::new(), SmallVec::from_iter([Meta::of(t)]), Action::Leaf(None));
     Edge { node, output: 0 }
-}
-
-/// Puts an op on the tape: `output` was computed from `inputs`, and `rule` returns their gradients.
-///
-/// If no input requires a gradient, or within [`no_grad`], nothing is recorded and `output` is returned as it is. `output` must be
-/// fresh: nobody else holds it. The rule returns an array or a vector of `Option<Tensor>`, one for each input. An op defined outside of isograd gets its gradient in this way; check it with [`gradcheck`]. The
-/// rule must keep its tensors as [`Saved`], so that a change in place is detected.
-pub fn record<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_after(op, inputs, output, None, rule)
-}
-
-/// [`record`] for an op with several outputs, each fresh. Outputs of integer or bool dtypes have no gradient.
-///
-/// The rule runs if any output has a gradient. It reads each by [`Backward::dy_of`] or [`Backward::dy_or_zeros`].
-///
-/// ```
-/// # use isograd_core::{Result, Tensor, tape};
-/// /// The sum and the difference of two tensors of one shape.
-/// fn sum_and_difference(a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>> {
-///     let (x, y) = (a.detach(), b.detach());
-///     tape::record_outputs("sum_and_difference", &[a, b], vec![x.add(&y)?, x.sub(&y)?], |t| {
-///         let (sum, difference) = (t.dy_or_zeros(0)?, t.dy_or_zeros(1)?);
-///         Ok([sum.add(&difference)?, sum.sub(&difference)?])
-///     })
-/// }
-/// ```
-pub fn record_outputs<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    outputs: Vec<Tensor>,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Vec<Tensor>> {
-    record_several(op, inputs, outputs, rule, false)
-}
-
-/// [`record_outputs`] for a rule without saved tensors, as [`record_stateless`].
-pub(crate) fn record_stateless_outputs<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    outputs: Vec<Tensor>,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Vec<Tensor>> {
-    record_several(op, inputs, outputs, rule, true)
-}
-
-fn record_several<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    outputs: Vec<Tensor>,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-    is_stateless: bool,
-) -> Result<Vec<Tensor>> {
-    Ok(record_rule(op, inputs, outputs.into(), rule_of(rule, is_stateless, Terms::Sum))?.into_vec())
-}
-
-fn rule_of<G: Into<Gradients>>(
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-    is_stateless: bool,
-    terms: Terms,
-) -> Rule {
-    Rule { prologue: None, rest: Arc::new(move |t: &Backward<'_>| Ok(rule(t)?.into())), is_stateless, terms }
-}
-
-/// [`record`] for a rule without saved tensors. A pass has nothing to free and leaves the rule usable, as `retain` does.
-pub(crate) fn record_stateless<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_one(op, inputs, output, rule_of(rule, true, Terms::Sum))
-}
-
-/// [`record`] for the same elements in another order or shape, whose rule computes nothing: terms of the gradient pass without being added
-/// up.
-pub(crate) fn record_view<G: Into<Gradients>>(
-    op: &'static str,
-    input: &Tensor,
-    output: Tensor,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_one(op, &[input], output, rule_of(rule, false, Terms::Each))
-}
-
-/// [`record`] for a rule that adds a term of its gradient to another, [`Backward::further`], itself.
-pub(crate) fn record_adding<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_one(op, inputs, output, rule_of(rule, false, Terms::Both))
-}
-
-/// [`record`] for a rule with a prologue. `rule` receives `dy` after the prologue, or `dy` itself with `create_graph`.
-pub(crate) fn record_after<G: Into<Gradients>>(
-    op: &'static str,
-    inputs: &[&Tensor],
-    output: Tensor,
-    prologue: Option<Arc<Prologue>>,
-    rule: impl Fn(&Backward<'_>) -> Result<G> + Send + Sync + 'static,
-) -> Result<Tensor> {
-    record_one(op, inputs, output, Rule { prologue, ..rule_of(rule, false, Terms::Sum) })
-}
-
-fn record_one(op: &'static str, inputs: &[&Tensor], output: Tensor, rule: Rule) -> Result<Tensor> {
-    Ok(record_rule(op, inputs, SmallVec::from_iter([output]), rule)?.swap_remove(0))
-}
-
-fn record_rule(
-    op: &'static str,
-    inputs: &[&Tensor],
-    outputs: SmallVec<[Tensor; 1]>,
-    rule: Rule,
-) -> Result<SmallVec<[Tensor; 1]>> {
-    outputs.iter().try_for_each(|y| check_finite(op, "the output", y))?;
-    trace::report_recorded(op, inputs, &outputs);
-    if !is_recording(inputs) {
-        return Ok(outputs);
-    }
-    if !outputs.iter().any(|y| y.dtype().is_float()) {
-        check_float(op, &outputs[0])?;
-    }
-    Ok(attach(op, inputs, outputs, Action::Rule(rule)))
-}
-
-fn attach(
-    op: &'static str,
-    inputs: &[&Tensor],
-    outputs: SmallVec<[Tensor; 1]>,
-    action: Action,
-) -> SmallVec<[Tensor; 1]> {
-    let edges = inputs.iter().map(|t| t.edge().cloned()).collect();
-    let node = Node::new(op, edges, outputs.iter().map(Meta::of).collect(), action);
-    let with_edge = |(output, mut y): (usize, Tensor)| {
-        if !y.dtype().is_float() {
-            return y;
-        }
-        let edge = Some(Edge { node: node.clone(), output });
-        match Arc::get_mut(&mut y.0) {
-            Some(inner) => {
-                inner.edge = edge;
-                y
-            }
-            None => y.with_edge(y.layout().clone(), edge),
-        }
-    };
-    outputs.into_iter().enumerate().map(with_edge).collect()
 }
 
 /// True if an op on these inputs is recorded.

@@ -6,36 +6,67 @@ use crate::{Error, Result, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The gradient of one input, or none where [`Backward::needs`] is false. Converts from a tensor or an `Option`.
-pub struct Gradient {
-    pub(super) value: Option<Tensor>,
+/// A term of a gradient.
+pub(crate) struct Term {
+    pub value: Tensor,
+    /// The [`Prologue`] of the receiving node's rule has been applied to it.
     pub(super) is_past_prologue: bool,
+}
+
+impl From<Tensor> for Term {
+    fn from(value: Tensor) -> Term {
+        Term { value, is_past_prologue: false }
+    }
+}
+
+/// The terms of an output's gradient. A third is added to the second, or to the one that has passed the prologue as well.
+pub(super) type Terms = SmallVec<[Term; 2]>;
+
+/// The gradient of one input, or none where [`Backward::needs`] is false. Converts from a tensor or an `Option`.
+pub struct Gradient(pub(super) Given);
+
+pub(super) enum Given {
+    None,
     /// No output with a gradient depends on the input.
-    pub(super) is_absent: bool,
+    Absent,
+    Terms(SmallVec<[Term; 1]>),
 }
 
 impl Gradient {
     /// No gradient, for an input that requires none.
-    pub const NONE: Gradient = Gradient { value: None, is_past_prologue: false, is_absent: false };
+    pub const NONE: Gradient = Gradient(Given::None);
 
     /// No gradient, for an input on which no output with a gradient depends.
-    pub(crate) const ABSENT: Gradient = Gradient { is_absent: true, ..Gradient::NONE };
+    pub(crate) const ABSENT: Gradient = Gradient(Given::Absent);
 
     /// A gradient to which the [`Prologue`] of the input's own rule has been applied.
-    pub(crate) fn after_prologue(value: Tensor) -> Gradient {
-        Gradient { value: Some(value), is_past_prologue: true, is_absent: false }
+    pub(crate) fn past_prologue(value: Tensor) -> Gradient {
+        Term { value, is_past_prologue: true }.into()
     }
 }
 
-impl From<Option<Tensor>> for Gradient {
-    fn from(value: Option<Tensor>) -> Gradient {
-        Gradient { value, ..Gradient::NONE }
+impl From<Term> for Gradient {
+    fn from(term: Term) -> Gradient {
+        Gradient(Given::Terms(SmallVec::from_iter([term])))
     }
 }
 
 impl From<Tensor> for Gradient {
     fn from(value: Tensor) -> Gradient {
-        Some(value).into()
+        Term::from(value).into()
+    }
+}
+
+impl From<Option<Tensor>> for Gradient {
+    fn from(value: Option<Tensor>) -> Gradient {
+        value.map_or(Gradient::NONE, Gradient::from)
+    }
+}
+
+/// The gradient of these terms, which nobody has added up.
+impl FromIterator<Tensor> for Gradient {
+    fn from_iter<I: IntoIterator<Item = Tensor>>(terms: I) -> Gradient {
+        Gradient(Given::Terms(terms.into_iter().map(Term::from).collect()))
     }
 }
 
@@ -99,17 +130,6 @@ impl Gradients {
 
 pub(super) type RuleFn = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
 
-/// How a rule takes two terms of its only output's gradient that nobody has added up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Terms {
-    /// As their sum.
-    Sum,
-    /// One after the other, and passes both on: the rule of a view, which computes nothing.
-    Each,
-    /// Both at once, and adds them itself.
-    Both,
-}
-
 /// A function that returns the gradients of an op's inputs.
 #[derive(Clone)]
 pub(super) struct Rule {
@@ -118,7 +138,8 @@ pub(super) struct Rule {
     pub rest: RuleFn,
     /// The rule has saved no tensors. A pass has nothing to free and leaves it usable.
     pub is_stateless: bool,
-    pub terms: Terms,
+    /// The rule reads [`Backward::terms`] and adds them itself.
+    pub reads_terms: bool,
 }
 
 /// The pointwise function that a rule applies first. Its arguments are `dy`, in which it is linear, and one saved tensor. It is
@@ -167,10 +188,8 @@ impl Saved {
 /// The arguments of a rule: the gradients of the op's outputs, and access to saved tensors.
 pub struct Backward<'a> {
     pub(super) node: &'a Arc<Node>,
-    /// The gradient of each output, if it has one.
-    pub(super) outputs: SmallVec<[Option<Tensor>; 1]>,
-    /// A further term of the gradient of the only output, for a rule that adds it itself.
-    pub(super) further: Option<Tensor>,
+    /// The terms of the gradient of each output: at most one, unless the rule reads terms.
+    pub(super) outputs: SmallVec<[Terms; 1]>,
     pub(super) create_graph: bool,
     /// The edges whose gradients are requested.
     pub(super) targets: &'a [&'a Edge],
@@ -185,7 +204,9 @@ impl Backward<'_> {
 
     /// The gradient of an output; `None` means zeros.
     pub fn dy_of(&self, output: usize) -> Option<&Tensor> {
-        self.outputs[output].as_ref()
+        let terms = &self.outputs[output];
+        assert!(terms.len() < 2, "{}: a rule that reads terms adds them itself", self.node.op);
+        terms.first().map(|sum| &sum.value)
     }
 
     /// The gradient of an output, or zeros if it has none.
@@ -196,9 +217,9 @@ impl Backward<'_> {
         }
     }
 
-    /// The term of the only output's gradient that is not part of [`dy`](Backward::dy), of a rule that takes both.
-    pub(crate) fn further(&self) -> Option<&Tensor> {
-        self.further.as_ref()
+    /// The terms of the only output's gradient, one or two, for a rule that adds them itself.
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.outputs[0]
     }
 
     /// True if input `i` requires a gradient.
@@ -229,12 +250,22 @@ impl Backward<'_> {
     }
 
     /// `dy` after a prologue.
-    pub(crate) fn apply(&self, prologue: &Prologue) -> Result<Tensor> {
-        self.row(prologue.function, &[self.dy(), &self.get(&prologue.saved)?], &prologue.attributes)
+    pub(crate) fn apply(&self, prologue: &Prologue, dy: &Tensor) -> Result<Tensor> {
+        self.row(prologue.function, &[dy, &self.get(&prologue.saved)?], &prologue.attributes)
+    }
+
+    /// Applies the rule's prologue to the terms of the only output that are not past it.
+    pub(super) fn pass_prologue(&mut self, prologue: &Prologue) -> Result<()> {
+        let mut terms = std::mem::take(&mut self.outputs[0]);
+        for term in terms.iter_mut().filter(|term| !term.is_past_prologue) {
+            *term = Term { value: self.apply(prologue, &term.value)?, is_past_prologue: true };
+        }
+        self.outputs[0] = terms;
+        Ok(())
     }
 
     /// The function of the prologue of input `i`'s own rule, and the saved tensor that it reads besides dy. A rule whose kernel
-    /// applies the prologue returns [`Gradient::after_prologue`]. `None` if a hook or a target needs the gradient before the
+    /// applies the prologue returns [`Gradient::past_prologue`]. `None` if a hook or a target needs the gradient before the
     /// prologue, or if the function has attributes.
     pub(crate) fn prologue_of(&self, i: usize) -> Result<Option<(Pointwise, Tensor)>> {
         let Some(edge) = self.node.inputs[i].as_ref().filter(|_| !self.create_graph && !ANOMALY.get()) else {

@@ -5,7 +5,7 @@ use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::elementwise::in_place::{check_row, check_update, update_for};
 use crate::ops::{row_like, run_elementwise};
 use crate::pointwise::Pointwise;
-use crate::tape::{Gradient, Gradients, record_stateless_outputs};
+use crate::tape::{Gradient, Gradients, Record};
 use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::{SmallVec, smallvec};
@@ -111,7 +111,7 @@ impl FlatFused for CastEach {
 pub(crate) fn cast_each(tensors: &[&Tensor], dtype: DType) -> Result<Vec<Tensor>> {
     let outputs = casts(&tensors.iter().map(|&x| (x, dtype)).collect::<Vec<_>>())?;
     let dtypes: Vec<DType> = tensors.iter().map(|x| x.dtype()).collect();
-    record_stateless_outputs("cast", tensors, outputs, move |t| {
+    Record::new("cast", tensors).stateless().rule(outputs, move |t| {
         let given = |i: usize| t.dy_of(i).filter(|_| t.needs(i)).map(|dy| (dy, dtypes[i]));
         let given: Vec<_> = (0..dtypes.len()).map(given).collect();
         let found: Vec<_> = given.iter().copied().flatten().collect();

@@ -2,11 +2,11 @@
 
 use crate::backend::Kernel;
 use crate::check::{check_device, check_float, check_holds, check_same, describe, scalar_for};
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::elementwise::compare::check_bool;
 use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, record};
+use crate::tape::{Record, Saved, record};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
@@ -291,7 +291,7 @@ impl Tensor {
             let (gate, up) = halves(&x[0])?;
             gate.swiglu(&up)
         };
-        record_fused(op, &[self], y, composite, move |t, x| {
+        Record::new(op, &[self]).fused(y, composite, move |t, x| {
             let (gate, up) = halves(&x[0])?;
             let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
             let blocks = Blocks { row: Pointwise::SwigluBackward, counts: &[2], attributes: SILU };

@@ -4,7 +4,7 @@ use crate::backend::Kernel;
 use crate::check::check_float;
 use crate::ops::{gradients, in_acc_of, pointwise_one, run_elementwise};
 use crate::pointwise::{Domain, Pointwise};
-use crate::tape::{Prologue, Saved, record, record_after, record_stateless};
+use crate::tape::{Prologue, Record, Saved, record};
 use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Tensor, autocast};
 use std::sync::Arc;
@@ -63,9 +63,9 @@ pub(crate) fn unary(op: &'static str, x: &Tensor, row: Pointwise, slope: Slope, 
         return record(op, &[x], y, |_| gradients![]);
     }
     let prologue = Arc::new(slope.prologue(x, &y, attributes));
-    record_after(op, &[x], y, Some(prologue.clone()), move |b| {
-        gradients![if b.creates_graph() { b.apply(&prologue)? } else { b.dy().clone() }]
-    })
+    Record::new(op, &[x])
+        .prologue(prologue.clone())
+        .rule(y, move |b| gradients![if b.creates_graph() { b.apply(&prologue, b.dy())? } else { b.dy().clone() }])
 }
 
 macro_rules! unary {
@@ -350,6 +350,6 @@ impl Tensor {
             return Ok(y);
         }
         let from = self.dtype();
-        record_stateless("cast", &[self], y, move |b| gradients![Some(b.dy().cast(from)?)])
+        Record::new("cast", &[self]).stateless().rule(y, move |b| gradients![Some(b.dy().cast(from)?)])
     }
 }

@@ -1,12 +1,12 @@
 //! Rows of a table by index.
 
 use crate::check::{check_device, check_float, check_index, describe};
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce};
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::normalization::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
 use crate::ops::{gradients, in_acc};
-use crate::tape::{Gradient, Saved, record, report};
+use crate::tape::{Gradient, Record, Saved, record, report};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
 /// The options of the gradient of [`Tensor::embedding`].
@@ -127,7 +127,7 @@ impl Tensor {
         run_fused(op, &EmbeddingNorm(norm), &operands, &[&y, &mean, &rstd])?;
         let gamma_of = |x: &[Tensor]| if x.len() == 3 { Some(x[1].clone()) } else { None };
         let again = move |x: &[Tensor]| embedding_norm(&x[0], &x[x.len() - 1], gamma_of(x).as_ref(), eps);
-        let y = record_fused(op, &operands, y, again, move |t, x| {
+        let y = Record::new(op, &operands).fused(y, again, move |t, x| {
             let (dy, gamma, flat) = (t.dy().contiguous()?, gamma_of(x), &x[x.len() - 1]);
             let (wants_table, wants_gamma) = (t.needs(0), gamma.is_some() && t.needs(1));
             let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());

@@ -1,11 +1,11 @@
 //! Reductions of edges to the nodes of a graph. An edge is a row; the index gives its node.
 
 use crate::check::{check_device, check_index, describe};
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::indexing::embedding::table_gradient;
 use crate::ops::indexing::gather::along;
 use crate::ops::{Order, Rounding, gradients};
-use crate::tape::{Gradient, Saved, record};
+use crate::tape::{Gradient, Record, Saved, record};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// The gradient of a maximum that several rows share.
@@ -124,7 +124,7 @@ impl Tensor {
         let counts = Tensor::allocate(op, &Shape::from(nodes), DType::I32, self.device())?;
         index_reduce(op, IndexReduce::Mean, index, self, None, &[&y, &counts])?;
         let composite = move |x: &[Tensor]| mean(&x[0], &x[1], nodes);
-        record_fused(op, &[self, index], y, composite, move |t, x| {
+        Record::new(op, &[self, index]).fused(y, composite, move |t, x| {
             gradients![index_gradient(IndexGradient::Mean, t.dy(), &x[1], &[&counts], &x[0])?, Gradient::NONE]
         })
     }

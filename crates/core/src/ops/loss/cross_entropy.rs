@@ -3,8 +3,8 @@
 use super::{Reduction, check_constant};
 use crate::backend::class_error;
 use crate::check::{check_device, check_float, check_same, describe};
-use crate::fused::{FlatFused, gradient_by_ops, has_kernel, record_fused, run_fused};
-use crate::tape::Backward;
+use crate::fused::{FlatFused, gradient_by_ops, has_kernel, run_fused};
+use crate::tape::{Backward, Record};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
 use std::iter::{once, repeat};
 
@@ -310,7 +310,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         let options = options.clone();
         move |x: &[Tensor]| composite(op, &x[0].cast(dtype)?, &x[1], dim, &options)
     };
-    record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+    Record::new(op, &inputs).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
         let (dy, dx) =
             (t.dy().contiguous()?, Tensor::allocate(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
         let (fixed, numbers) = inputs.split_at(2);

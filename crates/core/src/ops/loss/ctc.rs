@@ -5,9 +5,9 @@
 
 use super::Reduction;
 use crate::check::{check_device, check_float, check_index, describe};
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::{gradients, named};
-use crate::tape::Gradient;
+use crate::tape::{Gradient, Record};
 use crate::{DType, Error, Result, Tensor, autocast, no_grad};
 
 /// The attributes of [`Tensor::ctc_loss`].
@@ -211,7 +211,7 @@ fn losses(x: &Tensor, [targets, frames, count]: [&Tensor; 3], blank: usize) -> R
         let states = States::new(&x[0], &x[1], &x[2], &x[3], blank)?;
         states.losses(&CtcScan { is_reversed: false }.by_ops(&states.emission, &states.skip, &states.lengths)?)
     };
-    record_fused("ctc_loss", &[x, targets, frames, count], y.copy()?, by_ops, move |t, inputs| {
+    Record::new("ctc_loss", &[x, targets, frames, count]).fused(y.copy()?, by_ops, move |t, inputs| {
         let after = CtcScan { is_reversed: true }.run(&states)?;
         // The share of alignments through a state, both sums contain its own probability.
         let is_on_way = before.gt_scalar(f64::NEG_INFINITY)?.logical_and(&after.gt_scalar(f64::NEG_INFINITY)?)?;

@@ -2,8 +2,8 @@
 
 use super::{Reduction, check_constant, check_operands};
 use crate::check::check_same;
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
-use crate::tape::{BackwardOptions, grad_with};
+use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::tape::{BackwardOptions, Record, grad_with};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, enable_grad};
 
 /// The attributes of [`Tensor::triplet_loss`].
@@ -241,7 +241,7 @@ fn fused(
     let y = reduction.apply(&losses)?.cast(x[0].dtype())?;
     let share = 1.0 / reduction.divisor(&[rows]).unwrap_or(1.0);
     let again = move |x: &[Tensor]| composite([&x[0], &x[1], &x[2]]);
-    record_fused(op, &references, y, again, move |t, x| {
+    Record::new(op, &references).fused(y, again, move |t, x| {
         let dy = t.dy().contiguous()?;
         let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
         let found = x[..kernel.loss.moving()].iter().map(like).collect::<Result<Vec<_>>>()?;

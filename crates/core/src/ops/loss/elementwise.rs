@@ -2,10 +2,10 @@
 
 use super::{Reduction, check_constant, check_operands};
 use crate::check::{check_float, check_same};
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::{common_shape, pointwise_one, row_like, run_expanded};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Saved, record};
+use crate::tape::{Backward, Gradients, Record, Saved, record};
 use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 use std::f64::consts::SQRT_2;
@@ -210,7 +210,7 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
         let finish = Finish { factor: 1.0 / divisor, ..Reduction::Sum.into() };
         composite(loss, &inputs.iter().collect::<Vec<_>>(), &second, finish)
     };
-    record_fused(op, operands, y, specified, move |t, x| {
+    Record::new(op, operands).fused(y, specified, move |t, x| {
         let dy = t.dy().broadcast_to(&shape)?;
         slopes.gradients(t, &dy, x, |row, inputs| {
             let empty = |_| Tensor::allocate(op, &shape, dtype, dy.device());

@@ -2,12 +2,12 @@
 
 use crate::backend::Kernel;
 use crate::check::{check_float, check_same};
-use crate::fused::{FlatFused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
+use crate::fused::{FlatFused, Sum, has_kernel, has_kernel_for, run_fused};
 use crate::ops::elementwise::unary::{Slope, unary};
 use crate::ops::matrix::matmul::{batched, gradient};
 use crate::ops::{Approximate, Gemm, gradients, in_acc, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{is_recording, report};
+use crate::tape::{Record, is_recording, report};
 use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
@@ -301,11 +301,8 @@ fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tens
     });
     let rows = rows.filter(|_| is_recorded);
     let prologue = rows.map(|(_, slope)| Arc::new(slope.prologue(z.as_ref().unwrap_or(&y), &y, &[])));
-    record_fused_after(
-        op,
-        inputs,
+    Record::new(op, inputs).prologue(prologue).fused(
         y,
-        prologue,
         move |inputs| composite(op, inputs, options),
         move |t, inputs| {
             let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);

@@ -108,7 +108,7 @@ pub(crate) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
         let y = Tensor::allocate(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
         run_fused(op, &MatmulPointwise(row), &[&left, &right, &beside], &[&y])?;
-        return Ok(Gradient::after_prologue(y.reshape(shape.clone())?));
+        return Ok(Gradient::past_prologue(y.reshape(shape.clone())?));
     }
     Ok(left.matmul(right)?.reshape(shape.clone())?.into())
 }

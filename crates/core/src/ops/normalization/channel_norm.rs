@@ -1,7 +1,7 @@
 //! Normalisation of channels: over the batch, over groups of channels, and of single channels.
 
 use crate::check::{check_device, check_float, check_same, describe};
-use crate::fused::{FlatFused, has_kernel, record_fused, record_fused_adding, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::elementwise::in_place::update_for;
 use crate::ops::in_acc;
 use crate::ops::normalization::norm::{
@@ -9,7 +9,7 @@ use crate::ops::normalization::norm::{
 };
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Saved, is_traced, no_grad, report};
+use crate::tape::{Backward, Record, Saved, is_traced, no_grad, report};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Running mean and variance, which training updates in place.
@@ -708,7 +708,12 @@ impl Form {
             form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3], then)
         };
         let result = fused.keeps_result().then(|| Saved::output(&y));
-        record_fused_adding(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        // The kernel adds two terms of the gradient where it writes their sum, the gradient of the residual.
+        let has_sum = residual.as_ref().is_some_and(Tensor::requires_grad);
+        let is_read_again = fused.keeps_result() && has_sum && fused.moments != ChannelMoments::Given;
+        let record = Record::new(op, &inputs);
+        let record = if is_read_again { record.reads_terms() } else { record };
+        record.fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             let is_parameter = |i: &usize| (1..=parameters).contains(i);
             let needs = |i: usize| t.needs(i);
             let wanted = Wanted { dx: needs(0), parameters: (0..inputs.len()).filter(is_parameter).any(needs) };
@@ -721,14 +726,12 @@ impl Form {
             let all: Vec<bool> = (0..inputs.len()).map(wants).collect();
             let y = result.as_ref().map(|y| t.get(y)).transpose()?;
             let bias = fused.reads_bias().then(|| &inputs[1 + has_weight as usize]);
-            // The kernel adds the terms where it writes their sum.
-            let is_read_again = fused.keeps_result() && residual && fused.moments != ChannelMoments::Given;
-            let dy = t.further().filter(|_| !is_read_again).map_or(Ok(t.dy().clone()), |more| t.dy().add(more))?;
-            let more = t.further().filter(|_| is_read_again).map(Tensor::contiguous).transpose()?;
+            let (dy, more) = (&t.terms()[0].value, t.terms().get(1));
+            let more = more.map(|term| term.value.contiguous()).transpose()?;
             let kernel = BatchNormBackward { norm: fused, wanted, residual, is_added: more.is_some() };
             let further: Vec<&Tensor> = y.iter().chain(bias).chain(&more).collect();
             let backward = (like(op, inputs, &all)?, kernel);
-            let found = launch_backward(op, &dy, inputs, &[&mean, &rstd], has_weight, &further, backward)?;
+            let found = launch_backward(op, dy, inputs, &[&mean, &rstd], has_weight, &further, backward)?;
             Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| needs(i))).collect())
         })
     }
@@ -781,7 +784,7 @@ impl Form {
             let (weight, bias) = split(x, has_weight, has_bias);
             form.composite(&x[0], weight, bias, None, &[2, 3], Then::default())
         };
-        record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        Record::new(op, &inputs).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             let backward = |wanted| GroupNormBackward { norm: fused, wanted };
             gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
         })

@@ -1,13 +1,13 @@
 //! Normalisation of rows.
 
 use crate::check::{check_device, check_float, check_same, describe};
-use crate::fused::{FlatFused, gradients_on_tape, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, gradients_on_tape, has_kernel, run_fused};
 use crate::ops::elementwise::unary::unary;
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::reduction::reduce::{Moments, Plan};
 use crate::ops::{Axes, in_acc, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Saved, is_traced, record_outputs, report};
+use crate::tape::{Backward, Gradients, Record, Saved, is_traced, record_outputs, report};
 use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -364,9 +364,7 @@ pub(crate) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isiz
     let y = row(Pointwise::Standardise, &[x, &mean, &rstd])?;
     let saved = Saved::output(&y);
     let of = axes.clone();
-    record_fused(
-        op,
-        &[x],
+    Record::new(op, &[x]).fused(
         y,
         move |x| standardise_in_ops(norm, &x[0], of.as_slice(), eps),
         move |t, _| {
@@ -476,7 +474,7 @@ fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     let Normalised { kernel, parameters, mean, rstd } = Normalised::new(form, &[&x], &[&y], weight, bias, eps)?;
     let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
     let again = move |x: &[Tensor]| Normalised::composite(form, &kernel, x);
-    record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+    Record::new(op, &inputs).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
         // The activation's argument is computed again.
         let has_bias = kernel.has_bias && kernel.activation != Activation::Identity;
         let bias = if has_bias { inputs.last() } else { None };

@@ -1,10 +1,10 @@
 //! Softmax and log-softmax.
 
 use crate::check::check_float;
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, report};
+use crate::tape::{Record, Saved, report};
 use crate::tensor::Attributes;
 use crate::{Result, Tensor, autocast};
 
@@ -107,9 +107,7 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     run_fused(op, &fused, &[&x], &[&y])?;
     let saved = Saved::output(&y);
-    record_fused(
-        op,
-        &[&x],
+    Record::new(op, &[&x]).fused(
         y,
         move |x| composite(&x[0], dim, form),
         move |t, x| {
@@ -133,9 +131,7 @@ fn unfused(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     let wide = if form == Form::Plain { power.div(&sum)? } else { z.sub(&sum.log()?)? };
     let y = wide.cast(x.dtype())?;
     let saved = Saved::input(if form == Form::Plain { &wide } else { &power });
-    record_fused(
-        op,
-        &[x],
+    Record::new(op, &[x]).fused(
         y,
         move |x| composite(&x[0], dim, form),
         move |t, x| {

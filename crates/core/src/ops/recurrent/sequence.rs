@@ -5,9 +5,9 @@ use super::cell::{Arriving, Cell, Step};
 use super::kernel::{Recurrence, RecurrentBackward, RecurrentForward};
 use super::map::Map;
 use crate::backend::Kernel;
-use crate::fused::{has_kernel, has_room, record_fused_outputs, run_fused};
+use crate::fused::{has_kernel, has_room, run_fused};
 use crate::ops::shape::factory::fill;
-use crate::tape::{Backward, Gradients, Saved, no_grad, report};
+use crate::tape::{Backward, Gradients, Record, Saved, no_grad, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -177,7 +177,7 @@ impl Sequence {
             let read: Vec<Tensor> = inputs.iter().map(plain).collect();
             self.backward(t, &Operands::new(mask, &read), mask, &trace)
         };
-        let mut outputs = record_fused_outputs(op, &present, outputs, composite, backward)?.into_iter();
+        let mut outputs = Record::new(op, &present).fused(outputs, composite, backward)?.into_iter();
         let states = if is_sequence { outputs.next() } else { None };
         let hidden = outputs.next().expect("there is a hidden state");
         Ok(Results { states, hidden, cell: outputs.next() })

@@ -2,11 +2,11 @@
 
 use crate::backend::{Kernel, Reduce};
 use crate::check::check_float;
-use crate::fused::{FlatFused, gradient_by_ops, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, gradient_by_ops, has_kernel, run_fused};
 use crate::ops::reduction::scan::ScanOptions;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, is_recording, record, report};
+use crate::tape::{Record, Saved, is_recording, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
 use smallvec::SmallVec;
@@ -461,9 +461,7 @@ impl Tensor {
         run_fused(op, &Variance { dims: plan.reduced, divisor }, &[&plan.view], &[&y, &mean])?;
         reported(&y);
         let keepdim = plan.keepdim;
-        record_fused(
-            op,
-            &[self],
+        Record::new(op, &[self]).fused(
             y,
             move |x| composite(&x[0]),
             move |t, x| {
@@ -518,9 +516,7 @@ impl Tensor {
         let parts = Tensor::allocate(op, &Shape::from(parts), dtype.acc(), self.device())?;
         run_fused(op, &kernel, &[&plan.view], &[&y, &parts])?;
         let keepdim = plan.keepdim;
-        record_fused(
-            op,
-            &[self],
+        Record::new(op, &[self]).fused(
             y,
             move |x| composite(&x[0]),
             move |t, x| {

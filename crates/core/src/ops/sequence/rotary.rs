@@ -1,8 +1,9 @@
 //! Rotary position embedding.
 
 use crate::check::{check_device, check_float, check_index, check_same, describe};
-use crate::fused::{FlatFused, has_kernel, record_fused, run_fused};
+use crate::fused::{FlatFused, has_kernel, run_fused};
 use crate::ops::in_acc;
+use crate::tape::Record;
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 use std::iter::{once, repeat};
 
@@ -111,7 +112,7 @@ impl Tensor {
             let operands: Vec<&Tensor> = [x, &turn.cos, &turn.sin].into_iter().chain(&turn.rotary.positions).collect();
             let (again, back) = (rotary.clone(), rotary.back());
             let composite = move |x: &[Tensor]| Turn::new(x, &again).composite(&x[0]);
-            record_fused(op, &operands, y, composite, move |t, x| {
+            Record::new(op, &operands).fused(y, composite, move |t, x| {
                 let dx = Turn::new(x, &back).fused("apply_rotary_embedding_backward", &[t.dy()])?.pop();
                 Ok(once(dx).chain(repeat(None)).take(x.len()).collect())
             })

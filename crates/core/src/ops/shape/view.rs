@@ -3,7 +3,7 @@
 use crate::backend::Kernel;
 use crate::ops::shape::factory::INFER;
 use crate::ops::{Axes, gradients};
-use crate::tape::{Attribute, record, record_view, report};
+use crate::tape::{Attribute, Record, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor, no_grad};
 
@@ -29,7 +29,7 @@ impl Tensor {
         backward: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
     ) -> Result<Tensor> {
         let y = self.viewed(op, layout, attributes)?;
-        record_view(op, self, y, move |t| gradients![Some(backward(t.dy())?)])
+        Record::new(op, &[self]).view(y, backward)
     }
 
     fn viewed<const N: usize>(

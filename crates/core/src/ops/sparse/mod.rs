@@ -7,9 +7,9 @@ pub use csr::{Csr, EntryLists};
 
 use self::kernels::{SparseBackward, SparseReduce, Terms, reduced, terms_of};
 use crate::check::{check_float, check_same, describe};
-use crate::fused::{has_kernel, record_fused, run_fused};
+use crate::fused::{has_kernel, run_fused};
 use crate::ops::indexing::segment::IndexReduce;
-use crate::tape::{Backward, Gradient, Gradients, Saved};
+use crate::tape::{Backward, Gradient, Gradients, Record, Saved};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
 impl Tensor {
@@ -96,9 +96,7 @@ impl Operands {
         let (composite, backward) = (self.clone(), self.clone());
         // The gradient of a maximum compares terms with the result.
         let result = largest.is_some().then(|| Saved::output(&y));
-        record_fused(
-            self.op,
-            &inputs,
+        Record::new(self.op, &inputs).fused(
             y,
             move |x| composite.composite(x),
             move |t, x| {
