@@ -3,10 +3,9 @@
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
 use crate::check::describe;
-use crate::holders;
 use crate::host;
 use crate::page::{Access, Page, resident};
-use crate::profile;
+use crate::profile::{self, holders};
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Shape};
 use smallvec::SmallVec;

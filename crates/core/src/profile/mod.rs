@@ -1,10 +1,14 @@
 //! Times of ops: how long the device works for each op of a step, forward and backward, by the place in the program that called it.
 
+pub(crate) mod holders;
+pub mod place;
+
+pub use place::Direction;
+
 use crate::backend::{Call, Mark};
-use crate::holders;
-use crate::place::{Direction, Origins};
 use crate::tape::observe;
 use crate::{Device, MemoryStats, Result};
+use place::Origins;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::{self, Write};

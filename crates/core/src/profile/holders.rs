@@ -1,7 +1,6 @@
 //! Living allocations by op and place, while a profile is made. Errors for want of memory name the largest.
 
-use crate::place::Direction;
-use crate::profile::{origin, size};
+use super::{Direction, origin, size};
 use crate::{Device, Error, Kind};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
