@@ -7,23 +7,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
-/// Crates whose frames are skipped, including those that run closures and tests.
-const OURS: [&str; 11] = [
-    "isograd_core",
-    "isograd_nn",
-    "isograd_data",
-    "isograd_train",
-    "isograd_parity",
-    "backtrace",
-    "core",
-    "std",
-    "alloc",
-    "rayon_core",
-    "test",
-];
+/// The beginning of the names of this library's crates, whose frames are skipped.
+const OURS: &str = "isograd_";
 
-/// Folders of this library's crates.
-const OWN: [&str; 5] = ["core", "nn", "data", "train", "parity"];
+/// Other crates whose frames are skipped: those that run closures and tests.
+const OTHERS: [&str; 6] = ["backtrace", "core", "std", "alloc", "rayon_core", "test"];
+
+/// The folder of the program `isograd`, whose lines are a user's.
+const PROGRAM: &str = "cli";
 
 /// The source lines of instructions, each of which is found once in a process.
 static LINES: LazyLock<Mutex<HashMap<usize, Option<String>>>> = LazyLock::new(Mutex::default);
@@ -111,7 +102,7 @@ fn is_ours(name: &str, file: Option<&Path>) -> bool {
     let start = start.split('<').next().unwrap_or(start);
     match (start.split_once("::"), file) {
         // A closure's method is in a file of the standard library.
-        (Some((first, _)), file) => OURS.contains(&first) || file.is_some_and(is_our_file),
+        (Some((first, _)), file) => first.starts_with(OURS) || OTHERS.contains(&first) || file.is_some_and(is_our_file),
         // An inlined function may have no path.
         (None, Some(file)) => is_our_file(file),
         // `__libc_start_main`.
@@ -121,9 +112,11 @@ fn is_ours(name: &str, file: Option<&Path>) -> bool {
 
 /// True for sources of this library, of dependencies, and of the standard library.
 fn is_our_file(file: &Path) -> bool {
-    let beside = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name).join("src");
     let is_in = |folder: &str| file.components().any(|part| part.as_os_str() == folder);
-    is_in("registry") || is_in("rustc") || OWN.iter().any(|name| file.starts_with(beside(name)))
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("");
+    let mut inner = file.strip_prefix(crates).into_iter().flat_map(Path::components).map(|part| part.as_os_str());
+    let is_own = inner.next().is_some_and(|name| name != PROGRAM) && inner.next().is_some_and(|next| next == "src");
+    is_in("registry") || is_in("rustc") || is_own
 }
 
 fn relative(file: &Path) -> &Path {
@@ -141,6 +134,7 @@ mod tests {
         for name in [
             "isograd_core::ops::softmax::<impl isograd_core::tensor::Tensor>::softmax",
             "<isograd_nn::layers::Linear as isograd_nn::module::Forward>::forward",
+            "isograd_linalg::cholesky::cholesky",
             "<&mut isograd_core::tape::Pass as core::ops::Drop>::drop",
             "core::ops::function::FnOnce::call_once",
             "main",
@@ -154,6 +148,8 @@ mod tests {
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("core").join("src/tensor.rs");
         assert!(is_ours("{closure#0}", Some(&own)));
         assert!(!is_ours("{closure#0}", Some(Path::new("/home/me/net/src/main.rs"))));
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("cli").join("src/train/models.rs");
+        assert!(!is_ours("{closure#0}", Some(&program)));
         let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diff.rs");
         assert!(!is_ours("{closure#0}", Some(&test)));
         let shim = Path::new("/rustc/5980/library/core/src/ops/function.rs");
