@@ -15,7 +15,10 @@ use isograd::ops::loss::{CrossEntropy, Focal, KlTarget, Reduction, Triplet};
 use isograd::ops::{
     Activation, Approximate, Conv, Gemm, GemmBias, Nonlinearity, RecurrentSteps, RecurrentWeights, Statistics,
 };
-use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_autocast, no_grad, tape};
+use isograd::{
+    DType, Device, Kind, Result, Tensor, autocast, checkpoint, forget_casts, no_autocast, no_grad, remembered_casts,
+    tape,
+};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, Outcome, expect, private};
 use libtest_mimic::Trial;
@@ -325,11 +328,22 @@ fn together(device: &Device) -> Result<Outcome> {
     let hook = hooked.register_hook(|_| Ok(None))?;
     let (grouped, mut found) = casts(false)?;
     hook.remove();
+    let is_list = |(dtype, list): &(DType, Vec<Tensor>)| *dtype == DType::BF16 && list[0].place() == a.place();
+    let remembered = remembered_casts().into_iter().find(is_list).map_or(0, |(_, list)| list.len());
+    forget_casts();
+    let forgotten = remembered_casts().len();
+    let (again, _) = casts(true)?;
     // Four leaves in one op, and one sum less.
     let is_fewer = alone == grouped + 4;
     let is_absent = found[4].take().is_none() && expected[4].is_some();
     let is_same = found[..4] == expected[..4];
-    Ok(expect(is_fewer && is_absent && is_same, format!("{alone} casts, then {grouped}: {found:?}, not {expected:?}")))
+    let is_known = (remembered, forgotten, again) == (5, 0, alone);
+    let outcome =
+        expect(is_known, format!("{remembered} casts are remembered, then {forgotten}; {again} are made again"));
+    Ok(outcome.and(expect(
+        is_fewer && is_absent && is_same,
+        format!("{alone} casts, then {grouped}: {found:?}, not {expected:?}"),
+    )))
 }
 
 fn checkpointed(device: &Device) -> Result<Outcome> {

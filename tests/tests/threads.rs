@@ -1,8 +1,9 @@
 //! Threads: models trained at once, tensors that cross, and what is a thread's own.
 
 use isograd::nn::{AdamW, Optimizer};
-use isograd::tape::is_grad_enabled;
-use isograd::{DType, Result, Rng, Tensor, enable_grad, no_grad};
+use isograd::parallel::threads;
+use isograd::tape::{self, is_grad_enabled};
+use isograd::{Context, DType, Result, Rng, Tensor, autocast, enable_grad, no_grad};
 use isograd_tests::{cpu, leaf};
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -93,6 +94,44 @@ fn no_grad_is_one_threads_own() -> Result<()> {
         Ok(())
     })?;
     assert!(is_grad_enabled());
+    Ok(())
+}
+
+#[test]
+fn a_context_is_handed_on_to_a_thread() -> Result<()> {
+    let (x, w) = (leaf(&[1.0], (1, 1))?.cast(DType::F32)?, leaf(&[3.0], (1, 1))?.cast(DType::F32)?);
+    let seen = || -> Result<(bool, bool, DType)> {
+        let infinite = x.sub(&x)?.log();
+        Ok((is_grad_enabled(), infinite.is_err(), x.matmul(&w)?.dtype()))
+    };
+    let on_thread = |f: &(dyn Fn() -> Result<(bool, bool, DType)> + Sync)| {
+        thread::scope(|scope| scope.spawn(f).join().expect("no panic"))
+    };
+    let plain = (true, false, DType::F32);
+    let within = || -> Result<()> {
+        let context = Context::current();
+        assert_eq!(on_thread(&seen)?, plain);
+        assert_eq!(on_thread(&|| context.enter(seen))?, (false, true, DType::BF16));
+        // The thread has its own context again, and so has this one.
+        let after = on_thread(&|| {
+            context.enter(seen)?;
+            seen()
+        });
+        assert_eq!((after?, seen()?), (plain, (false, true, DType::BF16)));
+        Ok(())
+    };
+    no_grad(|| tape::detect_anomaly(|| autocast(DType::BF16, within)))?;
+    assert_eq!(seen()?, plain);
+    // The context of a thread without scopes ends those of another.
+    let context = Context::current();
+    no_grad(|| assert!(context.enter(is_grad_enabled) && !is_grad_enabled()));
+    Ok(())
+}
+
+#[test]
+fn ranks_have_the_context_of_their_caller() -> Result<()> {
+    assert_eq!(no_grad(|| threads(2, |_| Ok(is_grad_enabled())))?, [false; 2]);
+    assert_eq!(threads(2, |_| Ok(is_grad_enabled()))?, [true; 2]);
     Ok(())
 }
 

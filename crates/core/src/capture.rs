@@ -1,9 +1,8 @@
 //! Captured steps: the work that a closure enqueues is recorded once, and replayed without the host's work.
 
 use crate::random::{Journal, RngState, journal};
-use crate::{DType, Device, Error, Result, Rng, Shape, Tensor};
+use crate::{DType, Device, Error, Result, Rng, Shape, Tensor, thread};
 use std::any::Any;
-use std::cell::{Cell, RefCell};
 
 const OP: &str = "capture";
 
@@ -104,26 +103,28 @@ struct Generator {
 }
 
 /// A generator's state while a step is recorded, and its device memory.
-struct Base {
+pub(crate) struct Base {
     rng: Rng,
     start: RngState,
     place: Tensor,
 }
 
-thread_local! {
-    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// The generators of the step that this thread records.
-    static BASES: RefCell<Option<Vec<Base>>> = const { RefCell::new(None) };
+/// The captured step that a thread runs.
+pub(crate) enum Capture {
+    None,
+    Plain,
+    /// Recorded, with its generators.
+    Recorded(Vec<Base>),
 }
 
 /// True inside a captured step, on this thread.
 pub fn is_in_step() -> bool {
-    IS_INSIDE.get()
+    thread::with(|thread| !matches!(*thread.capture.borrow(), Capture::None))
 }
 
 /// Returns an error inside a captured step, because a recording cannot wait for the device.
 pub(crate) fn check_wait(op: &'static str) -> Result<()> {
-    match IS_INSIDE.get() {
+    match is_in_step() {
         true => Err(Error::value(
             op,
             "a captured step waits for the device here; return the tensor from the step and read it afterwards",
@@ -149,8 +150,9 @@ impl Draw {
 
 /// Expresses `state` relative to the device memory of `rng`, if a step is being recorded.
 pub(crate) fn draw(rng: &Rng, state: RngState) -> Result<Draw> {
-    BASES.with_borrow(|bases| {
-        let Some(bases) = bases else { return Ok(Draw { state, base: None }) };
+    thread::with(|thread| {
+        let capture = thread.capture.borrow();
+        let Capture::Recorded(bases) = &*capture else { return Ok(Draw { state, base: None }) };
         let base = bases
             .iter()
             .find(|base| base.rng.is(rng))
@@ -166,16 +168,15 @@ pub(crate) fn draw(rng: &Rng, state: RngState) -> Result<Draw> {
 }
 
 /// Runs `f` inside a captured step.
-fn inside<R>(f: impl FnOnce() -> R) -> R {
-    struct Leave;
+fn inside<R>(capture: Capture, f: impl FnOnce() -> R) -> R {
+    struct Leave(Capture);
     impl Drop for Leave {
         fn drop(&mut self) {
-            IS_INSIDE.set(false);
-            BASES.with_borrow_mut(|bases| *bases = None);
+            let outer = std::mem::replace(&mut self.0, Capture::None);
+            thread::with(|thread| thread.capture.replace(outer));
         }
     }
-    IS_INSIDE.set(true);
-    let _leave = Leave;
+    let _leave = Leave(thread::with(|thread| thread.capture.replace(capture)));
     f()
 }
 
@@ -275,7 +276,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
     }
 
     fn plain(&mut self, inputs: I) -> Result<O> {
-        let outputs = inside(|| (self.f)(inputs))?;
+        let outputs = inside(Capture::Plain, || (self.f)(inputs))?;
         outputs.map(&mut |t| Ok(t.detach()))
     }
 
@@ -292,8 +293,8 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         let mut bases = Some(bases);
         let f = &mut self.f;
         let graph = self.device.backend().capture(&mut || {
-            BASES.set(bases.take());
-            outputs = Some(inside(|| f(own.map(&mut |t| Ok(t.clone()))?))?);
+            let capture = bases.take().map_or(Capture::Plain, Capture::Recorded);
+            outputs = Some(inside(capture, || f(own.map(&mut |t| Ok(t.clone()))?))?);
             Ok(())
         })?;
         let (Some(graph), Some(outputs)) = (graph, outputs) else {

@@ -11,15 +11,17 @@ use crate::tape::{
     Backward, BackwardOptions, Gradients, Outputs, Record, Saved, enable_grad, grad_with, gradients_from,
 };
 use crate::tensor::{Attributes, run};
+use crate::thread::{KERNELS, Kernels};
 use crate::{DType, Result, Tensor};
 use smallvec::SmallVec;
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// The attributes and the composite of a fused kernel. Unless the documentation of its operands says otherwise, they are contiguous.
 /// Statistics are in the accumulation dtype.
-pub trait Fused: Any + fmt::Debug + Send + Sync {
+pub trait Fused: Any + Clone + fmt::Debug + Send + Sync {
     /// The operands that are read: a struct of [`operands!`](crate::operands!), or a [`List`] of any number.
     type Inputs<T>: Operands<T>;
 
@@ -81,6 +83,9 @@ pub trait Fused: Any + fmt::Debug + Send + Sync {
 /// [`Fused`] for descriptors whose type is not known. Operands are slices without the absent ones, which the masks of a [`FusedCall`]
 /// name.
 pub trait AnyFused: Any + fmt::Debug + Send + Sync {
+    /// A copy of the descriptor.
+    fn kept(&self) -> Arc<dyn AnyFused>;
+
     #[doc(hidden)]
     fn any_name(&self) -> &'static str;
 
@@ -104,6 +109,10 @@ pub trait AnyFused: Any + fmt::Debug + Send + Sync {
 }
 
 impl<F: Fused> AnyFused for F {
+    fn kept(&self) -> Arc<dyn AnyFused> {
+        Arc::new(self.clone())
+    }
+
     fn any_name(&self) -> &'static str {
         Fused::name(self)
     }
@@ -204,7 +213,7 @@ impl<'a> Deref for FusedCall<'a> {
 }
 
 /// A fused op whose operands have no names yet.
-pub trait FlatFused: Any + fmt::Debug + Send + Sync {
+pub trait FlatFused: Any + Clone + fmt::Debug + Send + Sync {
     /// [`Fused::name`].
     fn name(&self) -> &'static str;
 
@@ -316,7 +325,7 @@ pub(crate) fn has_kernel<F: Fused>(x: &Tensor) -> bool {
 
 /// True if the device of `x` has the kernel for a dtype.
 pub(crate) fn has_kernel_for<F: Fused>(x: &Tensor, dtype: DType) -> bool {
-    x.device().backend().supports(TypeId::of::<F>(), dtype)
+    KERNELS.get() == Kernels::All && x.device().backend().supports(TypeId::of::<F>(), dtype)
 }
 
 /// True if the device of `x`, which has the kernel, has room on chip for what this descriptor keeps there.

@@ -24,8 +24,9 @@ pub mod random;
 mod shape;
 pub mod tape;
 mod tensor;
+mod thread;
 
-pub use autocast::{autocast, no_autocast};
+pub use autocast::{autocast, forget_casts, no_autocast, remembered_casts};
 pub use backend::{Backend, Blas, Call, Kernel, Memory, MemoryStats, Operand, Precision};
 pub use capture::{Step, Tensors, is_in_step};
 pub use device::{Device, DeviceInfo, Provider};
@@ -40,3 +41,4 @@ pub use random::{Rng, RngState};
 pub use shape::{Dims, Layout, MAX_RANK, Shape};
 pub use tape::{checkpoint, enable_grad, grad, no_grad};
 pub use tensor::{Place, Tensor};
+pub use thread::Context;

@@ -4,9 +4,9 @@
 #![allow(clippy::excessive_precision)]
 
 use crate::capture::{Draw, draw};
+use crate::thread::{Event, Kind, Listener, Outer, listen, tell};
 use crate::{DType, Result, Tensor, bf16, f16};
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The position of a generator.
@@ -72,13 +72,7 @@ impl Rng {
         let before = *state;
         state.offset = state.offset.wrapping_add(n.div_ceil(4) as u64);
         drop(state);
-        JOURNAL.with_borrow_mut(|journals| {
-            for journal in journals {
-                if !journal.iter().any(|(rng, _)| rng.is(self)) {
-                    journal.push((self.clone(), before));
-                }
-            }
-        });
+        tell(Kind::Draw, || Event::Draw(self, before));
         draw(self, before)
     }
 }
@@ -86,22 +80,25 @@ impl Rng {
 /// The generators drawn from, each with its state before the first draw.
 pub(crate) type Journal = Vec<(Rng, RngState)>;
 
-thread_local! {
-    static JOURNAL: RefCell<Vec<Journal>> = const { RefCell::new(Vec::new()) };
+struct Journalist(Journal);
+
+impl Listener for Journalist {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Draw]
+    }
+
+    fn hear(&mut self, event: &Event<'_>) {
+        if let Event::Draw(drawn, before) = event
+            && !self.0.iter().any(|(rng, _)| rng.is(drawn))
+        {
+            self.0.push(((*drawn).clone(), *before));
+        }
+    }
 }
 
 /// Runs `f` and records the generators that it draws from.
 pub(crate) fn journal<R>(f: impl FnOnce() -> R) -> (R, Journal) {
-    struct Pop;
-    impl Drop for Pop {
-        fn drop(&mut self) {
-            JOURNAL.with_borrow_mut(|journals| journals.pop());
-        }
-    }
-    JOURNAL.with_borrow_mut(|journals| journals.push(Vec::new()));
-    let _pop = Pop;
-    let result = f();
-    let journal = JOURNAL.with_borrow_mut(|journals| journals.last_mut().map(std::mem::take).unwrap_or_default());
+    let (result, Journalist(journal)) = listen(Journalist(Journal::new()), Outer::Hears, f);
     (result, journal)
 }
 

@@ -5,10 +5,11 @@ use crate::capture::check_wait;
 use crate::check::describe;
 use crate::host;
 use crate::page::{Access, Page, resident};
-use crate::profile::{self, holders};
 use crate::tape::{self, Edge};
-use crate::{DType, Device, Element, Error, Layout, Memory, Result, Shape};
+use crate::thread::{self, Event, Run, tell};
+use crate::{DType, Device, Element, Error, Kind, Layout, Memory, Result, Shape};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,17 +51,15 @@ pub(crate) struct Storage {
     page: Option<Page>,
 }
 
-impl Drop for Storage {
-    fn drop(&mut self) {
-        holders::forget(self.born);
-    }
-}
-
 static BIRTHS: AtomicU64 = AtomicU64::new(0);
 
 impl Storage {
     fn new(memory: Box<dyn Memory>, device: Device) -> Storage {
         Storage { memory, device, version: AtomicU64::new(0), born: BIRTHS.fetch_add(1, Ordering::Relaxed), page: None }
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     pub fn version(&self) -> u64 {
@@ -91,9 +90,9 @@ impl Tensor {
     pub(crate) fn allocate(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
         let bytes = shape.numel() * dtype.size();
-        let memory = device.backend().allocate(bytes).map_err(|e| holders::named(e.of(op), device))?;
+        let memory = device.backend().allocate(bytes).map_err(|e| explained(e.of(op), device))?;
         let storage = Arc::new(Storage::new(memory, device.clone()));
-        holders::note(storage.born, op, bytes, device);
+        tell(thread::Kind::Memory, || Event::Allocation { op, storage: &storage, bytes });
         Ok(Tensor(Arc::new(Inner { layout: Layout::contiguous(shape.clone()), dtype, storage, edge: None })))
     }
 
@@ -130,7 +129,7 @@ impl Tensor {
         let mut bytes = host::with_room("from_vec", size_of_val(values))?;
         T::extend_bytes(values, &mut bytes);
         Tensor::from_bytes(&bytes, shape, T::DTYPE, device).map_err(|e| match e.kind() {
-            crate::Kind::Shape => Error::shape("from_vec", format!("{} values do not fill {e}", values.len())),
+            Kind::Shape => Error::shape("from_vec", format!("{} values do not fill {e}", values.len())),
             _ => e,
         })
     }
@@ -338,12 +337,29 @@ impl Tensor {
                 format!("several elements of {} are one place: its strides are {strides:?}", describe(&[self]));
             return Err(Error::value(op, format!("{message}; write to a `copy` of it")));
         }
-        tape::note_write(self)
+        let error = RefCell::new(Ok(()));
+        tell(thread::Kind::Write, || Event::Write { target: self, error: &error });
+        error.into_inner()
     }
 
     pub(crate) fn touch(&self) {
         self.0.storage.version.fetch_add(1, Ordering::AcqRel);
     }
+}
+
+/// An error for want of memory with the largest holders, or with the way to learn them.
+fn explained(error: Error, device: &Device) -> Error {
+    if error.kind() != Kind::OutOfMemory {
+        return error;
+    }
+    let holders = RefCell::default();
+    tell(thread::Kind::Memory, || Event::Refusal { device, holders: &holders });
+    let holders: Vec<String> = holders.into_inner();
+    let rest = match holders.is_empty() {
+        true => "within `profile`, this error names what holds the memory".to_string(),
+        false => format!("the largest holders are {}", holders.join(", ")),
+    };
+    Error::new(Kind::OutOfMemory, error.op().to_string(), format!("{}; {rest}", error.message()))
 }
 
 /// The arguments of a kernel other than tensors.
@@ -374,24 +390,22 @@ pub(crate) fn run(
     if outputs[0].numel() == 0 {
         return Ok(());
     }
-    tape::note_read(inputs);
-    tape::report_kernel(op, inputs, outputs, matches!(kernel, Kernel::Random(_)));
     if inputs.iter().chain(outputs).all(|t| t.page().is_none()) {
-        return launch(op, kernel, inputs, outputs, attributes);
+        return launch(op, kernel, [inputs, outputs], [inputs, outputs], attributes);
     }
     let read = inputs.iter().map(|t| (*t, Access::Read));
     let all: Vec<(&Tensor, Access)> = read.chain(outputs.iter().map(|t| (*t, Access::Write))).collect();
     let all = resident(op, &all)?;
-    let (inputs, outputs) = all.split_at(inputs.len());
-    launch(op, kernel, &inputs.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), attributes)
+    let all: Vec<&Tensor> = all.iter().collect();
+    launch(op, kernel, [inputs, outputs], all.split_at(inputs.len()).into(), attributes)
 }
 
-/// Runs a kernel on operands in memory.
+/// Runs a kernel on operands in memory, and tells of it.
 fn launch(
     op: &'static str,
     kernel: Kernel<'_>,
-    inputs: &[&Tensor],
-    outputs: &[&Tensor],
+    [given, written]: [&[&Tensor]; 2],
+    [inputs, outputs]: [&[&Tensor]; 2],
     attributes: Attributes<'_>,
 ) -> Result<()> {
     let device = outputs[0].device();
@@ -399,5 +413,5 @@ fn launch(
     let outputs: SmallVec<[Operand<'_>; 4]> = outputs.iter().map(|t| t.operand()).collect();
     let Attributes { ints, floats } = attributes;
     let call = Call { op, kernel, inputs: &inputs, outputs: &outputs, ints, floats };
-    profile::measured(device, &call, || device.backend().run(&call))
+    thread::run(&Run { device, call: &call, inputs: given, outputs: written })
 }

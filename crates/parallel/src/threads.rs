@@ -2,7 +2,7 @@
 
 use crate::transport::{Message, Received, Transport};
 use crate::{Group, Options};
-use isograd_core::{Error, Result};
+use isograd_core::{Context, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
@@ -83,7 +83,8 @@ fn transports(n: usize) -> Vec<Arc<dyn Transport>> {
     (0..n).map(|rank| Arc::new(Thread { rank, boxes: boxes.clone() }) as _).collect()
 }
 
-/// Runs `f` on `n` threads, each of which is a rank of one group, and returns their results in the order of the ranks.
+/// Runs `f` on `n` threads, each of which is a rank of one group, and returns their results in the order of the ranks. The threads have the
+/// [`Context`] of the caller, such as `no_grad`.
 ///
 /// Errors: `Attr` if `n` is 0; else the error of the rank that failed first. The other ranks get an error from their next collective. A
 /// panic of a rank becomes one of the caller.
@@ -119,10 +120,11 @@ pub fn threads_with<T: Send>(n: usize, options: &Options, f: impl Fn(Group) -> R
         }
     }
     let first = AtomicUsize::new(usize::MAX);
+    let context = Context::current();
     let one = |transport: Arc<dyn Transport>| {
         let rank = transport.rank();
         let _leave = Leave(transport.clone());
-        let result = f(Group::world(transport, options));
+        let result = context.enter(|| f(Group::world(transport, options)));
         if result.is_err() {
             let _ = first.compare_exchange(usize::MAX, rank, Ordering::AcqRel, Ordering::Acquire);
         }

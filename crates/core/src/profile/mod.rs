@@ -1,17 +1,18 @@
 //! Times of ops: how long the device works for each op of a step, forward and backward, by the place in the program that called it.
 
-pub(crate) mod holders;
+mod holders;
 pub mod place;
 
 pub use place::Direction;
 
-use crate::backend::{Call, Mark};
-use crate::tape::observe;
+use crate::backend::Mark;
+use crate::thread::{Event, Kind, Listener, Outer, listen};
 use crate::{Device, MemoryStats, Result};
+use holders::{Allocation, Holders};
 use place::Origins;
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 /// One call of a kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,13 +61,6 @@ pub struct Profile {
     pub memory: MemoryStats,
 }
 
-thread_local! {
-    static IS_ON: Cell<bool> = const { Cell::new(false) };
-    static DEVICE: RefCell<Option<Device>> = const { RefCell::new(None) };
-    static CALLS: RefCell<Vec<Started>> = const { RefCell::new(Vec::new()) };
-    static ORIGINS: RefCell<Origins> = RefCell::new(Origins::default());
-}
-
 /// A call whose times are read after the step.
 struct Started {
     op: &'static str,
@@ -74,12 +68,50 @@ struct Started {
     direction: Direction,
     place: Option<String>,
     bytes: usize,
-    marks: [Mark; 2],
+    from: Result<Mark>,
+}
+
+/// The listener that measures the kernels of a device.
+struct Profiler {
+    device: Device,
+    origins: Origins,
+    /// Kernels that have started and not ended.
+    started: Vec<Started>,
+    ended: Vec<(Started, Result<Mark>)>,
+    holders: Holders,
+}
+
+impl Listener for Profiler {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Kernel, Kind::Memory, Kind::Tape]
+    }
+
+    fn hear(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Kernel(run) if *run.device == self.device => {
+                let (direction, op, place) = self.origins.origin(run.call.op);
+                let bytes = run.call.outputs.iter().map(|y| y.layout.shape().numel() * y.dtype.size()).sum();
+                let from = self.device.backend().mark();
+                self.started.push(Started { op, part: run.call.op, direction, place, bytes, from });
+            }
+            Event::Ran(run) if *run.device == self.device => {
+                let to = self.device.backend().mark();
+                self.ended.extend(self.started.pop().map(|call| (call, to)));
+            }
+            Event::Allocation { op, storage, bytes } => {
+                let (direction, op, place) = self.origins.origin(*op);
+                self.holders.note(Allocation { op, direction, place, bytes: *bytes, storage: Arc::downgrade(storage) });
+            }
+            Event::Refusal { device, holders } => holders.borrow_mut().extend(self.holders.largest(device)),
+            Event::Tape(event) => self.origins.told(*event),
+            _ => (),
+        }
+    }
 }
 
 /// Runs `f`, and measures each kernel that this thread runs on `device`. Events of the device's clock lie around a kernel; nothing waits
 /// before the end. A captured step is measured in the run that captures it, not when it is replayed. A profile within a profile takes its calls.
-/// An error for want of memory names the five largest holders of it: ops and places whose results are alive.
+/// An error for want of memory names the five largest holders of it: ops and places of this thread whose results are alive.
 ///
 /// ```
 /// # use isograd_core::{Device, Result, Tensor, profile};
@@ -92,65 +124,29 @@ struct Started {
 ///
 /// Errors: those of `f`, and of the device.
 pub fn profile<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
-    struct Off(Option<Device>);
-    impl Drop for Off {
-        fn drop(&mut self) {
-            IS_ON.set(self.0.is_some());
-            DEVICE.set(self.0.take());
-        }
-    }
     let backend = device.backend();
     device.synchronize()?;
     backend.reset_peak();
     let start = backend.mark()?;
-    let calls = CALLS.take();
-    let following = holders::follow();
-    let off = Off(DEVICE.replace(Some(device.clone())));
-    IS_ON.set(true);
-    let result = observe(|event| ORIGINS.with_borrow_mut(|origins| origins.told(event)), f);
-    drop(off);
-    drop(following);
-    let found = CALLS.replace(calls);
-    ORIGINS.take();
+    let (origins, holders) = (Origins::default(), Holders::default());
+    let profiler = Profiler { device: device.clone(), origins, started: Vec::new(), ended: Vec::new(), holders };
+    let (result, Profiler { ended, .. }) = listen(profiler, Outer::Pauses, f);
     let result = result?;
     let end = backend.mark()?;
-    let timed = |call: Started| {
-        let [from, to] = &call.marks;
+    let timed = |(call, to): (Started, Result<Mark>)| {
+        let (from, to) = (call.from?, to?);
         Ok(OpTime {
             op: call.op,
             part: call.part,
             direction: call.direction,
             place: call.place,
-            start: backend.between(&start, from)?,
-            seconds: backend.between(from, to)?,
+            start: backend.between(&start, &from)?,
+            seconds: backend.between(&from, &to)?,
             bytes: call.bytes,
         })
     };
-    let ops = found.into_iter().map(timed).collect::<Result<Vec<_>>>()?;
+    let ops = ended.into_iter().map(timed).collect::<Result<Vec<_>>>()?;
     Ok((result, Profile { ops, seconds: backend.between(&start, &end)?, memory: device.memory() }))
-}
-
-/// Runs a call, between two marks if a profile is being made.
-#[inline]
-pub(crate) fn measured(device: &Device, call: &Call<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
-    let is_on = IS_ON.get() && DEVICE.with_borrow(|on| on.as_ref() == Some(device));
-    if is_on { marked(device, call, run) } else { run() }
-}
-
-fn marked(device: &Device, call: &Call<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
-    let (backend, part) = (device.backend(), call.op);
-    let (direction, op, place) = ORIGINS.with_borrow(|origins| origins.origin(part));
-    let bytes = call.outputs.iter().map(|y| y.layout.shape().numel() * y.dtype.size()).sum();
-    let from = backend.mark()?;
-    run()?;
-    let marks = [from, backend.mark()?];
-    CALLS.with_borrow_mut(|calls| calls.push(Started { op, part, direction, place, bytes, marks }));
-    Ok(())
-}
-
-/// Direction, op and place of an allocation by `op`, if this thread makes a profile.
-pub(crate) fn origin(op: &'static str) -> Option<(Direction, &'static str, Option<String>)> {
-    IS_ON.get().then(|| ORIGINS.with_borrow(|origins| origins.origin(op)))
 }
 
 impl Profile {
@@ -246,7 +242,7 @@ fn seconds(s: f64) -> String {
     }
 }
 
-pub(crate) fn size(bytes: usize) -> String {
+fn size(bytes: usize) -> String {
     match bytes as f64 {
         b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
         b if b >= 1e6 => format!("{:.1} MB", b / 1e6),

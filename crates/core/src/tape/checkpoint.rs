@@ -1,11 +1,31 @@
 //! Activation checkpointing: the forward pass saves nothing, and the backward pass recomputes it.
 
 use super::watch::watch;
-use super::{Action, MODE, Mode, PROBED, Replay, USED, attach, with_flag};
+use super::{Action, Edge, MODE, Mode, Node, Replay, attach, with_flag};
 use crate::capture::Tensors;
 use crate::random::{journal, replayed};
+use crate::thread::{Event, Kind, Listener, Outer, listen};
 use crate::{Result, Tensor, autocast};
 use std::sync::Arc;
+
+/// The nodes of the operands of ops that would have been recorded, each once.
+#[derive(Default)]
+struct Probe(Vec<Arc<Node>>);
+
+impl Listener for Probe {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Probe]
+    }
+
+    fn hear(&mut self, event: &Event<'_>) {
+        let Event::Probe(inputs) = event else { return };
+        for Edge { node, .. } in inputs.iter().filter_map(|t| t.edge()) {
+            if !self.0.iter().any(|known| Arc::ptr_eq(known, node)) {
+                self.0.push(node.clone());
+            }
+        }
+    }
+}
 
 /// `f(inputs)`, a tensor or a structure of tensors. Only `inputs` are kept. The backward pass runs `f` again. Before that, it
 /// restores every generator that `f` drew from and every tensor that `f` changed in place (running statistics, counters). The
@@ -21,13 +41,10 @@ pub fn checkpoint<O: Tensors>(
     if MODE.get() != Mode::On {
         return f(&inputs);
     }
-    USED.take();
-    let (((outputs, needs_grad), journal), watched) = watch(|| {
-        journal(|| with_flag(&PROBED, false, || (with_flag(&MODE, Mode::Probe, || f(&inputs)), PROBED.get())))
-    });
-    let uses = Arc::new(USED.take());
+    let probed = || listen(Probe::default(), Outer::Pauses, || with_flag(&MODE, Mode::Probe, || f(&inputs)));
+    let (((outputs, Probe(used)), journal), watched) = watch(|| journal(probed));
     let outputs = outputs?.map(&mut |t| Ok(t.detach()))?;
-    if !needs_grad {
+    if used.is_empty() {
         return Ok(outputs);
     }
     let versions: Vec<u64> = inputs.iter().map(|t| t.0.storage.version()).collect();
@@ -43,7 +60,8 @@ pub fn checkpoint<O: Tensors>(
         let outputs = watched.rewound(|| autocast::with(precision, || replayed(&journal, || f(&kept))))?;
         Ok(outputs.tensors().into_iter().cloned().collect())
     });
-    let mut recorded = attach("checkpoint", &references, fresh, Action::Replay(Replay { run, uses })).into_iter();
+    let mut recorded =
+        attach("checkpoint", &references, fresh, Action::Replay(Replay { run, uses: Arc::new(used) })).into_iter();
     outputs.map(&mut |_| Ok(recorded.next().expect("each output was recorded")))
 }
 

@@ -28,16 +28,16 @@ pub use trace::{Attribute, Op, Ran, Step, trace};
 pub(crate) use backward::gradients_from;
 pub(crate) use record::{Outputs, Record};
 pub(crate) use rule::Prologue;
-pub(crate) use trace::{is_traced, report, report_kernel};
-pub(crate) use watch::{note_read, note_write};
+pub(crate) use trace::report;
 
 use crate::check::check_float;
+use crate::thread::{self, ANOMALY, Kind, MODE, Mode, with_flag};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;
 use record::attach;
 use rule::Rule;
 use smallvec::SmallVec;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -187,40 +187,6 @@ fn bury(remains: Remains) {
     let _ = GRAVEYARD.try_with(|graveyard| graveyard.borrow_mut().0 = false);
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    On,
-    Off,
-    /// Records nothing, but notes whether an op would have been recorded.
-    Probe,
-}
-
-thread_local! {
-    static MODE: Cell<Mode> = const { Cell::new(Mode::On) };
-    static PROBED: Cell<bool> = const { Cell::new(false) };
-    /// The nodes of the operands of ops that a probe would have recorded, each once.
-    static USED: RefCell<Vec<Arc<Node>>> = const { RefCell::new(Vec::new()) };
-    static ANOMALY: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Restores a thread-local flag even if the closure panics.
-struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
-
-impl<T: Copy> Drop for Restore<T> {
-    fn drop(&mut self) {
-        let _ = self.0.try_with(|cell| cell.set(self.1));
-    }
-}
-
-pub(crate) fn with_flag<T: Copy, R>(
-    key: &'static std::thread::LocalKey<Cell<T>>,
-    value: T,
-    f: impl FnOnce() -> R,
-) -> R {
-    let _restore = Restore(key, key.replace(value));
-    f()
-}
-
 /// Runs `f` without recording on this thread.
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with_flag(&MODE, Mode::Off, f)
@@ -268,14 +234,7 @@ pub(crate) fn is_recording(inputs: &[&Tensor]) -> bool {
         Mode::On => true,
         Mode::Off => false,
         Mode::Probe => {
-            PROBED.set(true);
-            USED.with_borrow_mut(|used| {
-                for Edge { node, .. } in inputs.iter().filter_map(|t| t.edge()) {
-                    if !used.iter().any(|known| Arc::ptr_eq(known, node)) {
-                        used.push(node.clone());
-                    }
-                }
-            });
+            thread::tell(Kind::Probe, || thread::Event::Probe(inputs));
             false
         }
     }

@@ -1,7 +1,6 @@
 //! Events of a thread's tape, reported as they happen.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use crate::thread::{self, Kind, Listener, Outer, listen, tell};
 
 /// An event of the tape. Node numbers are the numbers in [`text`](super::text).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +24,22 @@ pub enum Event {
     Left,
 }
 
-type Observer = Rc<dyn Fn(Event)>;
+struct Observer(Box<dyn Fn(Event)>);
 
-thread_local! {
-    static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
-}
+impl Listener for Observer {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Tape]
+    }
 
-struct Restore(Option<Observer>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        let _ = OBSERVER.try_with(|current| current.replace(self.0.take()));
+    fn hear(&mut self, event: &thread::Event<'_>) {
+        if let thread::Event::Tape(event) = event {
+            self.0(*event);
+        }
     }
 }
 
 /// Runs `f` and reports the events of this thread's tape to `observer`. A nested call replaces the outer observer.
+/// What the observer does itself is not reported.
 ///
 /// ```
 /// # use isograd_core::{Result, Tensor, tape};
@@ -53,15 +53,11 @@ impl Drop for Restore {
 /// }
 /// ```
 pub fn observe<R>(observer: impl Fn(Event) + 'static, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(OBSERVER.replace(Some(Rc::new(observer))));
-    f()
+    listen(Observer(Box::new(observer)), Outer::Pauses, f).0
 }
 
 pub(super) fn notify(event: Event) {
-    let observer = OBSERVER.try_with(|observer| observer.borrow().clone());
-    if let Ok(Some(observer)) = observer {
-        observer(event);
-    }
+    tell(Kind::Tape, || thread::Event::Tape(event));
 }
 
 /// Reports that a node was entered and, on drop, that it was left.

@@ -1,7 +1,12 @@
 //! The steps of a computation, for exporters: ops with their tensors and attributes, and the kernels that ran.
 
-use crate::Tensor;
-use std::cell::{Cell, RefCell};
+use super::no_grad;
+use crate::backend::Kernel;
+use crate::fused::AnyFused;
+use crate::operands::Mask;
+use crate::thread::{Event, KERNELS, Kernels, Kind, Listener, Outer, Run, listen, tell, with_flag};
+use crate::{DType, Error, Result, Tensor, autocast, no_autocast};
+use std::sync::Arc;
 
 /// A step of a trace.
 #[derive(Clone, Debug)]
@@ -35,8 +40,36 @@ pub struct Ran {
     pub inputs: Vec<Tensor>,
     /// The outputs of the kernel.
     pub outputs: Vec<Tensor>,
+    /// The descriptor of a fused kernel.
+    pub fused: Option<Arc<dyn AnyFused>>,
+    /// The operands of the fused kernel that are present.
+    masks: [Mask; 2],
     /// True if it draws random numbers.
     pub is_random: bool,
+}
+
+impl Ran {
+    /// The results of a fused kernel as its composite computes them, and the steps of the composite, which runs no fused kernel. There is
+    /// none for an output of which the composite says nothing. Arithmetic of 16-bit floats is in f32. Errors: `Unsupported` for another
+    /// kernel; those of the composite.
+    pub fn expanded(&self) -> Result<(Vec<Option<Tensor>>, Vec<Step>)> {
+        let none = || Error::unsupported(self.op, "the kernel is not fused from others");
+        let fused = self.fused.as_ref().ok_or_else(none)?;
+        let is_double = self.inputs.iter().any(|x| x.dtype() == DType::F64);
+        let wide = |x: &Tensor| match x.dtype().is_float() {
+            true => x.contiguous()?.cast(if is_double { DType::F64 } else { DType::F32 }),
+            false => x.contiguous(),
+        };
+        let wide = |all: &[Tensor]| all.iter().map(wide).collect::<Result<Vec<_>>>();
+        let like =
+            |(y, own): (Option<Tensor>, &Tensor)| y.map(|y| y.reshape(own.shape())?.cast(own.dtype())).transpose();
+        let compute = || {
+            let found = fused.composite_of(self.masks, &wide(&self.inputs)?, &wide(&self.outputs)?)?;
+            found.into_iter().zip(&self.outputs).map(like).collect::<Result<Vec<_>>>()
+        };
+        let (found, steps) = trace(|| no_grad(|| no_autocast(|| with_flag(&KERNELS, Kernels::Primitives, compute))));
+        Ok((found?, steps))
+    }
 }
 
 /// The value of an op's attribute. 1 stands for true, 0 for false.
@@ -102,28 +135,41 @@ impl From<&'static str> for Attribute {
     }
 }
 
-thread_local! {
-    static IS_ON: Cell<bool> = const { Cell::new(false) };
-    static STEPS: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
-}
+#[derive(Default)]
+struct Trace(Vec<Step>);
 
-/// Puts the outer trace back, also when the closure panics.
-struct Outer(bool, Vec<Step>);
+impl Listener for Trace {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Op, Kind::Kernel]
+    }
 
-impl Drop for Outer {
-    fn drop(&mut self) {
-        let _ = IS_ON.try_with(|is_on| is_on.set(self.0));
-        let _ = STEPS.try_with(|steps| steps.replace(std::mem::take(&mut self.1)));
+    fn hear(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Op { name, inputs, outputs, attributes } => {
+                let has_reported = match self.0.last() {
+                    Some(Step::Op(last)) => last.name == *name && last.outputs[0].is_same(outputs[0]),
+                    _ => false,
+                };
+                if attributes.is_none() && has_reported {
+                    return;
+                }
+                let attributes = attributes.unwrap_or_default().to_vec();
+                self.0.push(Step::Op(Op { name: *name, inputs: kept(inputs), outputs: kept(outputs), attributes }));
+            }
+            Event::Kernel(Run { call, inputs, outputs, .. }) => {
+                let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused.kept()) } else { None };
+                let masks = call.kernel.masks();
+                let is_random = matches!(call.kernel, Kernel::Random(_));
+                let (inputs, outputs) = (kept(inputs), kept(outputs));
+                self.0.push(Step::Kernel(Ran { op: call.op, inputs, outputs, fused, masks, is_random }));
+            }
+            _ => (),
+        }
     }
 }
 
-/// True while a trace of this thread is made. An op whose kernel has no parts that a trace could show computes its composite then.
-pub(crate) fn is_traced() -> bool {
-    IS_ON.get()
-}
-
 /// Runs `f` and returns the steps that this thread took in it, in order. They keep all tensors of `f` alive. A nested call has steps of its
-/// own, which the outer one does not see.
+/// own, which the outer one does not see. Casts that an [`autocast`](crate::autocast()) outside has made are made again.
 ///
 /// ```
 /// # use isograd_core::{Result, Tensor, tape::{self, Step}};
@@ -134,10 +180,7 @@ pub(crate) fn is_traced() -> bool {
 /// }
 /// ```
 pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<Step>) {
-    let outer = Outer(IS_ON.replace(true), STEPS.take());
-    let result = f();
-    let steps = STEPS.take();
-    drop(outer);
+    let (result, Trace(steps)) = autocast::afresh(|| listen(Trace::default(), Outer::Pauses, f));
     (result, steps)
 }
 
@@ -145,38 +188,22 @@ fn kept(tensors: &[&Tensor]) -> Vec<Tensor> {
     tensors.iter().map(|t| t.with_layout(t.layout().clone())).collect()
 }
 
-/// Reports an op with its attributes to a trace.
+/// Reports an op with its attributes.
 pub(crate) fn report<const N: usize>(
     op: &'static str,
     inputs: &[&Tensor],
     outputs: &[&Tensor],
     attributes: impl FnOnce() -> [(&'static str, Attribute); N],
 ) {
-    if IS_ON.get() {
-        let attributes = attributes().into();
-        let op = Op { name: op, inputs: kept(inputs), outputs: kept(outputs), attributes };
-        STEPS.with_borrow_mut(|steps| steps.push(Step::Op(op)));
-    }
+    let mut found = None;
+    tell(Kind::Op, || Event::Op { name: op, inputs, outputs, attributes: Some(&*found.insert(attributes())) });
 }
 
 /// Reports an op that goes on the tape, unless it has reported itself.
 pub(super) fn report_recorded(op: &'static str, inputs: &[&Tensor], outputs: &[Tensor]) {
-    if !IS_ON.get() {
-        return;
-    }
-    let is_same = |step: &Step| match step {
-        Step::Op(last) => last.name == op && last.outputs[0].is_same(&outputs[0]),
-        Step::Kernel(_) => false,
-    };
-    if !STEPS.with_borrow(|steps| steps.last().is_some_and(is_same)) {
-        report(op, inputs, &outputs.iter().collect::<Vec<_>>(), || []);
-    }
-}
-
-/// Reports a kernel.
-pub(crate) fn report_kernel(op: &'static str, inputs: &[&Tensor], outputs: &[&Tensor], is_random: bool) {
-    if IS_ON.get() {
-        let ran = Ran { op, inputs: kept(inputs), outputs: kept(outputs), is_random };
-        STEPS.with_borrow_mut(|steps| steps.push(Step::Kernel(ran)));
-    }
+    let mut found = None;
+    tell(Kind::Op, || {
+        let outputs = &*found.insert(outputs.iter().collect::<Vec<_>>());
+        Event::Op { name: op, inputs, outputs, attributes: None }
+    });
 }

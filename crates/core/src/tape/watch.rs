@@ -6,8 +6,8 @@
 
 use crate::backend::Kernel;
 use crate::tensor::{Attributes, Storage, run};
+use crate::thread::{Event, Kind, Listener, Outer, listen};
 use crate::{Error, Result, Tensor};
-use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
 /// The noted tensors, by their memory.
@@ -37,60 +37,34 @@ struct Watch {
     watched: Watched,
 }
 
-thread_local! {
-    static IS_ON: Cell<bool> = const { Cell::new(false) };
-    static WATCHES: RefCell<Vec<Watch>> = const { RefCell::new(Vec::new()) };
+impl Listener for Watch {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Kernel, Kind::Write]
+    }
+
+    fn hear(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Kernel(run) => run.inputs.iter().for_each(|t| self.watched.note_read(t, self.start)),
+            Event::Write { target, error } => {
+                let is_known = self.watched.changed.iter().any(|c| c.tensor.is_same(target));
+                if target.0.storage.born() >= self.start || is_known {
+                    return;
+                }
+                match crate::no_grad(|| target.detach().copy()) {
+                    Ok(before) => self.watched.changed.push(Changed { tensor: target.detach(), before }),
+                    Err(e) => drop(error.replace(Err(e))),
+                }
+            }
+            _ => (),
+        }
+    }
 }
 
 /// Runs `f` and notes the tensors that it reads and changes.
 pub(super) fn watch<R>(f: impl FnOnce() -> R) -> (R, Watched) {
-    struct Pop;
-    impl Drop for Pop {
-        fn drop(&mut self) {
-            IS_ON.set(WATCHES.with_borrow_mut(|watches| {
-                watches.pop();
-                !watches.is_empty()
-            }));
-        }
-    }
-    WATCHES.with_borrow_mut(|watches| watches.push(Watch { start: Storage::births(), watched: Watched::default() }));
-    IS_ON.set(true);
-    let _pop = Pop;
-    let result = f();
-    let watched = WATCHES.with_borrow_mut(|watches| watches.last_mut().map(|w| std::mem::take(&mut w.watched)));
-    (result, watched.unwrap_or_default().ended())
-}
-
-/// Notes the inputs of a kernel.
-pub(crate) fn note_read(inputs: &[&Tensor]) {
-    if IS_ON.get() {
-        WATCHES.with_borrow_mut(|watches| {
-            watches.iter_mut().for_each(|w| inputs.iter().for_each(|t| w.watched.note_read(t, w.start)))
-        });
-    }
-}
-
-/// Notes a tensor that is about to be changed in place.
-pub(crate) fn note_write(target: &Tensor) -> Result<()> {
-    if !IS_ON.get() {
-        return Ok(());
-    }
-    let is_new =
-        |w: &Watch| target.0.storage.born() < w.start && !w.watched.changed.iter().any(|c| c.tensor.is_same(target));
-    // The copy must not be noted: the watches are off, and not borrowed, while it is made.
-    if !WATCHES.with_borrow(|watches| watches.iter().any(is_new)) {
-        return Ok(());
-    }
-    IS_ON.set(false);
-    let before = crate::no_grad(|| target.detach().copy());
-    IS_ON.set(true);
-    let before = before?;
-    WATCHES.with_borrow_mut(|watches| {
-        for w in watches.iter_mut().filter(|w| is_new(w)) {
-            w.watched.changed.push(Changed { tensor: target.detach(), before: before.clone() });
-        }
-    });
-    Ok(())
+    let watch = Watch { start: Storage::births(), watched: Watched::default() };
+    let (result, watch) = listen(watch, Outer::Hears, f);
+    (result, watch.watched.ended())
 }
 
 impl Watched {

@@ -45,7 +45,7 @@ fn plus(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
 }
 
 /// The outputs of a kernel for the absolute values of its inputs.
-fn of_sizes(fused: &dyn FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+fn of_sizes(fused: &impl FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     let sizes: Vec<Tensor> = inputs.iter().map(Tensor::abs).collect::<Result<_>>()?;
     fused.composite(&sizes, &[])?.into_iter().collect::<Option<Vec<_>>>().map(Ok).transpose()
 }

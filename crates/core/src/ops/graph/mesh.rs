@@ -225,7 +225,7 @@ impl FlatFused for MeshWeight {
 }
 
 /// The outputs of a kernel for the absolute values of its float inputs.
-fn of_sizes(fused: &dyn FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+fn of_sizes(fused: &impl FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     let size = |x: &Tensor| if x.dtype().is_float() { x.abs() } else { Ok(x.clone()) };
     let sizes: Vec<Tensor> = inputs.iter().map(size).collect::<Result<_>>()?;
     Ok(Some(fused.composite(&sizes, &[])?.into_iter().flatten().collect()))

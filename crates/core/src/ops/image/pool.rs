@@ -5,7 +5,7 @@ use crate::fused::{AnyFused, FlatFused, gradient_by_ops, has_kernel, run_fused, 
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::reduction::reduce::argmax_last_nan;
 use crate::ops::{gradients, in_acc, named};
-use crate::tape::{Saved, is_recording, is_traced, record, report};
+use crate::tape::{Saved, is_recording, record, report};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, host, no_autocast};
 use std::iter::zip;
 
@@ -575,7 +575,7 @@ fn max_values(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
 
 /// True if a kernel over windows computes the maximum. It has one thread per window, so a reduction is faster for a long row.
 fn is_by_windows(x: &Tensor, pooling: &Pooling) -> bool {
-    has_kernel::<MaxPoolForward>(x) && !is_traced() && !(pooling.windows.is_global() && pooling.windows.volume() > BYTE)
+    has_kernel::<MaxPoolForward>(x) && !(pooling.windows.is_global() && pooling.windows.volume() > BYTE)
 }
 
 /// The largest elements and their positions.
@@ -598,7 +598,7 @@ fn largest_of_windows(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tens
         let rows = x.reshape((pooling.windows.planes, pooling.windows.volume()))?;
         let index = largest(&rows.detach(), pooling)?;
         let found = index.reshape(shape)?;
-        if !has_kernel::<MaxPoolForward>(x) || is_traced() {
+        if !has_kernel::<MaxPoolForward>(x) {
             return Ok((rows.gather(1, &index)?.reshape(shape)?, found));
         }
         let y = x.detach().reshape(rows.shape())?.gather(1, &index)?.reshape(shape)?;
@@ -680,7 +680,7 @@ fn averages(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
         let volume = shape.dims().iter().rev().take_while(|&&extent| extent == 1).count() as isize;
         return no_autocast(|| x.mean_keepdim((-volume..0).collect::<Vec<_>>()));
     }
-    if has_kernel::<AvgPoolForward>(x) && !is_traced() && is_by_kernel(&pooling.windows) {
+    if has_kernel::<AvgPoolForward>(x) && is_by_kernel(&pooling.windows) {
         return linear(x, pooling, divisor, Way::Forward);
     }
     let rows = x.reshape((pooling.windows.planes, pooling.windows.volume()))?;

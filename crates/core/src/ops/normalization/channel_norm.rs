@@ -9,7 +9,7 @@ use crate::ops::normalization::norm::{
 };
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Record, Saved, is_traced, no_grad, report};
+use crate::tape::{Backward, Record, Saved, no_grad, report};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Running mean and variance, which training updates in place.
@@ -113,11 +113,6 @@ impl Tensor {
             let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
             return Err(Error::value(op, message));
         }
-        // The traces of others have the parts.
-        if then.is_relu && is_traced() {
-            let y = self.batch_norm(weight, bias, statistics, eps)?;
-            return then.residual.map_or(Ok(y.clone()), |residual| y.add(residual))?.relu();
-        }
         let y = if self.is_channels_last() {
             let residual = then.residual.map(Tensor::to_channels_last).transpose()?;
             let rows = residual.as_ref().map(Tensor::as_rows).transpose()?;
@@ -129,7 +124,7 @@ impl Tensor {
             let then = Then { residual: residual.as_ref(), ..then };
             form.over_batch(&x, weight, bias, statistics, then)?.reshape(self.shape())?
         };
-        form.report(self, [weight, bias], statistics, &y);
+        form.report(self, then.residual, [weight, bias], statistics, &y);
         Ok(y)
     }
 
@@ -158,7 +153,7 @@ impl Tensor {
             return Err(Error::value(op, message));
         }
         let y = form.alone(&self.reshape(form.shape())?, weight, bias, None)?.reshape(self.shape())?;
-        form.report(self, [weight, bias], Statistics::Batch, &y);
+        form.report(self, None, [weight, bias], Statistics::Batch, &y);
         Ok(y)
     }
 
@@ -190,7 +185,7 @@ impl Tensor {
             _ => form.alone(&x, weight, bias, statistics.updated())?,
         };
         let y = y.reshape(self.shape())?;
-        form.report(self, [weight, bias], statistics, &y);
+        form.report(self, None, [weight, bias], statistics, &y);
         Ok(y)
     }
 }
@@ -533,11 +528,20 @@ impl Form {
         [self.batch, self.groups, self.channels, self.inner]
     }
 
-    /// Reports the normalisation of x to y. Operands: x; weight, bias, and mean and variance that were given, where present.
-    fn report(&self, x: &Tensor, [weight, bias]: [Option<&Tensor>; 2], of: Statistics<'_>, y: &Tensor) {
-        let given = of.used().map_or(Statistics::Batch, Statistics::Running);
-        report(self.op, &operands(x, weight, bias, given), &[y], || {
+    /// Reports the normalisation of x to y. Operands: x; residual, weight, bias, and mean and variance that were given, where present.
+    fn report(
+        &self,
+        x: &Tensor,
+        residual: Option<&Tensor>,
+        [weight, bias]: [Option<&Tensor>; 2],
+        of: Statistics<'_>,
+        y: &Tensor,
+    ) {
+        let given = of.used().map(|running| [running.mean, running.var]).into_iter().flatten();
+        let inputs: Vec<&Tensor> = [x].into_iter().chain(residual).chain(weight).chain(bias).chain(given).collect();
+        report(self.op, &inputs, &[y], || {
             [
+                ("has_residual", residual.is_some().into()),
                 ("groups", self.groups.into()),
                 ("eps", self.eps.into()),
                 ("has_weight", weight.is_some().into()),

@@ -7,7 +7,7 @@ use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::reduction::reduce::{Moments, Plan};
 use crate::ops::{Axes, in_acc, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Record, Saved, is_traced, record_outputs, report};
+use crate::tape::{Backward, Gradients, Record, Saved, record_outputs, report};
 use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -263,12 +263,6 @@ fn residual_norm(
     let is_mixed = residual.dtype() == DType::F32 && [DType::F16, DType::BF16].contains(&x.dtype());
     if !is_mixed && let Some(([x, residual], _)) = autocast::wide([x, residual], None)? {
         return residual_norm(&x, &residual, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
-    }
-    // The traces of others have one dtype.
-    if is_mixed && is_traced() {
-        let (weight, bias) = (in_f32(weight)?, in_f32(bias)?);
-        let (y, s) = residual_norm(&x.cast(DType::F32)?, residual, dims, weight.as_ref(), bias.as_ref(), eps)?;
-        return Ok((y.cast(x.dtype())?, s));
     }
     if is_mixed {
         check_device(op, &[x, residual])?

@@ -106,7 +106,7 @@ fn of_largest(terms: &Tensor, row: &Tensor, dy: &Tensor, best: &Tensor, ties: &T
 }
 
 /// The outputs of a kernel for the absolute values of its floats; none for a maximum.
-fn of_sizes(fused: &dyn FlatFused, terms: Terms, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+fn of_sizes(fused: &impl FlatFused, terms: Terms, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     if terms.reduce == IndexReduce::Max {
         return Ok(None);
     }
