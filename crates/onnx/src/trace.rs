@@ -1,7 +1,7 @@
 //! The steps of a traced function, one after the other, as values of a graph.
 //!
 //! A tensor is known by its place: its memory and layout. An op binds the places of its results to values. An op that has no translation
-//! leaves the bindings of the ops that it consists of, which came before it. A kernel that writes memory makes older bindings of places in
+//! leaves the bindings of the ops that it consists of, which came before it, or of the composites of its fused kernels. A kernel that writes memory makes older bindings of places in
 //! this memory stale. Memory that no kernel has computed from an input of the function is constant.
 
 use crate::graph::{Dim, Graph, Value};
@@ -41,17 +41,19 @@ impl State {
 
 /// The last write to memory.
 #[derive(Clone, Copy)]
-struct Write {
+struct Write<'a> {
     step: i64,
     op: &'static str,
+    /// The kernel, in both traces.
+    ran: Option<[&'a Ran; 2]>,
 }
 
 /// What is known at a step.
 #[derive(Default)]
-pub struct Scope {
+pub struct Scope<'a> {
     /// The value of a place, and the step that bound it.
     bindings: HashMap<Place, (Value, i64)>,
-    writes: HashMap<usize, Write>,
+    writes: HashMap<usize, Write<'a>>,
     /// Memory with elements that depend on an input, on the module, or on random numbers.
     of_inputs: HashSet<usize>,
     of_state: HashSet<usize>,
@@ -59,8 +61,8 @@ pub struct Scope {
     constants: HashMap<Place, Value>,
 }
 
-impl Scope {
-    pub fn new(inputs: impl IntoIterator<Item = (Place, Value)>, state: &State) -> Scope {
+impl<'a> Scope<'a> {
+    pub fn new(inputs: impl IntoIterator<Item = (Place, Value)>, state: &State) -> Scope<'a> {
         let mut scope = Scope { of_state: state.memory.clone(), ..Scope::default() };
         for (place, value) in inputs {
             scope.of_inputs.insert(place.memory());
@@ -69,7 +71,7 @@ impl Scope {
         scope
     }
 
-    fn write(&mut self, step: i64, ran: &Ran) {
+    fn write(&mut self, step: i64, ran: &'a Ran, other: Option<&'a Ran>) {
         let read: Vec<usize> = ran.inputs.iter().map(|t| t.place().memory()).collect();
         for memory in ran.outputs.iter().map(|t| t.place().memory()) {
             for of in [&mut self.of_inputs, &mut self.of_state, &mut self.of_draws] {
@@ -80,7 +82,7 @@ impl Scope {
             if ran.is_random {
                 self.of_draws.insert(memory);
             }
-            self.writes.insert(memory, Write { step, op: ran.op });
+            self.writes.insert(memory, Write { step, op: ran.op, ran: other.map(|other| [ran, other]) });
         }
     }
 
@@ -102,13 +104,14 @@ pub struct Exporter {
 
 impl Exporter {
     /// Takes the steps of the first trace. Those of the second, for another batch size, are matched to them.
-    pub fn run(&mut self, scope: &mut Scope, steps: [&[Step]; 2]) -> Result<()> {
+    pub fn run<'a>(&mut self, scope: &mut Scope<'a>, steps: [&'a [Step]; 2]) -> Result<()> {
         let others = aligned(steps);
         for (i, (step, other)) in steps[0].iter().zip(others).enumerate() {
             let i = i as i64;
             match (step, other.map(|j| &steps[1][j])) {
-                (Step::Kernel(ran), _) => {
-                    scope.write(i, ran);
+                (Step::Kernel(ran), other) => {
+                    let other = if let Some(Step::Kernel(other)) = other { Some(other) } else { None };
+                    scope.write(i, ran, other);
                     self.note_changes(ran);
                 }
                 (Step::Op(op), Some(Step::Op(other))) => self.op(scope, i, op, other)?,
@@ -131,7 +134,7 @@ impl Exporter {
         }
     }
 
-    fn op(&mut self, scope: &mut Scope, i: i64, op: &Op, other: &Op) -> Result<()> {
+    fn op(&mut self, scope: &mut Scope<'_>, i: i64, op: &Op, other: &Op) -> Result<()> {
         let depends = |of: &HashSet<usize>| op.outputs.iter().any(|y| of.contains(&y.place().memory()));
         let is_constant = !depends(&scope.of_inputs) && !depends(&scope.of_state);
         let is_identity = ["pad", "interpolate"].contains(&op.name) && op.inputs[0].place() == op.outputs[0].place();
@@ -155,13 +158,20 @@ impl Exporter {
                     self.bind(scope, i, y.place(), value);
                 }
             }
-            Err(why) => self.bind_failed(scope, i, op, &inputs, &why),
+            Err(why) => {
+                for (y, other) in op.outputs.iter().zip(&other.outputs) {
+                    if let Some(value) = self.expanded(scope, Pair(y, other))? {
+                        self.bind(scope, i, y.place(), value);
+                    }
+                }
+                self.bind_failed(scope, i, op, &inputs, &why);
+            }
         }
         Ok(())
     }
 
     /// Binds a place, unless the parts of the op have given it a value and the op has not.
-    fn bind(&mut self, scope: &mut Scope, i: i64, place: Place, value: Value) {
+    fn bind(&mut self, scope: &mut Scope<'_>, i: i64, place: Place, value: Value) {
         let has_better =
             !self.graph.is_sound(value) && scope.bound(&place).is_some_and(|known| self.graph.is_sound(known));
         if !has_better {
@@ -169,7 +179,7 @@ impl Exporter {
         }
     }
 
-    fn bind_failed(&mut self, scope: &mut Scope, i: i64, op: &Op, inputs: &[Value], why: &str) {
+    fn bind_failed(&mut self, scope: &mut Scope<'_>, i: i64, op: &Op, inputs: &[Value], why: &str) {
         let operands: Vec<String> = op.inputs.iter().map(|t| format!("{} {}", t.dtype(), t.shape())).collect();
         let value = self.graph.failed(format!("{} of {}: {why}", op.name, operands.join(", ")), inputs);
         for y in &op.outputs {
@@ -179,7 +189,7 @@ impl Exporter {
 
     /// The value of a tensor that step `i` reads. The kernels of an op come before the op itself: one that changes its operand in place
     /// reads what was there before.
-    fn lookup_before(&mut self, scope: &mut Scope, pair: Pair<'_>, i: i64) -> Result<Value> {
+    fn lookup_before(&mut self, scope: &mut Scope<'_>, pair: Pair<'_>, i: i64) -> Result<Value> {
         let place = pair.0.place();
         if let (Some(&(value, step)), Some(write)) = (scope.bindings.get(&place), scope.writes.get(&place.memory()))
             && write.step == i - 1
@@ -191,7 +201,7 @@ impl Exporter {
     }
 
     /// The value of a tensor.
-    pub fn lookup(&mut self, scope: &mut Scope, pair: Pair<'_>) -> Result<Value> {
+    pub fn lookup(&mut self, scope: &mut Scope<'_>, pair: Pair<'_>) -> Result<Value> {
         let place = pair.0.place();
         if let Some(value) = scope.bound(&place) {
             return Ok(value);
@@ -204,7 +214,10 @@ impl Exporter {
             let (name, tensor) = (name.clone(), tensor.clone());
             return Ok(*self.state.values.entry(place).or_insert_with(|| self.graph.state(&name, &tensor)));
         }
-        let memory = place.memory();
+        if let Some(value) = self.expanded(scope, pair)? {
+            return Ok(value);
+        }
+        let (memory, write) = (place.memory(), scope.writes.get(&place.memory()));
         let op = write.map_or("a view", |write| write.op);
         if scope.of_draws.contains(&memory) {
             let message =
@@ -243,6 +256,38 @@ impl Exporter {
         let part = self.graph.constant(&part);
         let extents = self.graph.extents(&Pair(a, b).dims())?;
         Ok(self.graph.node("Expand", &[part, extents], &[]))
+    }
+
+    /// The value of a tensor that a fused kernel wrote last, computed by the ops of the kernel's composite. `None` if the tensor has a value, or
+    /// if they give it none.
+    fn expanded(&mut self, scope: &mut Scope<'_>, Pair(y, _): Pair<'_>) -> Result<Option<Value>> {
+        let place = y.place();
+        let is_bound = scope.bound(&place).is_some_and(|known| self.graph.is_sound(known));
+        let Some(&Write { step, ran: Some(ran), .. }) = scope.writes.get(&place.memory()) else { return Ok(None) };
+        let is_changed = |x: &Tensor| scope.writes.get(&x.place().memory()).is_some_and(|write| write.step >= step);
+        let Some(output) = ran[0].outputs.iter().position(|own| own.place() == place) else { return Ok(None) };
+        if is_bound || ran[0].fused.is_none() || ran[0].inputs.iter().any(is_changed) {
+            return Ok(None);
+        }
+        let (Ok((first, steps)), Ok((second, others))) = (ran[0].expanded(), ran[1].expanded()) else {
+            return Ok(None);
+        };
+        let (Some(Some(a)), Some(Some(b))) = (first.get(output), second.get(output)) else { return Ok(None) };
+        let mut places = Vec::new();
+        for (a, b) in ran[0].inputs.iter().zip(&ran[1].inputs) {
+            places.push((a.place(), self.lookup(scope, Pair(a, b))?));
+        }
+        let is_unsound = places.iter().any(|(_, value)| !self.graph.is_sound(*value));
+        // What was there before has no value.
+        let before = self.graph.failed(format!("{}: it changes a tensor in place", ran[0].op), &[]);
+        places.extend(ran[0].outputs.iter().map(|own| (own.place(), before)));
+        let mut inner = Scope::new(places, &State::new([]));
+        self.run(&mut inner, [&steps, &others])?;
+        if !inner.of_inputs.contains(&a.place().memory()) {
+            return Ok(None);
+        }
+        let value = self.lookup(&mut inner, Pair(a, b))?;
+        Ok(Some(value).filter(|value| is_unsound || self.graph.is_sound(*value)))
     }
 
     /// The results of a row of the pointwise table, computed by the ops that its text consists of. `None` for a row that has none.

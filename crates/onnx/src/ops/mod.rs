@@ -10,7 +10,7 @@ mod recurrent;
 mod reduction;
 mod shape;
 
-use crate::graph::{Dim, Graph, Value, int};
+use crate::graph::{Dim, Graph, Value, data_type, int};
 use crate::trace::Pair;
 use isograd_core::tape::{Attribute, Op};
 use isograd_core::{DType, Result, Tensor};
@@ -116,8 +116,7 @@ impl Translation<'_> {
     }
 
     fn cast(&mut self, x: Value, dtype: DType) -> Value {
-        let to = crate::graph::data_type(dtype).into();
-        self.graph.node("Cast", &[x], &[int("to", to)])
+        self.graph.node("Cast", &[x], &[int("to", data_type(dtype).into())])
     }
 
     fn unsqueeze(&mut self, x: Value, axes: &[i64]) -> Result<Value> {
@@ -157,6 +156,7 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "matmul" | "linear" | "gemm_bias" | "gemm" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d"
         | "conv_transpose2d" | "conv_transpose3d" => matrix::translate(t),
         "batch_norm"
+        | "batch_norm_relu"
         | "group_norm"
         | "instance_norm"
         | "layer_norm"
@@ -169,8 +169,8 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "scaled_dot_product_attention" => attention::translate(t),
         "lstm" | "gru" | "rnn" | "lstm_cell" | "gru_cell" | "rnn_cell" => recurrent::translate(t),
         "cast" => {
-            let dtype = t.y().dtype();
-            Ok(Ok(vec![t.cast(t.inputs[0], dtype)]))
+            let casts = t.inputs.clone().into_iter().zip(&t.op.outputs);
+            Ok(Ok(casts.map(|(x, y)| t.graph.node("Cast", &[x], &[int("to", data_type(y.dtype()).into())])).collect()))
         }
         "interpolate" => image::interpolate(t),
         name if name.contains("_pool") => image::translate(t),

@@ -2,20 +2,20 @@
 
 use super::matrix::activated;
 use super::{Found, Translation, given, unsupported};
-use crate::graph::{Value, float, int};
-use isograd_core::Result;
+use crate::graph::{Value, data_type, float, int};
+use isograd_core::{DType, Result};
 
 pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     match t.op.name {
         "batch_norm" | "group_norm" | "instance_norm" => channels(t),
+        "batch_norm_relu" => batch_relu(t),
         "rms_norm" => rms(t),
         _ => layer(t),
     }
 }
 
 /// The value of a parameter, or a vector of one number for all of the `channels`.
-fn parameter(t: &mut Translation<'_>, given: Option<Value>, channels: &[usize], v: f64) -> Result<Value> {
-    let dtype = t.x().dtype();
+fn parameter(t: &mut Translation<'_>, given: Option<Value>, channels: &[usize], v: f64, dtype: DType) -> Result<Value> {
     given.map_or_else(|| t.graph.full(channels, v, dtype), Ok)
 }
 
@@ -26,8 +26,9 @@ fn channels(t: &mut Translation<'_>) -> Result<Found> {
     if t.op.inputs.iter().any(|x| x.dtype() != dtype) {
         unsupported!("its operands have several dtypes");
     }
-    let [weight, bias] = given!(parameters(t, 1));
-    let (weight, bias) = (parameter(t, weight, &channels, 1.0)?, parameter(t, bias, &channels, 0.0)?);
+    let [weight, bias] = given!(parameters(t, 1 + usize::from(given!(t.flag("has_residual")))));
+    let weight = parameter(t, weight, &channels, 1.0, dtype)?;
+    let bias = parameter(t, bias, &channels, 0.0, dtype)?;
     let x = t.inputs[0];
     if has_statistics {
         let [mean, var] = t.inputs[t.inputs.len() - 2..] else { unsupported!("it has no statistics") };
@@ -45,12 +46,21 @@ fn channels(t: &mut Translation<'_>) -> Result<Found> {
             let y = t.graph.node("GroupNormalization", &[x, weight, bias], &[eps, groups]);
             t.squeeze(y, &[-1])?
         }
-        "batch_norm" => {
+        "batch_norm" | "batch_norm_relu" => {
             let (mean, var) = moments(t, x)?;
             t.graph.node("BatchNormalization", &[x, weight, bias, mean, var], &[eps])
         }
         _ => unsupported!("it has no elements beside its channels"),
     }]))
+}
+
+/// A batch norm, the sum with a residual, and a maximum with 0.
+fn batch_relu(t: &mut Translation<'_>) -> Result<Found> {
+    let mut y = given!(channels(t)?)[0];
+    if given!(t.flag("has_residual")) {
+        y = t.graph.node("Add", &[y, t.inputs[1]], &[]);
+    }
+    Ok(Ok(vec![t.graph.node("Relu", &[y], &[])]))
 }
 
 /// The mean and the biased variance of each channel of x `[N, C, ..]`.
@@ -77,13 +87,19 @@ fn layer(t: &mut Translation<'_>) -> Result<Found> {
     let has_residual = t.op.name == "residual_layer_norm";
     let (dims, eps) = (given!(t.int("dims")), given!(t.float("eps")));
     let activation = given!(t.text("activation"));
-    let [weight, bias] = given!(parameters(t, 1 + usize::from(has_residual)));
-    let dtype = t.x().dtype();
-    if t.op.inputs.iter().any(|x| x.dtype() != dtype) {
+    // Of several dtypes, arithmetic is in the accumulation dtype.
+    let dtypes: Vec<DType> = t.op.inputs.iter().map(|x| x.dtype()).collect();
+    let is_mixed = dtypes.iter().any(|dtype| *dtype != dtypes[0]);
+    let wide = if dtypes.contains(&DType::F64) { DType::F64 } else { DType::F32 };
+    if is_mixed && !activation.is_empty() {
         unsupported!("its operands have several dtypes");
     }
+    for (i, _) in dtypes.iter().enumerate().filter(|(_, dtype)| is_mixed && **dtype != wide) {
+        t.inputs[i] = t.cast(t.inputs[i], wide);
+    }
+    let [weight, bias] = given!(parameters(t, 1 + usize::from(has_residual)));
     let row = t.x().dims()[t.x().rank() - dims as usize..].to_vec();
-    let weight = parameter(t, weight, &row, 1.0)?;
+    let weight = parameter(t, weight, &row, 1.0, if is_mixed { wide } else { dtypes[0] })?;
     let x = match has_residual {
         true => t.graph.node("Add", &[t.inputs[0], t.inputs[1]], &[]),
         false => t.inputs[0],
@@ -91,7 +107,11 @@ fn layer(t: &mut Translation<'_>) -> Result<Found> {
     let attributes = [int("axis", -dims), float("epsilon", eps)];
     let y = t.graph.node_of("LayerNormalization", &[Some(x), Some(weight), bias], &attributes, 1)[0];
     let y = given!(activated(t, y, activation)?)[0];
-    Ok(Ok(if has_residual { vec![y, x] } else { vec![y] }))
+    let mut found = if has_residual { vec![y, x] } else { vec![y] };
+    for (value, y) in found.iter_mut().zip(&t.op.outputs).filter(|(_, y)| is_mixed && y.dtype() != wide) {
+        *value = t.graph.node("Cast", &[*value], &[int("to", data_type(y.dtype()).into())]);
+    }
+    Ok(Ok(found))
 }
 
 /// `x / sqrt(mean(x^2) + eps) * weight`: the op of ONNX is of a later opset.

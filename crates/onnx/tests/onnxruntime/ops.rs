@@ -343,6 +343,12 @@ fn linear() -> Vec<Case> {
     ]
 }
 
+/// `f` of the running statistics of some channels.
+fn by_running(channels: usize, f: impl Fn(Statistics<'_>) -> Result<Tensor>) -> Result<Tensor> {
+    let (mean, var) = (fill((channels,), 5, ANY), fill((channels,), 6, POSITIVE));
+    f(Statistics::Running(Running { mean: &mean, var: &var, batches: None, momentum: None }))
+}
+
 fn images_and_volumes() -> Vec<Case> {
     let conv = |name: &str, weight: [usize; 4], conv: Conv<2>| {
         let (w, bias) = (fill(weight, 2, INSIDE), fill((weight[0],), 3, ANY));
@@ -373,17 +379,7 @@ fn images_and_volumes() -> Vec<Case> {
         .fixed(),
         one("conv2d_channels_last", images(), |x| {
             let x = x.to_channels_last()?.conv2d(&fill((4, 3, 3, 3), 2, INSIDE), None, &Conv::default())?;
-            x.relu()?.batch_norm(
-                None,
-                None,
-                Statistics::Running(Running {
-                    mean: &fill((4,), 5, ANY),
-                    var: &fill((4,), 6, POSITIVE),
-                    batches: None,
-                    momentum: None,
-                }),
-                1e-5,
-            )
+            by_running(4, |statistics| x.relu()?.batch_norm(None, None, statistics, 1e-5))
         }),
         one("conv_transpose1d", fill((4, 3, 6), 1, ANY), |x| {
             x.conv_transpose1d(
@@ -435,13 +431,15 @@ fn images_and_volumes() -> Vec<Case> {
             x.interpolate(&Interpolate::size([5, 7, 3]).mode(Interpolation::Linear))
         }),
         one("batch_norm", images(), |x| {
-            let statistics = Statistics::Running(Running {
-                mean: &fill((3,), 5, ANY),
-                var: &fill((3,), 6, POSITIVE),
-                batches: None,
-                momentum: None,
-            });
-            x.batch_norm(Some(&fill((3,), 2, ANY)), Some(&fill((3,), 3, ANY)), statistics, 1e-5)
+            by_running(3, |statistics| {
+                x.batch_norm(Some(&fill((3,), 2, ANY)), Some(&fill((3,), 3, ANY)), statistics, 1e-5)
+            })
+        }),
+        one("batch_norm_relu", images(), |x| {
+            by_running(3, |statistics| x.batch_norm_relu(Some(&fill((3,), 2, ANY)), None, statistics, 1e-5, None))
+        }),
+        two("batch_norm_relu_of_a_sum", images(), images(), |x, r| {
+            by_running(3, |statistics| x.batch_norm_relu(None, Some(&fill((3,), 3, ANY)), statistics, 1e-5, Some(r)))
         }),
         one("group_norm_of_weights", fill((4, 6, 3, 3), 1, ANY), |x| {
             x.group_norm(3, Some(&fill((6,), 2, ANY)), Some(&fill((6,), 3, ANY)), 1e-5)
