@@ -30,7 +30,6 @@ pub(crate) use record::{Outputs, Record};
 pub(crate) use rule::Prologue;
 pub(crate) use trace::report;
 
-use crate::check::check_float;
 use crate::thread::{self, ANOMALY, Kind, MODE, Mode, with_flag};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;

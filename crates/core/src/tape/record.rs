@@ -2,7 +2,7 @@
 
 use super::rule::{Prologue, Rule, Term};
 use super::{Action, Backward, Edge, Gradient, Gradients, Meta, Node, check_finite, is_recording, trace};
-use crate::tensor::check_float;
+use crate::check::check_float;
 use crate::{Result, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
