@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod algebra;
 mod graph;
 mod ops;
 #[allow(missing_docs)]

@@ -5,10 +5,11 @@
 //! this memory stale. Memory that no kernel has computed from an input of the function is constant.
 
 use crate::graph::{Dim, Graph, Value};
-use crate::ops::{Translation, translate};
-use isograd_core::pointwise::{Pointwise, lift};
-use isograd_core::tape::{Attribute, Op, Ran, Step, trace};
+use crate::ops::{Refusal, Translation, elementwise, translate};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::tape::{Op, Ran, Step};
 use isograd_core::{Place, Result, Tensor};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// A tensor in the two traces, for two batch sizes; or twice the same one.
@@ -141,6 +142,7 @@ impl Exporter {
         if is_constant || is_identity {
             return Ok(());
         }
+        let (op, other) = (&with_targets(op), &with_targets(other));
         let inputs: Vec<Value> = op
             .inputs
             .iter()
@@ -148,17 +150,13 @@ impl Exporter {
             .map(|(a, b)| self.lookup_before(scope, Pair(a, b), i))
             .collect::<Result<_>>()?;
         let mut translation = Translation { graph: &mut self.graph, op, other, inputs: inputs.clone() };
-        let found = match translate(&mut translation)? {
-            Ok(values) => Ok(values),
-            Err(why) => self.lifted(op, other, &inputs)?.ok_or(why),
-        };
-        match found {
+        match translate(&mut translation) {
             Ok(values) => {
                 for (y, value) in op.outputs.iter().zip(values) {
                     self.bind(scope, i, y.place(), value);
                 }
             }
-            Err(why) => {
+            Err(Refusal::Absent(why)) => {
                 for (y, other) in op.outputs.iter().zip(&other.outputs) {
                     if let Some(value) = self.expanded(scope, Pair(y, other))? {
                         self.bind(scope, i, y.place(), value);
@@ -166,6 +164,7 @@ impl Exporter {
                 }
                 self.bind_failed(scope, i, op, &inputs, &why);
             }
+            Err(Refusal::Failed(error)) => return Err(error),
         }
         Ok(())
     }
@@ -289,29 +288,15 @@ impl Exporter {
         let value = self.lookup(&mut inner, Pair(a, b))?;
         Ok(Some(value).filter(|value| is_unsound || self.graph.is_sound(*value)))
     }
+}
 
-    /// The results of a row of the pointwise table, computed by the ops that its text consists of. `None` for a row that has none.
-    fn lifted(&mut self, op: &Op, other: &Op, inputs: &[Value]) -> Result<Option<Vec<Value>>> {
-        let find = |name: &str| op.attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
-        let (Some(Attribute::Text(row)), Some(Attribute::Floats(floats))) = (find("row"), find("floats")) else {
-            return Ok(None);
-        };
-        let Some(&row) = Pointwise::ALL.iter().find(|known| known.name() == *row) else { return Ok(None) };
-        if row.is_inout() || op.inputs.iter().any(|x| !x.dtype().is_float()) {
-            return Ok(None);
-        }
-        let of = |op: &Op| trace(|| lift(row, &op.inputs, floats));
-        let ((first, steps), (second, others)) = (of(op), of(other));
-        let (Ok(first), Ok(second)) = (first, second) else { return Ok(None) };
-        let places = op.inputs.iter().map(Tensor::place).zip(inputs.iter().copied());
-        let mut scope = Scope::new(places, &State::new([]));
-        self.run(&mut scope, [&steps, &others])?;
-        let results = first.iter().zip(&second).map(|(a, b)| self.lookup(&mut scope, Pair(a, b)));
-        let results = results.collect::<Result<Vec<Value>>>()?;
-        let is_sound =
-            inputs.iter().any(|&x| !self.graph.is_sound(x)) || results.iter().all(|&y| self.graph.is_sound(y));
-        Ok(is_sound.then_some(results))
+/// The op, whose operands include those that it changes in place: the first ones of an `inout` row.
+fn with_targets(op: &Op) -> Cow<'_, Op> {
+    if !elementwise::row(op).is_some_and(Pointwise::is_inout) {
+        return Cow::Borrowed(op);
     }
+    let inputs = op.outputs.iter().chain(&op.inputs).cloned().collect();
+    Cow::Owned(Op { inputs, ..op.clone() })
 }
 
 trait SameElements {

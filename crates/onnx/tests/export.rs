@@ -1,5 +1,6 @@
 //! Models as they are written, and errors that say what cannot be.
 
+use isograd_core::pointwise::{Domain, Pointwise, evaluate};
 use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_cpu as _;
 use isograd_nn::{BatchNorm1d, Dropout, Forward, Init, Linear, Module, Relu, Sequential};
@@ -80,6 +81,29 @@ fn changes_in_place_are_refused() -> Result<()> {
         view.neg()
     });
     assert!(message.contains("in place"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn every_row_is_exported_in_every_dtype() -> Result<()> {
+    let dtypes = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::U8, DType::I32, DType::I64];
+    for &row in Pointwise::ALL {
+        let is_of = |dtype: &&DType| match row.domain() {
+            Domain::Real => dtype.is_float(),
+            Domain::Integer => !dtype.is_float(),
+            Domain::Any => true,
+        };
+        for &dtype in dtypes.iter().filter(is_of) {
+            let x = Tensor::ones((1, 3), dtype, &Device::cpu()?)?;
+            let names: Vec<String> = (0..row.inputs()).map(|i| format!("x{i}")).collect();
+            let network = Sequential::new();
+            let export = names.iter().fold(Export::new(&network), |export, name| export.input(Input::new(name, &x)));
+            let attributes: Vec<f64> = (1..=row.attributes()).map(|i| 2.0 * i as f64).collect();
+            let model = export.run(|x| evaluate(row, x, &attributes));
+            let model = model.unwrap_or_else(|error| panic!("{} of {dtype}: {error}", row.name()));
+            assert_eq!(model.outputs().len(), row.outputs());
+        }
+    }
     Ok(())
 }
 

@@ -2,7 +2,10 @@
 
 use super::value::{Real, Value};
 use super::{Pointwise, Row, Visitor};
+use crate::ops::{common_shape, run_expanded};
+use crate::tensor::Attributes;
 use crate::{Error, Result, Scalar, Tensor};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -51,6 +54,31 @@ pub fn lift(row: Pointwise, inputs: &[Tensor], attributes: &[f64]) -> Result<Vec
     });
     ARENA.with_borrow_mut(|arena| arena.truncate(start));
     outputs
+}
+
+/// The outputs of `row`, computed by its kernel, for inputs that broadcast. They have the dtype of the first input; an `inout` row works
+/// on copies of its first inputs. Outside of the tape. Errors: `Attr` for another number of inputs or attributes than the row has;
+/// `Shape`; those of the kernel.
+pub fn evaluate(row: Pointwise, inputs: &[Tensor], attributes: &[f64]) -> Result<Vec<Tensor>> {
+    let op = row.name();
+    if (inputs.len(), attributes.len()) != (row.inputs(), row.attributes()) {
+        let given = format!("{} inputs and {} attributes were given", inputs.len(), attributes.len());
+        return Err(Error::attr(op, format!("{given}, expected {} and {}", row.inputs(), row.attributes())));
+    }
+    let (before, read) = inputs.split_at(if row.is_inout() { row.outputs() } else { 0 });
+    let (dtype, device) = (inputs[0].dtype(), inputs[0].device());
+    let shape = common_shape(op, &inputs.iter().collect::<Vec<_>>())?;
+    let outputs = (0..row.outputs()).map(|i| match before.get(i) {
+        Some(x) => x.detach().broadcast_to(&shape)?.copy(),
+        None => Tensor::allocate(op, &shape, dtype, device),
+    });
+    let outputs = outputs.collect::<Result<Vec<_>>>()?;
+    if shape.numel() > 0 {
+        let ints: SmallVec<[i64; 4]> = attributes.iter().map(|&v| v as i64).collect();
+        let (read, written): (Vec<&Tensor>, Vec<&Tensor>) = (read.iter().collect(), outputs.iter().collect());
+        run_expanded(op, row, &read, &written, Attributes { ints: &ints, floats: attributes })?;
+    }
+    Ok(outputs)
 }
 
 fn push(term: Result<Term, Option<Error>>) -> Lift {

@@ -1,16 +1,16 @@
 //! Attention, in parts: opset 21 has no such op.
 
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{Dim, Value, int};
 use isograd_core::{DType, Result, Tensor};
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
-    let (scale, low, high) = (given!(t.float("scale")), given!(t.int("low")), given!(t.int("high")));
-    if given!(t.flag("drops")) {
-        unsupported!("it drops weights at random; call `eval` of the module before the export");
+pub fn translate(t: &mut Translation<'_>) -> Found {
+    let (scale, low, high) = (t.float("scale")?, t.int("low")?, t.int("high")?);
+    if t.flag("drops")? {
+        return absent("it drops weights at random; call `eval` of the module before the export");
     }
-    if given!(t.flag("has_lengths")) {
-        unsupported!("its numbers of keys are data");
+    if t.flag("has_lengths")? {
+        return absent("its numbers of keys are data");
     }
     let dtype = t.x().dtype();
     let q = t.inputs[0];
@@ -34,7 +34,7 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     let (queries, keys) = (t.x().dims()[2], t.op.inputs[1].dims()[2]);
     if low > -(queries as i64 - 1) || high < keys as i64 - 1 {
         if t.x_dims(0)[2].known().is_none() || t.x_dims(1)[2].known().is_none() {
-            unsupported!("its band depends on the batch size");
+            return absent("its band depends on the batch size");
         }
         let attended =
             |i: usize| (i / keys) as i64 + low <= (i % keys) as i64 && (i % keys) as i64 <= (i / keys) as i64 + high;
@@ -52,7 +52,7 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     let o = t.graph.node("MatMul", &[weights, v], &[]);
     let axes = t.graph.ints(&[-1])?;
     let lse = t.graph.node("ReduceLogSumExp", &[scores, axes], &[int("keepdims", 0)]);
-    Ok(Ok(vec![o, lse]))
+    Ok(vec![o, lse])
 }
 
 /// Keys or values with a head for each head of queries.

@@ -1,33 +1,33 @@
 //! Pooling and interpolation.
 
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{float, int, ints, text};
-use isograd_core::{DType, Result};
+use isograd_core::DType;
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+pub fn translate(t: &mut Translation<'_>) -> Found {
     let is_max = t.op.name.contains("max");
-    let (kernel, is_cut) = (given!(t.ints("kernel")), given!(t.flag("is_cut")));
+    let (kernel, is_cut) = (t.ints("kernel")?, t.flag("is_cut")?);
     let dims = kernel.len();
-    if given!(t.flag("is_adaptive")) {
+    if t.flag("is_adaptive")? {
         return adaptive(t, dims, is_max);
     }
-    let (low, high) = (given!(t.ints("low")), given!(t.ints("high")));
+    let (low, high) = (t.ints("low")?, t.ints("high")?);
     let mut attributes = vec![
         ints("kernel_shape", kernel),
-        ints("strides", given!(t.ints("stride"))),
+        ints("strides", t.ints("stride")?),
         ints("pads", low.into_iter().chain(high)),
-        ints("dilations", given!(t.ints("dilation"))),
+        ints("dilations", t.ints("dilation")?),
         int("ceil_mode", is_cut.into()),
     ];
     if is_max {
         return pooled(t, "MaxPool", dims, &attributes);
     }
-    let (counts_padding, divisor) = (given!(t.int("counts_padding")), given!(t.int("divisor")));
+    let (counts_padding, divisor) = (t.int("counts_padding")?, t.int("divisor")?);
     if divisor != 0 {
-        unsupported!("ONNX has no average with a given divisor");
+        return absent("ONNX has no average with a given divisor");
     }
     if is_cut {
-        unsupported!("the divisors of windows that the input cuts off differ");
+        return absent("the divisors of windows that the input cuts off differ");
     }
     attributes.push(int("count_include_pad", counts_padding));
     pooled(t, "AveragePool", dims, &attributes)
@@ -39,7 +39,7 @@ fn pooled(
     op: &'static str,
     dims: usize,
     attributes: &[crate::proto::AttributeProto],
-) -> Result<Found> {
+) -> Found {
     let is_sample = t.x().rank() == dims + 1;
     let x = if is_sample { t.unsqueeze(t.inputs[0], &[0])? } else { t.inputs[0] };
     let count = t.op.outputs.len();
@@ -55,31 +55,31 @@ fn pooled(
             *value = t.squeeze(*value, &[0])?;
         }
     }
-    Ok(Ok(found))
+    Ok(found)
 }
 
 /// Adaptive windows are even where the extents of the output divide those of the input.
-fn adaptive(t: &mut Translation<'_>, dims: usize, is_max: bool) -> Result<Found> {
+fn adaptive(t: &mut Translation<'_>, dims: usize, is_max: bool) -> Found {
     let last = |dims_of: Vec<crate::graph::Dim>| -> Option<Vec<i64>> {
         dims_of[dims_of.len() - dims..].iter().map(|dim| dim.known()).collect()
     };
     let (Some(from), Some(to)) = (last(t.x_dims(0)), last(t.y_dims(0))) else {
-        unsupported!("its extents depend on the batch size");
+        return absent("its extents depend on the batch size");
     };
     if to.iter().all(|&extent| extent == 1) && t.op.outputs.len() == 1 {
         return pooled(t, if is_max { "GlobalMaxPool" } else { "GlobalAveragePool" }, dims, &[]);
     }
     if from.iter().zip(&to).any(|(from, to)| from % to != 0) {
-        unsupported!("its windows have several extents");
+        return absent("its windows have several extents");
     }
     let windows: Vec<i64> = from.iter().zip(&to).map(|(from, to)| from / to).collect();
     let attributes = [ints("kernel_shape", windows.clone()), ints("strides", windows)];
     pooled(t, if is_max { "MaxPool" } else { "AveragePool" }, dims, &attributes)
 }
 
-pub fn interpolate(t: &mut Translation<'_>) -> Result<Found> {
-    let (dims, mode) = (given!(t.int("dims")), given!(t.text("mode")));
-    let (scale, corners) = (given!(t.floats("scale")), given!(t.flag("align_corners")));
+pub fn interpolate(t: &mut Translation<'_>) -> Found {
+    let (dims, mode) = (t.int("dims")?, t.text("mode")?);
+    let (scale, corners) = (t.floats("scale")?, t.flag("align_corners")?);
     let rank = t.x().rank() as i64;
     let positions = if corners { "align_corners" } else { "half_pixel" };
     let (mode, positions, nearest) = match mode {
@@ -87,7 +87,7 @@ pub fn interpolate(t: &mut Translation<'_>) -> Result<Found> {
         "nearest_exact" => ("nearest", "half_pixel", "round_prefer_ceil"),
         "linear" => ("linear", positions, "floor"),
         "cubic" => ("cubic", positions, "floor"),
-        _ => unsupported!("ONNX has no interpolation by averages"),
+        _ => return absent("ONNX has no interpolation by averages"),
     };
     let mut attributes = vec![
         ints("axes", rank - dims..rank),
@@ -107,5 +107,5 @@ pub fn interpolate(t: &mut Translation<'_>) -> Result<Found> {
         let scales = isograd_core::Tensor::from_slice(&scale, scale.len(), t.graph.device())?;
         (Some(t.graph.constant(&scales)), None)
     };
-    Ok(Ok(t.graph.node_of("Resize", &[Some(t.inputs[0]), None, scales, sizes], &attributes, 1)))
+    Ok(t.graph.node_of("Resize", &[Some(t.inputs[0]), None, scales, sizes], &attributes, 1))
 }

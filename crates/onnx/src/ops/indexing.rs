@@ -1,23 +1,22 @@
 //! Elements by index, and sorting.
 
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{int, text};
-use isograd_core::Result;
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+pub fn translate(t: &mut Translation<'_>) -> Found {
     let x = t.inputs[0];
     let is_sort = matches!(t.op.name, "sort" | "argsort" | "topk");
     if !is_sort && t.inputs.len() < 2 {
         // The tape knows an op by its operands with gradients, the report that follows by all.
-        unsupported!("its index is not known");
+        return absent("its index is not known");
     }
     let y = match t.op.name {
         "gather" => {
-            let dim = given!(t.int("dim"));
+            let dim = t.int("dim")?;
             t.graph.node("GatherElements", &[x, t.inputs[1]], &[int("axis", dim)])
         }
         "index_select" => {
-            let dim = given!(t.int("dim"));
+            let dim = t.int("dim")?;
             let x = if t.x().rank() == 0 { t.unsqueeze(x, &[0])? } else { x };
             let index = if t.op.inputs[1].rank() == 0 { t.unsqueeze(t.inputs[1], &[0])? } else { t.inputs[1] };
             t.graph.node("Gather", &[x, index], &[int("axis", dim)])
@@ -26,11 +25,11 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "scatter" | "scatter_add" => return scatter(t),
         _ => return sort(t),
     };
-    Ok(Ok(vec![y]))
+    Ok(vec![y])
 }
 
-fn scatter(t: &mut Translation<'_>) -> Result<Found> {
-    let (dim, adds) = (given!(t.int("dim")), given!(t.flag("adds")));
+fn scatter(t: &mut Translation<'_>) -> Found {
+    let (dim, adds) = (t.int("dim")?, t.flag("adds")?);
     let (x, index, mut src) = (t.inputs[0], t.inputs[1], t.inputs[2]);
     if t.x_dims(1) != t.x_dims(2) {
         // The part of the source that the index covers.
@@ -39,13 +38,13 @@ fn scatter(t: &mut Translation<'_>) -> Result<Found> {
         src = t.graph.node("Slice", &[src, starts, ends], &[]);
     }
     let reduction = text("reduction", if adds { "add" } else { "none" });
-    Ok(Ok(vec![t.graph.node("ScatterElements", &[x, index, src], &[int("axis", dim), reduction])]))
+    Ok(vec![t.graph.node("ScatterElements", &[x, index, src], &[int("axis", dim), reduction])])
 }
 
-fn sort(t: &mut Translation<'_>) -> Result<Found> {
-    let (dim, descends) = (given!(t.int("dim")), given!(t.int("descends")));
+fn sort(t: &mut Translation<'_>) -> Found {
+    let (dim, descends) = (t.int("dim")?, t.int("descends")?);
     let count = t.graph.extents(&[t.y_dims(0)[dim as usize]])?;
     let attributes = [int("axis", dim), int("largest", descends), int("sorted", 1)];
     let found = t.graph.node_of("TopK", &[Some(t.inputs[0]), Some(count)], &attributes, 2);
-    Ok(Ok(if t.op.name == "argsort" { vec![found[1]] } else { found }))
+    Ok(if t.op.name == "argsort" { vec![found[1]] } else { found })
 }

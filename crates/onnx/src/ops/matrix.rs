@@ -1,25 +1,25 @@
 //! Products of matrices and convolutions.
 
-use super::{Found, Translation, elementwise, given, unsupported};
+use super::{Found, Translation, elementwise};
 use crate::graph::{Value, float, int, ints};
 use isograd_core::Result;
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+pub fn translate(t: &mut Translation<'_>) -> Found {
     match t.op.name {
         "gemm" => gemm(t),
         name if name.starts_with("conv") => convolution(t),
         "matmul" if t.op.attributes.is_empty() => {
             let inputs = t.inputs.clone();
-            Ok(Ok(vec![t.graph.node("MatMul", &inputs, &[])]))
+            Ok(vec![t.graph.node("MatMul", &inputs, &[])])
         }
         _ => dense(t),
     }
 }
 
 /// `activation(a @ b + bias)`.
-fn dense(t: &mut Translation<'_>) -> Result<Found> {
-    let (trans_a, trans_b) = (given!(t.flag("trans_a")), given!(t.flag("trans_b")));
-    let activation = given!(t.text("activation"));
+fn dense(t: &mut Translation<'_>) -> Found {
+    let (trans_a, trans_b) = (t.flag("trans_a")?, t.flag("trans_b")?);
+    let activation = t.text("activation")?;
     let (a, b, bias) = (t.inputs[0], t.inputs[1], t.inputs.get(2).copied());
     let y = if t.x().rank() == 2 {
         let inputs = [Some(a), Some(b), bias];
@@ -33,30 +33,26 @@ fn dense(t: &mut Translation<'_>) -> Result<Found> {
 }
 
 /// A value after the activation that is a row of the pointwise table, or none.
-pub fn activated(t: &mut Translation<'_>, y: Value, activation: &str) -> Result<Found> {
-    let dtype = t.y().dtype();
+pub fn activated(t: &mut Translation<'_>, y: Value, activation: &str) -> Found {
     match activation {
-        "" => Ok(Ok(vec![y])),
-        row => match elementwise::simple(t.graph, row, y, dtype)? {
-            Some(y) => Ok(Ok(vec![y])),
-            None => unsupported!("its activation {row} has no counterpart"),
-        },
+        "" => Ok(vec![y]),
+        row => elementwise::unary(t.graph, row, y, t.op.outputs[0].dtype()),
     }
 }
 
 /// `alpha a @ b + beta c`.
-fn gemm(t: &mut Translation<'_>) -> Result<Found> {
-    let (alpha, beta) = (given!(t.float("alpha")), given!(t.float("beta")));
+fn gemm(t: &mut Translation<'_>) -> Found {
+    let (alpha, beta) = (t.float("alpha")?, t.float("beta")?);
     let (a, b, c) = (t.inputs[0], t.inputs[1], t.inputs.get(2).copied());
     if t.x().rank() == 2 {
         let factors = [float("alpha", alpha), float("beta", beta)];
-        return Ok(Ok(vec![t.graph.node_of("Gemm", &[Some(a), Some(b), c], &factors, 1)[0]]));
+        return Ok(vec![t.graph.node_of("Gemm", &[Some(a), Some(b), c], &factors, 1)[0]]);
     }
     let product = t.graph.node("MatMul", &[a, b], &[]);
     let product = times(t, product, alpha)?;
-    let Some(c) = c else { return Ok(Ok(vec![product])) };
+    let Some(c) = c else { return Ok(vec![product]) };
     let c = times(t, c, beta)?;
-    Ok(Ok(vec![t.graph.node("Add", &[product, c], &[])]))
+    Ok(vec![t.graph.node("Add", &[product, c], &[])])
 }
 
 fn times(t: &mut Translation<'_>, x: Value, factor: f64) -> Result<Value> {
@@ -67,20 +63,20 @@ fn times(t: &mut Translation<'_>, x: Value, factor: f64) -> Result<Value> {
     Ok(t.graph.node("Mul", &[x, factor], &[]))
 }
 
-fn convolution(t: &mut Translation<'_>) -> Result<Found> {
-    let (low, high) = (given!(t.ints("low")), given!(t.ints("high")));
+fn convolution(t: &mut Translation<'_>) -> Found {
+    let (low, high) = (t.ints("low")?, t.ints("high")?);
     let kernel = t.op.inputs[1].dims()[2..].iter().map(|&k| k as i64);
     let mut attributes = vec![
         ints("kernel_shape", kernel),
-        ints("strides", given!(t.ints("stride"))),
+        ints("strides", t.ints("stride")?),
         ints("pads", low.into_iter().chain(high)),
-        ints("dilations", given!(t.ints("dilation"))),
-        int("group", given!(t.int("groups"))),
+        ints("dilations", t.ints("dilation")?),
+        int("group", t.int("groups")?),
     ];
     let op = if t.op.name.starts_with("conv_transpose") { "ConvTranspose" } else { "Conv" };
     if op == "ConvTranspose" {
-        attributes.push(ints("output_padding", given!(t.ints("output_padding"))));
+        attributes.push(ints("output_padding", t.ints("output_padding")?));
     }
     let inputs = t.inputs.clone();
-    Ok(Ok(vec![t.graph.node(op, &inputs, &attributes)]))
+    Ok(vec![t.graph.node(op, &inputs, &attributes)])
 }

@@ -1,7 +1,7 @@
 //! The translation of ops, one file a family.
 
 mod attention;
-mod elementwise;
+pub mod elementwise;
 mod image;
 mod indexing;
 mod matrix;
@@ -13,10 +13,32 @@ mod shape;
 use crate::graph::{Dim, Graph, Value, data_type, int};
 use crate::trace::Pair;
 use isograd_core::tape::{Attribute, Op};
-use isograd_core::{DType, Result, Tensor};
+use isograd_core::{DType, Error, Result, Tensor};
 
-/// The results of an op, or why ONNX does not have it.
-pub type Found = std::result::Result<Vec<Value>, String>;
+pub use elementwise::Applied;
+
+/// What keeps an op from being nodes.
+#[derive(Debug)]
+pub enum Refusal {
+    /// ONNX does not have it, and why. The ops that it consists of may be nodes.
+    Absent(String),
+    /// An error, which ends the export.
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Failed(error)
+    }
+}
+
+/// The results of an op.
+pub type Found<T = Vec<Value>> = std::result::Result<T, Refusal>;
+
+/// The refusal of an op that ONNX does not have.
+pub fn absent<T>(why: impl Into<String>) -> Found<T> {
+    Err(Refusal::Absent(why.into()))
+}
 
 /// An op that is translated.
 pub struct Translation<'a> {
@@ -28,70 +50,50 @@ pub struct Translation<'a> {
     pub inputs: Vec<Value>,
 }
 
-/// An error that says why ONNX does not have an op.
-macro_rules! unsupported {
-    ($($message:tt)*) => { return Ok(Err(format!($($message)*))) };
-}
-use unsupported;
-
-/// The attribute of an op, or a return with the reason.
-macro_rules! given {
-    ($found:expr) => {
-        match $found {
-            Ok(found) => found,
-            Err(why) => return Ok(Err(why)),
-        }
-    };
-}
-use given;
-
 impl Translation<'_> {
-    fn attribute(&self, name: &str) -> std::result::Result<&Attribute, String> {
+    fn attribute(&self, name: &str) -> Found<&Attribute> {
         let find = |op: &'_ Op| op.attributes.iter().position(|(key, _)| *key == name);
-        let missing = || "ONNX has no such op".to_string();
-        let value = &self.op.attributes[find(self.op).ok_or_else(missing)?].1;
-        match &self.other.attributes[find(self.other).ok_or_else(missing)?].1 {
-            other if other == value => Ok(value),
-            _ => Err(format!("its {name} depends on the batch size")),
-        }
+        let (Some(i), Some(j)) = (find(self.op), find(self.other)) else { return absent("ONNX has no such op") };
+        let (value, other) = (&self.op.attributes[i].1, &self.other.attributes[j].1);
+        if value == other { Ok(value) } else { absent(format!("its {name} depends on the batch size")) }
     }
 
-    fn int(&self, name: &str) -> std::result::Result<i64, String> {
+    fn int(&self, name: &str) -> Found<i64> {
         match self.attribute(name)? {
             Attribute::Int(v) => Ok(*v),
-            other => Err(format!("{name} is {other:?}, expected a number")),
+            other => absent(format!("{name} is {other:?}, expected a number")),
         }
     }
 
-    fn flag(&self, name: &str) -> std::result::Result<bool, String> {
+    fn flag(&self, name: &str) -> Found<bool> {
         Ok(self.int(name)? != 0)
     }
 
-    fn ints(&self, name: &str) -> std::result::Result<Vec<i64>, String> {
+    fn ints(&self, name: &str) -> Found<Vec<i64>> {
         match self.attribute(name)? {
             Attribute::Ints(v) => Ok(v.clone()),
-            other => Err(format!("{name} is {other:?}, expected numbers")),
+            other => absent(format!("{name} is {other:?}, expected numbers")),
         }
     }
 
-    fn float(&self, name: &str) -> std::result::Result<f64, String> {
+    fn float(&self, name: &str) -> Found<f64> {
         match self.attribute(name)? {
             Attribute::Float(v) => Ok(*v),
-            other => Err(format!("{name} is {other:?}, expected a number")),
+            other => absent(format!("{name} is {other:?}, expected a number")),
         }
     }
 
-    fn floats(&self, name: &str) -> std::result::Result<Vec<f64>, String> {
+    fn floats(&self, name: &str) -> Found<Vec<f64>> {
         match self.attribute(name)? {
             Attribute::Floats(v) => Ok(v.clone()),
-            other => Err(format!("{name} is {other:?}, expected numbers")),
+            other => absent(format!("{name} is {other:?}, expected numbers")),
         }
     }
 
-    fn text(&self, name: &str) -> std::result::Result<&'static str, String> {
+    fn text(&self, name: &str) -> Found<&'static str> {
         match self.attribute(name)? {
             Attribute::Text(v) => Ok(v),
-            other => Err(format!("{name} is {other:?}, expected a name")),
+            other => absent(format!("{name} is {other:?}, expected a name")),
         }
     }
 
@@ -142,9 +144,9 @@ impl Translation<'_> {
 }
 
 /// The nodes of an op.
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
-    if t.op.attributes.iter().any(|(key, _)| *key == "row") {
-        return elementwise::translate(t);
+pub fn translate(t: &mut Translation<'_>) -> Found {
+    if let Some(row) = elementwise::row(t.op) {
+        return elementwise::translate(t, row);
     }
     match t.op.name {
         "copy" | "reshape" | "transpose" | "permute" | "narrow" | "select" | "windows" | "split"
@@ -170,13 +172,11 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "lstm" | "gru" | "rnn" | "lstm_cell" | "gru_cell" | "rnn_cell" => recurrent::translate(t),
         "cast" => {
             let casts = t.inputs.clone().into_iter().zip(&t.op.outputs);
-            Ok(Ok(casts.map(|(x, y)| t.graph.node("Cast", &[x], &[int("to", data_type(y.dtype()).into())])).collect()))
+            Ok(casts.map(|(x, y)| t.graph.node("Cast", &[x], &[int("to", data_type(y.dtype()).into())])).collect())
         }
         "interpolate" => image::interpolate(t),
         name if name.contains("_pool") => image::translate(t),
-        "dropout" | "bias_dropout" => {
-            unsupported!("it draws random numbers; call `eval` of the module before the export")
-        }
-        _ => unsupported!("ONNX has no such op"),
+        "dropout" | "bias_dropout" => absent("it draws random numbers; call `eval` of the module before the export"),
+        _ => absent("ONNX has no such op"),
     }
 }

@@ -1,11 +1,11 @@
 //! Normalisations.
 
 use super::matrix::activated;
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{Value, data_type, float, int};
 use isograd_core::{DType, Result};
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+pub fn translate(t: &mut Translation<'_>) -> Found {
     match t.op.name {
         "batch_norm" | "group_norm" | "instance_norm" => channels(t),
         "batch_norm_relu" => batch_relu(t),
@@ -19,29 +19,29 @@ fn parameter(t: &mut Translation<'_>, given: Option<Value>, channels: &[usize], 
     given.map_or_else(|| t.graph.full(channels, v, dtype), Ok)
 }
 
-fn channels(t: &mut Translation<'_>) -> Result<Found> {
-    let (eps, has_statistics) = (float("epsilon", given!(t.float("eps"))), given!(t.flag("has_statistics")));
+fn channels(t: &mut Translation<'_>) -> Found {
+    let (eps, has_statistics) = (float("epsilon", t.float("eps")?), t.flag("has_statistics")?);
     let channels = [t.x().dims()[1]];
     let dtype = t.x().dtype();
     if t.op.inputs.iter().any(|x| x.dtype() != dtype) {
-        unsupported!("its operands have several dtypes");
+        return absent("its operands have several dtypes");
     }
-    let [weight, bias] = given!(parameters(t, 1 + usize::from(given!(t.flag("has_residual")))));
+    let [weight, bias] = parameters(t, 1 + usize::from(t.flag("has_residual")?))?;
     let weight = parameter(t, weight, &channels, 1.0, dtype)?;
     let bias = parameter(t, bias, &channels, 0.0, dtype)?;
     let x = t.inputs[0];
     if has_statistics {
-        let [mean, var] = t.inputs[t.inputs.len() - 2..] else { unsupported!("it has no statistics") };
-        return Ok(Ok(vec![t.graph.node("BatchNormalization", &[x, weight, bias, mean, var], &[eps])]));
+        let [mean, var] = t.inputs[t.inputs.len() - 2..] else { return absent("it has no statistics") };
+        return Ok(vec![t.graph.node("BatchNormalization", &[x, weight, bias, mean, var], &[eps])]);
     }
-    Ok(Ok(vec![match t.op.name {
+    Ok(vec![match t.op.name {
         "instance_norm" if t.x().rank() > 2 => t.graph.node("InstanceNormalization", &[x, weight, bias], &[eps]),
         "group_norm" if t.x().rank() > 2 => {
-            let groups = int("num_groups", given!(t.int("groups")));
+            let groups = int("num_groups", t.int("groups")?);
             t.graph.node("GroupNormalization", &[x, weight, bias], &[eps, groups])
         }
         "group_norm" => {
-            let groups = int("num_groups", given!(t.int("groups")));
+            let groups = int("num_groups", t.int("groups")?);
             let x = t.unsqueeze(x, &[-1])?;
             let y = t.graph.node("GroupNormalization", &[x, weight, bias], &[eps, groups]);
             t.squeeze(y, &[-1])?
@@ -50,17 +50,17 @@ fn channels(t: &mut Translation<'_>) -> Result<Found> {
             let (mean, var) = moments(t, x)?;
             t.graph.node("BatchNormalization", &[x, weight, bias, mean, var], &[eps])
         }
-        _ => unsupported!("it has no elements beside its channels"),
-    }]))
+        _ => return absent("it has no elements beside its channels"),
+    }])
 }
 
 /// A batch norm, the sum with a residual, and a maximum with 0.
-fn batch_relu(t: &mut Translation<'_>) -> Result<Found> {
-    let mut y = given!(channels(t)?)[0];
-    if given!(t.flag("has_residual")) {
+fn batch_relu(t: &mut Translation<'_>) -> Found {
+    let mut y = channels(t)?[0];
+    if t.flag("has_residual")? {
         y = t.graph.node("Add", &[y, t.inputs[1]], &[]);
     }
-    Ok(Ok(vec![t.graph.node("Relu", &[y], &[])]))
+    Ok(vec![t.graph.node("Relu", &[y], &[])])
 }
 
 /// The mean and the biased variance of each channel of x `[N, C, ..]`.
@@ -76,28 +76,28 @@ fn moments(t: &mut Translation<'_>, x: Value) -> Result<(Value, Value)> {
 }
 
 /// Weight and bias after `first` operands.
-fn parameters(t: &Translation<'_>, first: usize) -> std::result::Result<[Option<Value>; 2], String> {
+fn parameters(t: &Translation<'_>, first: usize) -> Found<[Option<Value>; 2]> {
     let (has_weight, has_bias) = (t.flag("has_weight")?, t.flag("has_bias")?);
     let mut rest = t.inputs[first..].iter().copied();
     let weight = if has_weight { rest.next() } else { None };
     Ok([weight, if has_bias { rest.next() } else { None }])
 }
 
-fn layer(t: &mut Translation<'_>) -> Result<Found> {
+fn layer(t: &mut Translation<'_>) -> Found {
     let has_residual = t.op.name == "residual_layer_norm";
-    let (dims, eps) = (given!(t.int("dims")), given!(t.float("eps")));
-    let activation = given!(t.text("activation"));
+    let (dims, eps) = (t.int("dims")?, t.float("eps")?);
+    let activation = t.text("activation")?;
     // Of several dtypes, arithmetic is in the accumulation dtype.
     let dtypes: Vec<DType> = t.op.inputs.iter().map(|x| x.dtype()).collect();
     let is_mixed = dtypes.iter().any(|dtype| *dtype != dtypes[0]);
     let wide = if dtypes.contains(&DType::F64) { DType::F64 } else { DType::F32 };
     if is_mixed && !activation.is_empty() {
-        unsupported!("its operands have several dtypes");
+        return absent("its operands have several dtypes");
     }
     for (i, _) in dtypes.iter().enumerate().filter(|(_, dtype)| is_mixed && **dtype != wide) {
         t.inputs[i] = t.cast(t.inputs[i], wide);
     }
-    let [weight, bias] = given!(parameters(t, 1 + usize::from(has_residual)));
+    let [weight, bias] = parameters(t, 1 + usize::from(has_residual))?;
     let row = t.x().dims()[t.x().rank() - dims as usize..].to_vec();
     let weight = parameter(t, weight, &row, 1.0, if is_mixed { wide } else { dtypes[0] })?;
     let x = match has_residual {
@@ -106,21 +106,21 @@ fn layer(t: &mut Translation<'_>) -> Result<Found> {
     };
     let attributes = [int("axis", -dims), float("epsilon", eps)];
     let y = t.graph.node_of("LayerNormalization", &[Some(x), Some(weight), bias], &attributes, 1)[0];
-    let y = given!(activated(t, y, activation)?)[0];
+    let y = activated(t, y, activation)?[0];
     let mut found = if has_residual { vec![y, x] } else { vec![y] };
     for (value, y) in found.iter_mut().zip(&t.op.outputs).filter(|(_, y)| is_mixed && y.dtype() != wide) {
         *value = t.graph.node("Cast", &[*value], &[int("to", data_type(y.dtype()).into())]);
     }
-    Ok(Ok(found))
+    Ok(found)
 }
 
 /// `x / sqrt(mean(x^2) + eps) * weight`: the op of ONNX is of a later opset.
-fn rms(t: &mut Translation<'_>) -> Result<Found> {
-    let (dims, eps) = (given!(t.int("dims")), given!(t.float("eps")));
-    let [weight, _] = given!(parameters(t, 1));
+fn rms(t: &mut Translation<'_>) -> Found {
+    let (dims, eps) = (t.int("dims")?, t.float("eps")?);
+    let [weight, _] = parameters(t, 1)?;
     let (x, dtype) = (t.inputs[0], t.x().dtype());
     if t.op.inputs.iter().any(|x| x.dtype() != dtype) {
-        unsupported!("its operands have several dtypes");
+        return absent("its operands have several dtypes");
     }
     let axes = t.graph.ints(&(-dims..0).collect::<Vec<_>>())?;
     let eps = t.graph.scalar(eps, dtype)?;
@@ -129,5 +129,5 @@ fn rms(t: &mut Translation<'_>) -> Result<Found> {
     let sum = t.graph.node("Add", &[mean, eps], &[]);
     let root = t.graph.node("Sqrt", &[sum], &[]);
     let y = t.graph.node("Div", &[x, root], &[]);
-    Ok(Ok(vec![weight.map_or(y, |weight| t.graph.node("Mul", &[y, weight], &[]))]))
+    Ok(vec![weight.map_or(y, |weight| t.graph.node("Mul", &[y, weight], &[]))])
 }

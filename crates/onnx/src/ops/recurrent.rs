@@ -1,6 +1,6 @@
 //! LSTM, GRU and plain recurrent networks over sequences, and their cells: sequences of one step.
 
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{Value, int, text, texts};
 use isograd_core::{DType, Result};
 
@@ -16,11 +16,11 @@ struct Operands {
     lengths: Option<Value>,
 }
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
-    if given!(t.flag("has_projection")) {
-        unsupported!("ONNX has no projection of hidden states");
+pub fn translate(t: &mut Translation<'_>) -> Found {
+    if t.flag("has_projection")? {
+        return absent("ONNX has no projection of hidden states");
     }
-    let of = given!(operands(t));
+    let of = operands(t)?;
     let is_cell = t.op.name.ends_with("_cell");
     // The blocks of ours in the order of ONNX: i, o, f, g of i, f, g, o, and z, r, n of r, z, n.
     let (op, order): (_, &[usize]) = match t.op.name {
@@ -46,11 +46,11 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     let h = of.h.map(|h| t.unsqueeze(h, &[0])).transpose()?;
     let c = of.c.map(|c| t.unsqueeze(c, &[0])).transpose()?;
     let x = if is_cell { t.unsqueeze(of.x, &[0])? } else { of.x };
-    let direction = if given!(t.flag("reverse")) { "reverse" } else { "forward" };
+    let direction = if t.flag("reverse")? { "reverse" } else { "forward" };
     let mut attributes = vec![int("hidden_size", width as i64), text("direction", direction)];
     match op {
         "GRU" => attributes.push(int("linear_before_reset", 1)),
-        "RNN" if given!(t.flag("is_relu")) => attributes.push(texts("activations", &["Relu"])),
+        "RNN" if t.flag("is_relu")? => attributes.push(texts("activations", &["Relu"])),
         _ => {}
     }
     let outputs = if op == "LSTM" { 3 } else { 2 };
@@ -60,12 +60,12 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
     // Y is [T, 1, B, H], the last states are [1, B, H].
     let states = t.squeeze(found[0], &[1])?;
     let last: Vec<Value> = found[1..].iter().map(|&v| t.squeeze(v, &[0])).collect::<Result<_>>()?;
-    Ok(Ok(if is_cell { last } else { [vec![states], last].concat() }))
+    Ok(if is_cell { last } else { [vec![states], last].concat() })
 }
 
-fn operands(t: &Translation<'_>) -> std::result::Result<Operands, String> {
+fn operands(t: &Translation<'_>) -> Found<Operands> {
     let mut rest = t.inputs[3..].iter().copied();
-    let mut next = |name: &str| Ok::<_, String>(if t.flag(name)? { rest.next() } else { None });
+    let mut next = |name: &str| Found::Ok(if t.flag(name)? { rest.next() } else { None });
     let (input_bias, hidden_bias) = (next("has_input_bias")?, next("has_hidden_bias")?);
     let (h, c, lengths) = (next("has_state")?, next("has_cell_state")?, next("has_lengths")?);
     Ok(Operands { x: t.inputs[0], input: t.inputs[1], hidden: t.inputs[2], input_bias, hidden_bias, h, c, lengths })

@@ -1,10 +1,10 @@
 //! Reductions, softmax and running sums.
 
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{Dim, int};
-use isograd_core::{DType, Result};
+use isograd_core::DType;
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+pub fn translate(t: &mut Translation<'_>) -> Found {
     let (x, dtype) = (t.inputs[0], t.y().dtype());
     let reduction = match t.op.name {
         "sum" => "ReduceSum",
@@ -17,49 +17,49 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "var" => "Variance",
         "argmax" | "argmin" => return position(t),
         "softmax" | "log_softmax" => {
-            let dim = given!(t.int("dim"));
+            let dim = t.int("dim")?;
             if t.x().rank() == 0 {
-                unsupported!("ONNX has no softmax of a scalar");
+                return absent("ONNX has no softmax of a scalar");
             }
             let op = if t.op.name == "softmax" { "Softmax" } else { "LogSoftmax" };
-            return Ok(Ok(vec![t.graph.node(op, &[x], &[int("axis", dim)])]));
+            return Ok(vec![t.graph.node(op, &[x], &[int("axis", dim)])]);
         }
         "cumsum" => {
-            let (dim, reverse) = (given!(t.int("dim")), given!(t.int("reverse")));
-            let exclusive = given!(t.int("exclusive"));
+            let (dim, reverse) = (t.int("dim")?, t.int("reverse")?);
+            let exclusive = t.int("exclusive")?;
             let x = if t.x().dtype() == dtype { x } else { t.cast(x, dtype) };
             let dim = t.graph.scalar(dim, DType::I64)?;
             let attributes = [int("exclusive", exclusive), int("reverse", reverse)];
-            return Ok(Ok(vec![t.graph.node("CumSum", &[x, dim], &attributes)]));
+            return Ok(vec![t.graph.node("CumSum", &[x, dim], &attributes)]);
         }
-        _ => unsupported!("ONNX has no such op"),
+        _ => return absent("ONNX has no such op"),
     };
-    let axes = given!(t.ints("axes"));
+    let axes = t.ints("axes")?;
     if reduction == "Variance" {
         return variance(t, &axes);
     }
     // Integers are summed in i64.
     let x = if t.x().dtype() == dtype { x } else { t.cast(x, dtype) };
     if axes.is_empty() {
-        return Ok(Ok(vec![if t.op.name == "l2_norm" { t.graph.node("Abs", &[x], &[]) } else { x }]));
+        return Ok(vec![if t.op.name == "l2_norm" { t.graph.node("Abs", &[x], &[]) } else { x }]);
     }
     let axes = t.graph.ints(&axes)?;
-    Ok(Ok(vec![t.graph.node(reduction, &[x, axes], &[int("keepdims", 0)])]))
+    Ok(vec![t.graph.node(reduction, &[x, axes], &[int("keepdims", 0)])])
 }
 
 /// The sum of the squares of deviations, divided by a number.
-fn variance(t: &mut Translation<'_>, axes: &[i64]) -> Result<Found> {
-    let (x, dtype, divisor) = (t.inputs[0], t.x().dtype(), given!(t.float("divisor")));
+fn variance(t: &mut Translation<'_>, axes: &[i64]) -> Found {
+    let (x, dtype, divisor) = (t.inputs[0], t.x().dtype(), t.float("divisor")?);
     let (axes, divisor) = (t.graph.ints(axes)?, t.graph.scalar(divisor, dtype)?);
     let mean = t.graph.node("ReduceMean", &[x, axes], &[int("keepdims", 1)]);
     let deviation = t.graph.node("Sub", &[x, mean], &[]);
     let sum = t.graph.node("ReduceSumSquare", &[deviation, axes], &[int("keepdims", 0)]);
-    Ok(Ok(vec![t.graph.node("Div", &[sum, divisor], &[])]))
+    Ok(vec![t.graph.node("Div", &[sum, divisor], &[])])
 }
 
 /// The position of an extremum over axes, which are merged into one at the end.
-fn position(t: &mut Translation<'_>) -> Result<Found> {
-    let axes = given!(t.ints("axes"));
+fn position(t: &mut Translation<'_>) -> Found {
+    let axes = t.ints("axes")?;
     let (mut x, dims) = (t.inputs[0], t.x_dims(0));
     let mut axis = axes.first().copied().unwrap_or(0);
     if axes.len() != 1 {
@@ -72,7 +72,7 @@ fn position(t: &mut Translation<'_>) -> Result<Found> {
         to.push(match varying[..] {
             [] => Dim { scale: 0, shift: fixed },
             [one] => Dim { scale: one.scale * fixed, shift: one.shift * fixed },
-            _ => unsupported!("several of its axes depend on the batch size"),
+            _ => return absent("several of its axes depend on the batch size"),
         });
         x = t.transpose(x, order);
         x = t.graph.reshape(x, &from, &to)?;
@@ -81,5 +81,5 @@ fn position(t: &mut Translation<'_>) -> Result<Found> {
     let op = if t.op.name == "argmax" { "ArgMax" } else { "ArgMin" };
     let is_last = t.flag("last").unwrap_or(false);
     let attributes = [int("axis", axis), int("keepdims", 0), int("select_last_index", is_last.into())];
-    Ok(Ok(vec![t.graph.node(op, &[x], &attributes)]))
+    Ok(vec![t.graph.node(op, &[x], &attributes)])
 }

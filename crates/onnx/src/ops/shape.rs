@@ -1,10 +1,10 @@
 //! Other shapes over the same elements, and elements in other places.
 
-use super::{Found, Translation, given, unsupported};
+use super::{Found, Translation, absent};
 use crate::graph::{Dim, int, text};
 use isograd_core::Result;
 
-pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
+pub fn translate(t: &mut Translation<'_>) -> Found {
     let x = t.inputs[0];
     let rank = t.x().rank() as i64;
     if t.op.name.starts_with("split") {
@@ -14,17 +14,17 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
         "copy" => x,
         "reshape" => reshape(t)?,
         "transpose" => {
-            let axes = given!(t.ints("axes"));
+            let axes = t.ints("axes")?;
             let mut order: Vec<i64> = (0..rank).collect();
             order.swap(axes[0] as usize, axes[1] as usize);
             t.transpose(x, order)
         }
         "permute" => {
-            let order = given!(t.ints("permutation"));
+            let order = t.ints("permutation")?;
             t.transpose(x, order)
         }
         "narrow" => {
-            let (dim, start, step) = (given!(t.int("dim")), given!(t.int("start")), given!(t.int("step")));
+            let (dim, start, step) = (t.int("dim")?, t.int("start")?, t.int("step")?);
             let (from, to) = (t.x_dims(0)[dim as usize], t.y_dims(0)[dim as usize]);
             // The last element is at start + (length - 1) step.
             let end = Dim { scale: to.scale * step, shift: start + (to.shift - 1) * step + 1 };
@@ -33,15 +33,15 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             t.graph.node("Slice", &[x, starts, ends, axes, steps], &[])
         }
         "select" => {
-            let (dim, index) = (given!(t.int("dim")), given!(t.int("index")));
+            let (dim, index) = (t.int("dim")?, t.int("index")?);
             let index = t.graph.scalar(index, isograd_core::DType::I64)?;
             t.graph.node("Gather", &[x, index], &[int("axis", dim)])
         }
         "windows" => {
-            let (dim, size, step) = (given!(t.int("dim")), given!(t.int("size")), given!(t.int("step")));
+            let (dim, size, step) = (t.int("dim")?, t.int("size")?, t.int("step")?);
             let (from, to) = (t.x_dims(0), t.y_dims(0));
             let Some(count) = to[dim as usize].known() else {
-                unsupported!("the number of windows depends on the batch size")
+                return absent("the number of windows depends on the batch size");
             };
             // The elements of all windows, one after the other; then a window at the end.
             let places: Vec<i64> = (0..count).flat_map(|w| (0..size).map(move |i| w * step + i)).collect();
@@ -66,12 +66,12 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             t.graph.node("Expand", &[x, extents], &[])
         }
         "concat" => {
-            let dim = given!(t.int("dim"));
+            let dim = t.int("dim")?;
             let inputs = t.inputs.clone();
             t.graph.node("Concat", &inputs, &[int("axis", dim)])
         }
         "flip" => {
-            let axes = given!(t.ints("axes"));
+            let axes = t.ints("axes")?;
             let each = |v: i64| vec![v; axes.len()];
             let (starts, ends, steps) =
                 (t.graph.ints(&each(-1))?, t.graph.ints(&each(i64::MIN))?, t.graph.ints(&each(-1))?);
@@ -79,10 +79,10 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             t.graph.node("Slice", &[x, starts, ends, axes, steps], &[])
         }
         "pad" => {
-            let (low, high) = (given!(t.ints("low")), given!(t.ints("high")));
-            let (mode, value) = (given!(t.text("mode")), given!(t.float("value")));
+            let (low, high) = (t.ints("low")?, t.ints("high")?);
+            let (mode, value) = (t.text("mode")?, t.float("value")?);
             if mode != "constant" && low.iter().chain(&high).any(|&n| n < 0) {
-                unsupported!("elements are removed and copied at once");
+                return absent("elements are removed and copied at once");
             }
             let first = rank as usize - low.len();
             let all = |ends: &[i64]| [&vec![0; first], ends].concat();
@@ -100,24 +100,24 @@ pub fn translate(t: &mut Translation<'_>) -> Result<Found> {
             }
         }
         "tril" | "triu" => {
-            let offset = given!(t.int("offset"));
+            let offset = t.int("offset")?;
             let offset = t.graph.scalar(offset, isograd_core::DType::I64)?;
             t.graph.node("Trilu", &[x, offset], &[int("upper", (t.op.name == "triu").into())])
         }
-        _ => unsupported!("ONNX has no such op"),
+        _ => return absent("ONNX has no such op"),
     };
-    Ok(Ok(vec![y]))
+    Ok(vec![y])
 }
 
 /// Parts, one after the other.
-fn split(t: &mut Translation<'_>) -> Result<Found> {
-    let (x, dim, count) = (t.inputs[0], given!(t.int("dim")), t.op.outputs.len());
+fn split(t: &mut Translation<'_>) -> Found {
+    let (x, dim, count) = (t.inputs[0], t.int("dim")?, t.op.outputs.len());
     if t.other.outputs.len() != count {
-        unsupported!("the number of its parts depends on the batch size");
+        return absent("the number of its parts depends on the batch size");
     }
     let sizes: Vec<Dim> = (0..count).map(|i| t.y_dims(i)[dim as usize]).collect();
     let sizes = t.graph.extents(&sizes)?;
-    Ok(Ok(t.graph.node_of("Split", &[Some(x), Some(sizes)], &[int("axis", dim)], count)))
+    Ok(t.graph.node_of("Split", &[Some(x), Some(sizes)], &[int("axis", dim)], count))
 }
 
 fn reshape(t: &mut Translation<'_>) -> Result<crate::graph::Value> {

@@ -5,6 +5,7 @@
 
 mod models;
 mod ops;
+mod rows;
 
 use isograd_core::{DType, Device, Error, Result, Shape, Tensor, no_grad};
 use isograd_cpu as _;
@@ -153,7 +154,8 @@ fn main() {
         Some(filter) => case.name.contains(filter.as_str()),
         None => true,
     };
-    let cases: Vec<Case> = ops::cases().into_iter().chain(models::cases()).filter(is_wanted).collect();
+    let cases: Vec<Case> =
+        ops::cases().into_iter().chain(rows::cases()).chain(models::cases()).filter(is_wanted).collect();
     let names: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
     let (is_missing, found) = (python.is_none(), Arc::new(OnceLock::new()));
     let (cases, python) = (Arc::new(cases), python.map(Arc::new));

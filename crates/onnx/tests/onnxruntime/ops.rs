@@ -72,6 +72,7 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("atanh", Tensor::atanh, INSIDE),
     ("erf", Tensor::erf, ANY),
     ("erfc", Tensor::erfc, [-1.0, 1.0]),
+    ("erfc_far", |x| x.erfc()?.log(), [0.0, 9.0]),
     ("sinc", Tensor::sinc, ANY),
     ("logit", |x| x.logit(Some(0.1)), [-0.2, 1.2]),
     ("floor", Tensor::floor, ANY),
@@ -89,6 +90,16 @@ const UNARY: &[(&str, Unary, [f64; 2])] = &[
     ("rpow_scalar", |x| x.rpow_scalar(1.7), ANY),
     ("clamp", |x| x.clamp(Some((-0.5).into()), Some(1.5.into())), ANY),
     ("clamp_low", |x| x.clamp(Some((-0.5).into()), None), ANY),
+    (
+        "in_place",
+        |x| {
+            let y = x.exp()?;
+            y.add_(x)?;
+            y.mul_(x)?;
+            Ok(y)
+        },
+        ANY,
+    ),
     ("to_i64", |x| x.cast(DType::I64), ANY),
     ("to_f64", |x| x.cast(DType::F64), ANY),
     ("to_bool", |x| x.floor()?.cast(DType::Bool), ANY),
@@ -245,6 +256,8 @@ const INTEGERS: &[(&str, Binary)] = &[
     ("i64_or", Tensor::bitwise_or),
     ("i64_xor", Tensor::bitwise_xor),
     ("i64_not", |a, _| a.bitwise_not()),
+    ("i64_left_shift", |a, b| a.sub_scalar(9)?.bitwise_left_shift(&b.mul_scalar(14)?)),
+    ("i64_right_shift", |a, b| a.sub_scalar(9)?.bitwise_right_shift(&b.sub_scalar(2)?)),
     ("i64_pow", |a, _| a.pow_scalar(2)),
     ("i64_sum", |a, _| a.sum(1)),
     ("i64_clamp", |a, _| a.clamp(Some(3.into()), Some(9.into()))),
