@@ -3,8 +3,8 @@
 // C: handles, and attributes as bytes.
 #![allow(unsafe_code)]
 
-use crate::driver::{Stream, turn};
-use crate::library::{self, PLACES};
+use crate::library::PLACES;
+use crate::stream::{Stream, turn};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogues, cublasLtMatmulAlgo_t as Algorithm,
     cublasLtMatmulDescAttributes_t as Operation, cublasLtMatmulPreferenceAttributes_t as Preference,
@@ -15,13 +15,12 @@ use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Precision, Result};
 use isograd_gpu::Address;
 use isograd_gpu::driver::blas::{self, Epilogue, Factor, Form, Matrices, Product};
-use isograd_gpu::vendor::dynlib::Files;
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{from_ref, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -46,36 +45,6 @@ type Code = c_uint;
 type Pointer = *mut c_void;
 type Set = unsafe extern "C" fn(Pointer, c_uint, *const c_void, usize) -> Code;
 type Release = unsafe extern "C" fn(Pointer) -> Code;
-type Heuristic = unsafe extern "C" fn(
-    Pointer,
-    Pointer,
-    Pointer,
-    Pointer,
-    Pointer,
-    Pointer,
-    Pointer,
-    c_int,
-    *mut Found,
-    *mut c_int,
-) -> Code;
-type Matmul = unsafe extern "C" fn(
-    Pointer,
-    Pointer,
-    *const c_void,
-    Address,
-    Pointer,
-    Address,
-    Pointer,
-    *const c_void,
-    Address,
-    Pointer,
-    Address,
-    Pointer,
-    *const Algorithm,
-    Address,
-    usize,
-    Pointer,
-) -> Code;
 
 /// `cublasLtMatmulHeuristicResult_t`, whose `state` may be a number that its Rust type does not know.
 #[repr(C)]
@@ -89,70 +58,54 @@ struct Found {
 
 const _: () = assert!(size_of::<Found>() == size_of::<sys::cublasLtMatmulHeuristicResult_t>());
 
-/// The library.
-pub struct CublasLt {
-    version: usize,
-    name: unsafe extern "C" fn(Code) -> *const c_char,
-    create: unsafe extern "C" fn(*mut Pointer) -> Code,
-    destroy: Release,
-    create_operation: unsafe extern "C" fn(*mut Pointer, Compute, DataType) -> Code,
-    set_operation: Set,
-    destroy_operation: Release,
-    create_layout: unsafe extern "C" fn(*mut Pointer, DataType, u64, u64, i64) -> Code,
-    set_layout: Set,
-    destroy_layout: Release,
-    create_preference: unsafe extern "C" fn(*mut Pointer) -> Code,
-    set_preference: Set,
-    destroy_preference: Release,
-    heuristic: Heuristic,
-    matmul: Matmul,
-    // The functions are in it.
-    _library: Library,
+library! {
+    /// The library.
+    pub struct CublasLt;
+    "cublasLtGetVersion" version: fn() -> usize;
+    "cublasLtGetStatusName" name: fn(Code) -> *const c_char;
+    "cublasLtCreate" create: fn(*mut Pointer) -> Code;
+    "cublasLtDestroy" destroy: fn(Pointer) -> Code;
+    "cublasLtMatmulDescCreate" create_operation: fn(*mut Pointer, Compute, DataType) -> Code;
+    "cublasLtMatmulDescSetAttribute" set_operation: fn(Pointer, c_uint, *const c_void, usize) -> Code;
+    "cublasLtMatmulDescDestroy" destroy_operation: fn(Pointer) -> Code;
+    "cublasLtMatrixLayoutCreate" create_layout: fn(*mut Pointer, DataType, u64, u64, i64) -> Code;
+    "cublasLtMatrixLayoutSetAttribute" set_layout: fn(Pointer, c_uint, *const c_void, usize) -> Code;
+    "cublasLtMatrixLayoutDestroy" destroy_layout: fn(Pointer) -> Code;
+    "cublasLtMatmulPreferenceCreate" create_preference: fn(*mut Pointer) -> Code;
+    "cublasLtMatmulPreferenceSetAttribute" set_preference: fn(Pointer, c_uint, *const c_void, usize) -> Code;
+    "cublasLtMatmulPreferenceDestroy" destroy_preference: fn(Pointer) -> Code;
+    "cublasLtMatmulAlgoGetHeuristic" heuristic: fn(
+        Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, c_int, *mut Found, *mut c_int
+    ) -> Code;
+    "cublasLtMatmul" matmul: fn(
+        Pointer, Pointer, *const c_void, Address, Pointer, Address, Pointer, *const c_void, Address, Pointer, Address, Pointer,
+        *const Algorithm, Address, usize, Pointer
+    ) -> Code;
 }
 
 impl CublasLt {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static CublasLt> {
-        static OPENED: OnceLock<std::result::Result<CublasLt, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| {
-            let library = CublasLt::of(library::open(&FILES, None)?).map_err(|e| e.to_string())?;
-            match library.version >= OLDEST {
+        static OPENED: Opened<CublasLt> = Opened::new("cuda", "cuBLASLt");
+        OPENED.get(|| {
+            // SAFETY: the types are those of cublasLt.h, which have been the same since CUDA 12.0 (an enum is an unsigned int, a
+            // handle and a device's memory are pointers).
+            let library = unsafe { CublasLt::of(FILES.open()?) }?;
+            match library.number() >= OLDEST {
                 true => Ok(library),
                 false => Err(format!("it has version {}, expected 12.0 or later", library.version())),
             }
-        });
-        opened.as_ref().map_err(|why| Error::device("cuda", format!("cuBLASLt cannot be opened: {why}")))
+        })
     }
 
-    fn of(library: Library) -> std::result::Result<CublasLt, libloading::Error> {
-        // SAFETY: the types are those of cublasLt.h, which have been the same since CUDA 12.0 (an enum is an unsigned int, a
-        // handle and a device's memory are pointers); the library is kept.
-        unsafe {
-            let version = library.get::<unsafe extern "C" fn() -> usize>(b"cublasLtGetVersion")?;
-            Ok(CublasLt {
-                version: version(),
-                name: *library.get(b"cublasLtGetStatusName")?,
-                create: *library.get(b"cublasLtCreate")?,
-                destroy: *library.get(b"cublasLtDestroy")?,
-                create_operation: *library.get(b"cublasLtMatmulDescCreate")?,
-                set_operation: *library.get(b"cublasLtMatmulDescSetAttribute")?,
-                destroy_operation: *library.get(b"cublasLtMatmulDescDestroy")?,
-                create_layout: *library.get(b"cublasLtMatrixLayoutCreate")?,
-                set_layout: *library.get(b"cublasLtMatrixLayoutSetAttribute")?,
-                destroy_layout: *library.get(b"cublasLtMatrixLayoutDestroy")?,
-                create_preference: *library.get(b"cublasLtMatmulPreferenceCreate")?,
-                set_preference: *library.get(b"cublasLtMatmulPreferenceSetAttribute")?,
-                destroy_preference: *library.get(b"cublasLtMatmulPreferenceDestroy")?,
-                heuristic: *library.get(b"cublasLtMatmulAlgoGetHeuristic")?,
-                matmul: *library.get(b"cublasLtMatmul")?,
-                _library: library,
-            })
-        }
+    fn number(&self) -> usize {
+        // SAFETY: the function asks for nothing.
+        unsafe { (self.version)() }
     }
 
     /// Its version, `13.1`.
     pub fn version(&self) -> String {
-        format!("{}.{}", self.version / 10_000, self.version / 100 % 100)
+        format!("{}.{}", self.number() / 10_000, self.number() / 100 % 100)
     }
 
     /// Describes a product to the library, for which no device is needed; none of a dtype that it does not multiply.

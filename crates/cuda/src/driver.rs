@@ -7,36 +7,30 @@ use crate::blaslt::{CublasLt, Products};
 use crate::cudnn::Networks;
 use crate::nccl;
 use crate::staging::Staging;
+use crate::stream::{Stream, failed, turn};
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
 use isograd_core::{DType, Error, Kind, Result};
-use isograd_gpu::driver::ccl::{self, Beside};
-use isograd_gpu::driver::{blas, dnn};
+use isograd_gpu::driver::runtime::{self, Program, Queue, Second};
+use isograd_gpu::driver::{blas, ccl, dnn};
 use isograd_gpu::vendor::ccl::Collectives;
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use smallvec::SmallVec;
-use std::cell::RefCell;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-/// What the prelude puts before the name of an entry.
-const PREFIX: &str = "isograd_";
 /// The compute capability of Hopper.
 const HOPPER: (i32, i32) = (9, 0);
 
 /// A CUDA device with one stream, in the device's primary context.
 pub struct Cuda {
-    stream: Arc<Stream>,
+    queue: Queue<Stream>,
     /// For copies beside a recording.
     aside: Stream,
     /// For other copies from the host.
     staging: Staging,
-    /// While recording: what the graph uploads.
-    uploads: Mutex<Option<Vec<Vec<u8>>>>,
     products: Option<Products>,
     networks: OnceLock<Option<Networks>>,
     collectives: OnceLock<Option<Collectives>>,
@@ -46,13 +40,6 @@ pub struct Cuda {
     architecture: String,
     /// Whether a launch may start while the one before it ends.
     may_overlap: bool,
-}
-
-pub(crate) fn failed(op: &'static str) -> impl Fn(DriverError) -> Error {
-    move |DriverError(code)| {
-        let text = DriverError(code).error_string().map(|text| text.to_string_lossy().into_owned());
-        Error::backend(op, format!("CUDA: {code:?} ({}): {}", code as u32, text.unwrap_or_default()))
-    }
 }
 
 /// Opens CUDA's library once. Errors: `Device`, if there is none or it has no device.
@@ -137,94 +124,6 @@ fn version() -> Result<String> {
     Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
-/// Held while a stream is recorded. What waits for a stream or a whole context, or changes what is loaded or allocated there, may
-/// end a recording of another thread with an error: it takes turns with them.
-static TURN: RwLock<()> = RwLock::new(());
-
-thread_local! {
-    /// The turn of the recording that this thread makes.
-    static OWN_TURN: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
-}
-
-/// A turn between the recordings of other threads, as long as it is held.
-pub(crate) fn turn() -> Option<RwLockReadGuard<'static, ()>> {
-    // A thread that ends records nothing.
-    let records = OWN_TURN.try_with(|own| own.borrow().is_some()).unwrap_or(false);
-    (!records).then(|| TURN.read_recursive())
-}
-
-/// A stream in the primary context of its device, which is kept as long.
-pub(crate) struct Stream {
-    device: CUdevice,
-    context: CUcontext,
-    pub stream: CUstream,
-}
-
-// SAFETY: CUDA's handles belong to no thread, and its functions may be called from all of them at once.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
-
-impl Stream {
-    fn new(device: CUdevice) -> Result<Stream> {
-        Stream::with(device, result::stream::create)
-    }
-
-    /// A stream whose kernels start before those of others that wait.
-    fn urgent(device: CUdevice) -> Result<Stream> {
-        Stream::with(device, |kind| {
-            let (_, greatest) = result::stream::get_priority_range()?;
-            result::stream::create_with_priority(kind, greatest)
-        })
-    }
-
-    fn with(
-        device: CUdevice,
-        create: impl FnOnce(result::stream::StreamKind) -> std::result::Result<CUstream, DriverError>,
-    ) -> Result<Stream> {
-        let op = "cuda";
-        let _turn = turn();
-        // SAFETY: the device is one that CUDA gave.
-        let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed(op))?;
-        // From here on dropping it lets the context go.
-        let mut made = Stream { device, context, stream: null_mut() };
-        made.enter(op)?;
-        made.stream = create(result::stream::StreamKind::NonBlocking).map_err(failed(op))?;
-        Ok(made)
-    }
-
-    /// Makes the context that of the calling thread, which CUDA's functions ask for. Little is done if it is already.
-    pub fn enter(&self, op: &'static str) -> Result<()> {
-        // SAFETY: the context is retained until `self` is dropped.
-        unsafe { result::ctx::set_current(self.context) }.map_err(failed(op))
-    }
-
-    /// Calls CUDA with the stream, in the context.
-    fn call(&self, op: &'static str, f: impl FnOnce(CUstream) -> std::result::Result<(), DriverError>) -> Result<()> {
-        self.enter(op)?;
-        f(self.stream).map_err(failed(op))
-    }
-
-    fn wait(&self, op: &'static str) -> Result<()> {
-        // SAFETY: the stream lives until `self` is dropped.
-        self.call(op, |stream| unsafe { result::stream::synchronize(stream) })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let _turn = turn();
-        let _ = self.enter("cuda");
-        // SAFETY: what used the stream and the context held this, and is gone.
-        unsafe {
-            if !self.stream.is_null() {
-                let _ = result::stream::destroy(self.stream);
-            }
-            let _ = result::primary_ctx::release(self.device);
-        }
-    }
-}
-
 impl Cuda {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(ordinal: usize) -> Result<Cuda> {
@@ -234,9 +133,9 @@ impl Cuda {
             scope.spawn(|| (CublasLt::open().is_ok(), Nvrtc::open().is_ok()));
             Stream::new(device)
         });
-        let stream = Arc::new(stream?);
+        let queue = Queue::new(stream?);
         Ok(Cuda {
-            products: Products::new(&stream),
+            products: Products::new(queue.stream()),
             networks: OnceLock::new(),
             collectives: OnceLock::new(),
             limits: limits(ordinal)?,
@@ -244,32 +143,14 @@ impl Cuda {
             // With what this one has alone, where it has such.
             architecture: format!("sm_{major}{minor}{}", if (major, minor) == HOPPER { "a" } else { "" }),
             may_overlap: major >= 9,
-            stream,
+            queue,
             aside: Stream::new(device)?,
             staging: Staging::new(Stream::new(device)?),
-            uploads: Mutex::new(None),
         })
     }
-}
 
-/// A loaded module.
-pub struct Program {
-    module: sys::CUmodule,
-    stream: Arc<Stream>,
-}
-
-// SAFETY: as for `Stream`.
-unsafe impl Send for Program {}
-// SAFETY: as for `Stream`.
-unsafe impl Sync for Program {}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _turn = turn();
-        // Its code may be running. If waiting fails, so will everything else.
-        let _ = self.stream.wait("load");
-        // SAFETY: nothing runs of it, and its entries are launched no more.
-        let _ = unsafe { result::module::unload(self.module) };
+    fn stream(&self) -> &Arc<Stream> {
+        self.queue.stream()
     }
 }
 
@@ -280,106 +161,6 @@ pub struct Entry(sys::CUfunction);
 unsafe impl Send for Entry {}
 // SAFETY: as for `Stream`.
 unsafe impl Sync for Entry {}
-
-/// An event with a time.
-pub struct Event {
-    event: sys::CUevent,
-    stream: Arc<Stream>,
-}
-
-// SAFETY: as for `Stream`.
-unsafe impl Send for Event {}
-// SAFETY: as for `Stream`.
-unsafe impl Sync for Event {}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let _ = self.stream.enter("record");
-        // SAFETY: the event was made by `record`, and is used no more.
-        let _ = unsafe { result::event::destroy(self.event) };
-    }
-}
-
-/// A stream beside the device's own, for collectives.
-struct Second {
-    main: Arc<Stream>,
-    own: Arc<Stream>,
-}
-
-impl Second {
-    fn new(main: &Arc<Stream>) -> Result<Second> {
-        Ok(Second { main: main.clone(), own: Arc::new(Stream::urgent(main.device)?) })
-    }
-
-    /// An event without a time behind what is in a stream now.
-    fn event(stream: &Arc<Stream>) -> Result<Event> {
-        let op = "collective";
-        stream.enter(op)?;
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(failed(op))?;
-        let event = Event { event, stream: stream.clone() };
-        // SAFETY: the event was made above, in the stream's context.
-        stream.call(op, |stream| unsafe { result::event::record(event.event, stream) })?;
-        Ok(event)
-    }
-
-    /// Makes later work of a stream run after an event.
-    fn after(stream: &Stream, event: &Event) -> Result<()> {
-        // SAFETY: both are of one context, and live; CUDA keeps what it needs of an event that is destroyed.
-        let wait = |stream| unsafe { sys::cuStreamWaitEvent(stream, event.event, 0) }.result();
-        stream.call("collective", wait)
-    }
-}
-
-impl Beside for Second {
-    fn enter(&self) -> Result<*mut c_void> {
-        self.own.enter("collective")?;
-        Ok(self.own.stream.cast())
-    }
-
-    fn follow(&self) -> Result<()> {
-        Second::after(&self.own, &Second::event(&self.main)?)
-    }
-
-    fn mark(&self) -> Result<Handle> {
-        Ok(Handle::new(Second::event(&self.own)?))
-    }
-
-    fn lead(&self, mark: &Handle) -> Result<()> {
-        Second::after(&self.main, mark.get())
-    }
-
-    fn is_past(&self, mark: &Handle) -> Result<bool> {
-        self.own.enter("collective")?;
-        // SAFETY: the event lives.
-        match unsafe { sys::cuEventQuery(mark.get::<Event>().event) } {
-            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            code => code.result().map(|()| true).map_err(failed("collective")),
-        }
-    }
-}
-
-/// A graph, ready to be launched.
-pub struct Graph {
-    graph: sys::CUgraphExec,
-    stream: Arc<Stream>,
-    /// From where it uploads.
-    _uploads: Vec<Vec<u8>>,
-}
-
-// SAFETY: as for `Stream`.
-unsafe impl Send for Graph {}
-// SAFETY: as for `Stream`.
-unsafe impl Sync for Graph {}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        let _turn = turn();
-        // It may be running. If waiting fails, so will everything else.
-        let _ = self.stream.wait("capture");
-        // SAFETY: the graph was made by `end_capture`, and is used no more.
-        let _ = unsafe { result::graph::exec_destroy(self.graph) };
-    }
-}
 
 impl Driver for Cuda {
     fn dialect(&self) -> &'static Dialect {
@@ -392,7 +173,7 @@ impl Driver for Cuda {
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
         let _turn = turn();
-        self.stream.enter("allocate")?;
+        self.stream().enter("allocate")?;
         // SAFETY: the context is the thread's.
         unsafe { result::malloc_sync(bytes) }.map_err(|error| match error {
             DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
@@ -405,33 +186,32 @@ impl Driver for Cuda {
     fn free(&self, address: Address) {
         let _turn = turn();
         // Work in the stream may still use the memory. If waiting fails, so will everything else.
-        let _ = self.stream.wait("free");
+        let _ = self.stream().wait("free");
         // SAFETY: `allocate` gave the address, and nothing in the stream uses it any more.
         let _ = unsafe { result::free_sync(address) };
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        if let Some(uploads) = &mut *self.uploads.lock() {
-            let kept = bytes.to_vec();
-            // SAFETY: the target is an allocation with room for the bytes, which the pool sees to. They live as long as the
-            // graph that reads them.
-            self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, &kept, stream) })?;
-            uploads.push(kept);
+        // SAFETY: the target is an allocation with room for the bytes, which the pool sees to; who calls this keeps the bytes until they are
+        // copied.
+        let enqueue = |bytes: &[u8]| {
+            self.stream().call("upload", |stream| unsafe { result::memcpy_htod_async(to, bytes, stream) })
+        };
+        if self.queue.upload_recorded(bytes, enqueue)? {
             return Ok(());
         }
         // SAFETY: the target is as above, and the streams are of one context.
-        if unsafe { self.staging.upload(self.stream.stream, to, bytes) }? {
+        if unsafe { self.staging.upload(self.stream(), to, bytes) }? {
             return Ok(());
         }
-        // SAFETY: the target is as above. The bytes are in memory that CUDA has not locked: it has copied them when the
-        // call returns.
-        self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, bytes, stream) })
+        // The bytes are in memory that CUDA has not locked: it has copied them when the call returns.
+        enqueue(bytes)
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
         // SAFETY: the source is within an allocation, which the pool sees to; the bytes are there after the wait, until
         // which they are borrowed.
-        self.stream.call("download", |stream| unsafe {
+        self.stream().call("download", |stream| unsafe {
             let enqueued = result::memcpy_dtoh_async(bytes, from, stream);
             enqueued.and(result::stream::synchronize(stream))
         })
@@ -439,12 +219,12 @@ impl Driver for Cuda {
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
         // SAFETY: both are within allocations, which the pool sees to.
-        self.stream.call("copy", |stream| unsafe { result::memcpy_dtod_async(to, from, bytes, stream) })
+        self.stream().call("copy", |stream| unsafe { result::memcpy_dtod_async(to, from, bytes, stream) })
     }
 
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
         // SAFETY: the target is within an allocation, which the pool sees to.
-        self.stream.call("fill", |stream| unsafe { result::memset_d8_async(at, byte, bytes, stream) })
+        self.stream().call("fill", |stream| unsafe { result::memset_d8_async(at, byte, bytes, stream) })
     }
 
     fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
@@ -454,35 +234,30 @@ impl Driver for Cuda {
 
     fn load(&self, binary: &[u8]) -> Result<Handle> {
         let _turn = turn();
-        self.stream.enter("load")?;
+        self.stream().enter("load")?;
         // SAFETY: a cubin says in its header how long it is; the cache has checked that it is what `compile` gave.
         let module = unsafe { result::module::load_data(binary.as_ptr().cast()) }.map_err(failed("load"))?;
-        Ok(Handle::new(Program { module, stream: self.stream.clone() }))
+        // SAFETY: it was loaded above, in the stream's context.
+        Ok(Handle::new(unsafe { Program::new(module.cast(), self.stream()) }))
     }
 
     fn entry(&self, program: &Handle, name: &str) -> Result<Handle> {
-        let name =
-            CString::new(format!("{PREFIX}{name}")).map_err(|_| Error::backend("load", "a name has a byte 0"))?;
+        let (name, program) = (runtime::entry_name(name)?, program.get::<Program<Stream>>());
         let _turn = turn();
-        self.stream.enter("load")?;
-        let Program { module, .. } = program.get();
         // SAFETY: the module is loaded until `program` is dropped.
-        let function = unsafe { result::module::get_function(*module, name) }.map_err(failed("load"))?;
+        let function =
+            self.stream().call("load", |_| unsafe { result::module::get_function(program.module().cast(), name) })?;
         Ok(Handle::new(Entry(function)))
     }
 
     fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
-        let place = |argument: &Arg<'_>| match argument {
-            Arg::Pointer(address) => std::ptr::from_ref(address).cast::<c_void>().cast_mut(),
-            Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
-        };
-        let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(place).collect();
+        let mut places = runtime::places(arguments);
         let Geometry { groups, threads, given, follows } = geometry;
         let [x, y, z] = groups.map(|n| n as u32);
         let &Entry(function) = entry.get();
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
-        self.stream.call("launch", |stream| unsafe {
+        self.stream().call("launch", |stream| unsafe {
             // Beyond 48 KiB only if it is asked for.
             if given > 0 {
                 let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -555,69 +330,41 @@ impl Driver for Cuda {
 
     /// The library is large, and opened when something is convolved.
     fn dnn(&self) -> Option<&dyn dnn::Library> {
-        self.networks.get_or_init(|| Networks::new(&self.stream)).as_ref().map(|library| library as _)
+        self.networks.get_or_init(|| Networks::new(self.stream())).as_ref().map(|library| library as _)
     }
 
     /// Opened when tensors are exchanged.
     fn ccl(&self) -> Option<&dyn ccl::Library> {
         let open = || {
             let library = nccl::open().inspect_err(|error| tracing::debug!(%error, "collectives use the host")).ok()?;
-            let main = self.stream.clone();
+            let main = self.stream().clone();
             Some(Collectives::new(library, move || Ok(Box::new(Second::new(&main)?))))
         };
         self.collectives.get_or_init(open).as_ref().map(|library| library as _)
     }
 
     fn record(&self) -> Result<Handle> {
-        self.stream.enter("record")?;
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("record"))?;
-        let event = Event { event, stream: self.stream.clone() };
-        // SAFETY: the event was made above, in the stream's context.
-        self.stream.call("record", |stream| unsafe { result::event::record(event.event, stream) })?;
-        Ok(Handle::new(event))
+        self.queue.record()
     }
 
     fn elapsed(&self, from: &Handle, to: &Handle) -> Result<f64> {
-        self.stream.enter("elapsed")?;
-        let [from, to] = [from, to].map(|handle| handle.get::<Event>().event);
-        // SAFETY: both events are recorded in the stream; the second is waited for, and so is the first.
-        let milliseconds = unsafe { result::event::synchronize(to).and_then(|()| result::event::elapsed(from, to)) };
-        milliseconds.map(|ms| ms as f64 * 1e-3).map_err(failed("elapsed"))
+        self.queue.elapsed(from, to)
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.stream.wait("synchronize")
+        self.stream().wait("synchronize")
     }
 
     fn begin_capture(&self) -> Result<bool> {
-        // Relaxed: memory is allocated and programs are loaded meanwhile, which CUDA would otherwise refuse.
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        let turn = TURN.write();
-        // SAFETY: the stream lives until `self` is dropped.
-        self.stream.call("capture", |stream| unsafe { result::stream::begin_capture(stream, mode) })?;
-        OWN_TURN.set(Some(turn));
-        *self.uploads.lock() = Some(Vec::new());
-        Ok(true)
+        self.queue.begin_capture()
     }
 
     fn end_capture(&self) -> Result<Handle> {
-        let _turn = OWN_TURN.take();
-        let uploads = self.uploads.lock().take().unwrap_or_default();
-        self.stream.enter("capture")?;
-        // SAFETY: `begin_capture` began to record the stream. The graph is not used once it is instantiated.
-        let graph = unsafe {
-            let recorded = result::stream::end_capture(self.stream.stream).map_err(failed("capture"))?;
-            let made = result::graph::instantiate(recorded, sys::CUgraphInstantiate_flags(0));
-            let _ = result::graph::destroy(recorded);
-            made.map_err(failed("capture"))?
-        };
-        Ok(Handle::new(Graph { graph, stream: self.stream.clone(), _uploads: uploads }))
+        self.queue.end_capture()
     }
 
     fn replay(&self, graph: &Handle) -> Result<()> {
-        let Graph { graph, .. } = graph.get();
-        // SAFETY: the graph lives until it is dropped, which waits for it; what it reads and writes is kept with it.
-        self.stream.call("capture", |stream| unsafe { result::graph::launch(*graph, stream) })
+        self.queue.replay(graph)
     }
 
     fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {

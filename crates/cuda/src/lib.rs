@@ -11,6 +11,7 @@ mod library;
 mod nccl;
 mod nvrtc;
 mod staging;
+mod stream;
 
 pub use blaslt::CublasLt;
 pub use cudnn::Cudnn;

@@ -1,11 +1,7 @@
 //! Where NVIDIA's libraries are: in the folder `ISOGRAD_CUDA_LIB`, where the system's loader looks, in `/usr/local/cuda*`, or in
 //! NVIDIA's packages of a Python: on the path, of the user, of the system, or of pyenv.
 
-// Opening a library runs its initialisers.
-#![allow(unsafe_code)]
-
-use isograd_gpu::vendor::dynlib::{Files, Places, entries, within};
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Library, Places, entries, load, within};
 use std::path::{Path, PathBuf};
 
 pub const PLACES: Places = Places {
@@ -14,19 +10,12 @@ pub const PLACES: Places = Places {
     words: "/usr/local/cuda*/lib64 or nvidia/*/lib of a Python on the path, of the user, of the system or of pyenv",
 };
 
-/// Opens a library, and before it those that it opens by names which begin with `opens`.
-pub fn open(files: &Files, opens: Option<&str>) -> Result<Library, String> {
-    files.find(|path| load(path, opens))
-}
-
-fn load(path: &Path, opens: Option<&str>) -> Result<Library, libloading::Error> {
-    // SAFETY: NVIDIA's initialisers ask nothing of a program.
-    let open = |path: &Path| unsafe { Library::new(path) };
-    let library = open(path)?;
-    // Not every build looks in its own folder for what it opens, but what is open already is found by its name.
-    let opened = path.parent().zip(opens).into_iter().flat_map(|(folder, stem)| within(folder, stem));
-    opened.filter_map(|path| open(&path).ok()).for_each(std::mem::forget);
-    Ok(library)
+/// Opens a library, and then those of its folder whose names begin with `beside`: not every build of a library looks there for what it
+/// opens, but what is open already is found by its name.
+pub fn open_with(files: &Files, beside: &str) -> Result<&'static Library, String> {
+    let others = |path: &Path| path.parent().into_iter().flat_map(|folder| within(folder, beside)).collect::<Vec<_>>();
+    let open_all = |paths: Vec<PathBuf>| paths.iter().filter_map(|path| load(path).ok()).for_each(std::mem::forget);
+    files.open_by(|path| load(path).inspect(|_| open_all(others(path))))
 }
 
 /// The folders of installed toolkits, the newest first.

@@ -1,10 +1,9 @@
 //! NCCL, NVIDIA's library of collectives: where it is.
 
-use crate::library::{self, PLACES};
-use isograd_core::{Error, Result};
+use crate::library::PLACES;
+use isograd_core::Result;
 use isograd_gpu::vendor::ccl::Ccl;
-use isograd_gpu::vendor::dynlib::Files;
-use std::sync::OnceLock;
+use isograd_gpu::vendor::dynlib::{Files, Opened};
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -15,7 +14,6 @@ const FILES: Files = Files {
 
 /// The library, opened once. Errors: `Device`, with where it was looked for.
 pub fn open() -> Result<&'static Ccl> {
-    static OPENED: OnceLock<Result<Ccl, String>> = OnceLock::new();
-    let opened = OPENED.get_or_init(|| Ccl::of("NCCL", library::open(&FILES, None)?));
-    opened.as_ref().map_err(|why| Error::device("cuda", format!("NCCL cannot be opened: {why}")))
+    static OPENED: Opened<Ccl> = Opened::new("cuda", "NCCL");
+    OPENED.get(|| Ccl::new("NCCL", FILES.open()?))
 }

@@ -3,13 +3,11 @@
 // C: handles, and text that ends with 0.
 #![allow(unsafe_code)]
 
-use crate::library::{self, PLACES};
+use crate::library::{PLACES, open_with};
 use isograd_core::{Error, Result};
-use isograd_gpu::vendor::dynlib::Files;
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -28,26 +26,20 @@ const CONTRACT_OFF: &str = "CONTRACT_OFF";
 type Program = *mut c_void;
 type Code = c_int;
 
-/// The compiler.
-pub struct Nvrtc {
-    version: (c_int, c_int),
-    message: unsafe extern "C" fn(Code) -> *const c_char,
-    create: unsafe extern "C" fn(
-        *mut Program,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> Code,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
-    destroy: unsafe extern "C" fn(*mut Program) -> Code,
-    log_size: Size,
-    log: Bytes,
-    cubin_size: Size,
-    cubin: Bytes,
-    // The functions are in it.
-    _library: Library,
+library! {
+    /// The compiler.
+    pub struct Nvrtc;
+    "nvrtcVersion" version: fn(*mut c_int, *mut c_int) -> Code;
+    "nvrtcGetErrorString" message: fn(Code) -> *const c_char;
+    "nvrtcCreateProgram" create: fn(
+        *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    ) -> Code;
+    "nvrtcCompileProgram" compile: fn(Program, c_int, *const *const c_char) -> Code;
+    "nvrtcDestroyProgram" destroy: fn(*mut Program) -> Code;
+    "nvrtcGetProgramLogSize" log_size: fn(Program, *mut usize) -> Code;
+    "nvrtcGetProgramLog" log: fn(Program, *mut c_char) -> Code;
+    "nvrtcGetCUBINSize" cubin_size: fn(Program, *mut usize) -> Code;
+    "nvrtcGetCUBIN" cubin: fn(Program, *mut c_char) -> Code;
 }
 
 /// What became of a source.
@@ -64,38 +56,17 @@ type Bytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
 impl Nvrtc {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Nvrtc> {
-        static OPENED: OnceLock<std::result::Result<Nvrtc, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| {
-            let library = library::open(&FILES, Some(BUILTINS))?;
-            Nvrtc::of(library).map_err(|e| e.to_string())
-        });
-        opened.as_ref().map_err(|why| Error::device("cuda", format!("NVRTC cannot be opened: {why}")))
-    }
-
-    fn of(library: Library) -> std::result::Result<Nvrtc, libloading::Error> {
-        let mut version = (0, 0);
-        // SAFETY: the types are those of nvrtc.h, which have been the same since CUDA 11.2; the library is kept.
-        unsafe {
-            let ask = library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code>(b"nvrtcVersion")?;
-            ask(&mut version.0, &mut version.1);
-            Ok(Nvrtc {
-                version,
-                message: *library.get(b"nvrtcGetErrorString")?,
-                create: *library.get(b"nvrtcCreateProgram")?,
-                compile: *library.get(b"nvrtcCompileProgram")?,
-                destroy: *library.get(b"nvrtcDestroyProgram")?,
-                log_size: *library.get(b"nvrtcGetProgramLogSize")?,
-                log: *library.get(b"nvrtcGetProgramLog")?,
-                cubin_size: *library.get(b"nvrtcGetCUBINSize")?,
-                cubin: *library.get(b"nvrtcGetCUBIN")?,
-                _library: library,
-            })
-        }
+        static OPENED: Opened<Nvrtc> = Opened::new("cuda", "NVRTC");
+        // SAFETY: the types are those of nvrtc.h, which have been the same since CUDA 11.2.
+        OPENED.get(|| unsafe { Nvrtc::of(open_with(&FILES, BUILTINS)?) })
     }
 
     /// Its version, `13.0`.
     pub fn version(&self) -> String {
-        format!("{}.{}", self.version.0, self.version.1)
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the numbers are written where they are.
+        unsafe { (self.version)(&mut major, &mut minor) };
+        format!("{major}.{minor}")
     }
 
     /// Compiles a source for one architecture, such as `sm_90`. Errors: `Backend`, with the compiler's log.

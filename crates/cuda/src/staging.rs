@@ -4,7 +4,7 @@
 // CUDA is C: handles and host pointers.
 #![allow(unsafe_code)]
 
-use crate::driver::{Stream, failed, turn};
+use crate::stream::{Stream, failed, turn};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUevent, CUevent_wait_flags as Wait, CUstream};
 use isograd_core::Result;
@@ -67,6 +67,14 @@ impl Place {
         *self = Place::NONE;
     }
 
+    /// After a failed copy, whose events need not say when it is done: waits for both streams. Without an answer the copy may run for as
+    /// long as the process lives, and so long the memory stays allocated, which is used no more.
+    fn settle(&mut self, beside: &Stream, stream: &Stream) {
+        if beside.wait(OP).and(stream.wait(OP)).is_err() {
+            *self = Place::NONE;
+        }
+    }
+
     /// Makes room for `bytes` bytes. The context is the thread's.
     fn reserve(&mut self, bytes: usize) -> std::result::Result<(), DriverError> {
         if bytes <= self.bytes {
@@ -124,7 +132,7 @@ impl Staging {
     ///
     /// # Safety
     /// The target is an allocation with room for the bytes, in the context of both streams.
-    pub unsafe fn upload(&self, stream: CUstream, to: sys::CUdeviceptr, bytes: &[u8]) -> Result<bool> {
+    pub unsafe fn upload(&self, stream: &Stream, to: sys::CUdeviceptr, bytes: &[u8]) -> Result<bool> {
         if !(LEAST..=MOST).contains(&bytes.len()) {
             return Ok(false);
         }
@@ -140,8 +148,11 @@ impl Staging {
             return Ok(false);
         }
         // SAFETY: there is room in the place since above, and at the target by the caller.
-        unsafe { place.copy(self.stream.stream, stream, to, bytes) }.map_err(failed(OP))?;
-        Ok(true)
+        let copied = unsafe { place.copy(self.stream.stream, stream.stream, to, bytes) };
+        if copied.is_err() {
+            place.settle(&self.stream, stream);
+        }
+        copied.map(|()| true).map_err(failed(OP))
     }
 }
 

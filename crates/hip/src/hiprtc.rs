@@ -3,15 +3,12 @@
 // C: handles, and text that ends with 0.
 #![allow(unsafe_code)]
 
-use crate::library::{self, PLACES};
+use crate::library::PLACES;
 use crate::runtime::Runtime;
-use crate::sys::functions;
 use isograd_core::{Error, Result};
-use isograd_gpu::vendor::dynlib::Files;
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -29,59 +26,47 @@ const CONTRACT_OFF: &str = "CONTRACT_OFF";
 type Program = *mut c_void;
 type Code = c_int;
 
-functions! {
-    /// HIPRTC's functions.
-    Functions
-    {
-        hiprtcVersion(*mut c_int, *mut c_int) -> Code;
-        hiprtcGetErrorString(Code) -> *const c_char;
-        hiprtcCreateProgram(
-            *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
-        ) -> Code;
-        hiprtcCompileProgram(Program, c_int, *const *const c_char) -> Code;
-        hiprtcDestroyProgram(*mut Program) -> Code;
-        hiprtcGetProgramLogSize(Program, *mut usize) -> Code;
-        hiprtcGetProgramLog(Program, *mut c_char) -> Code;
-        hiprtcGetCodeSize(Program, *mut usize) -> Code;
-        hiprtcGetCode(Program, *mut c_char) -> Code;
-    }
-    {}
+library! {
+    /// The compiler.
+    pub struct Hiprtc;
+    "hiprtcVersion" version: fn(*mut c_int, *mut c_int) -> Code;
+    "hiprtcGetErrorString" message: fn(Code) -> *const c_char;
+    "hiprtcCreateProgram" create: fn(
+        *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    ) -> Code;
+    "hiprtcCompileProgram" compile: fn(Program, c_int, *const *const c_char) -> Code;
+    "hiprtcDestroyProgram" destroy: fn(*mut Program) -> Code;
+    "hiprtcGetProgramLogSize" log_size: fn(Program, *mut usize) -> Code;
+    "hiprtcGetProgramLog" log: fn(Program, *mut c_char) -> Code;
+    "hiprtcGetCodeSize" code_size: fn(Program, *mut usize) -> Code;
+    "hiprtcGetCode" code: fn(Program, *mut c_char) -> Code;
 }
 
-/// The compiler.
-pub struct Hiprtc {
-    version: (c_int, c_int),
-    functions: Functions,
-    // The functions are in it, or in HIP's.
-    _library: Option<Library>,
-}
+type Size = unsafe extern "C" fn(Program, *mut usize) -> Code;
+type Bytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
 
 impl Hiprtc {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Hiprtc> {
-        static OPENED: OnceLock<std::result::Result<Hiprtc, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| match library::open(&FILES) {
-            Ok(library) => Hiprtc::of(Some(library)),
-            // Some of ROCm 5 have it in HIP's library.
-            Err(why) => Hiprtc::of(None).map_err(|_| why),
-        });
-        opened.as_ref().map_err(|why| Error::device("hip", format!("HIPRTC cannot be opened: {why}")))
-    }
-
-    fn of(library: Option<Library>) -> std::result::Result<Hiprtc, String> {
-        let hip = Runtime::open().map_err(|error| error.message().to_string())?;
-        // SAFETY: the library is HIPRTC's, or the one of HIP that has it, and is kept.
-        let functions = unsafe { Functions::of(library.as_ref().unwrap_or(&hip.library)) };
-        let functions = functions.map_err(|name| format!("it has no {name}"))?;
-        let mut version = (0, 0);
-        // SAFETY: the numbers are written where they are.
-        unsafe { (functions.hiprtcVersion)(&mut version.0, &mut version.1) };
-        Ok(Hiprtc { version, functions, _library: library })
+        static OPENED: Opened<Hiprtc> = Opened::new("hip", "HIPRTC");
+        OPENED.get(|| {
+            let hip = Runtime::open().map_err(|error| error.message().to_string())?;
+            match FILES.open() {
+                // SAFETY: the types are those of the headers, which have been the same from ROCm 5 to 7.
+                Ok(library) => unsafe { Hiprtc::of(library) },
+                // Some of ROCm 5 have it in HIP's library.
+                // SAFETY: as above.
+                Err(why) => unsafe { Hiprtc::of(hip.library) }.map_err(|_| why),
+            }
+        })
     }
 
     /// Its version, `9.0`, which is not ROCm's.
     pub fn version(&self) -> String {
-        format!("{}.{}", self.version.0, self.version.1)
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the numbers are written where they are.
+        unsafe { (self.version)(&mut major, &mut minor) };
+        format!("{major}.{minor}")
     }
 
     /// Compiles a source for one architecture, such as `gfx90a:sramecc+:xnack-`. Errors: `Backend`, with the compiler's log.
@@ -93,35 +78,29 @@ impl Hiprtc {
             options.push(c"-ffp-contract=off".into());
         }
         let mut program = null_mut();
-        let create = self.functions.hiprtcCreateProgram;
+        let (text, name) = (source_text.as_ptr(), c"isograd.hip".as_ptr());
         // SAFETY: the text ends with 0 and outlives the program; there are no headers.
-        let code = unsafe { create(&mut program, source_text.as_ptr(), c"isograd.hip".as_ptr(), 0, null(), null()) };
+        let code = unsafe { (self.create)(&mut program, text, name, 0, null(), null()) };
         self.check(code)?;
         let compiled = self.run(program, &options);
         // SAFETY: the program was made above, and nothing uses it after this.
-        unsafe { (self.functions.hiprtcDestroyProgram)(&mut program) };
+        unsafe { (self.destroy)(&mut program) };
         compiled
     }
 
     fn run(&self, program: Program, options: &[CString]) -> Result<Vec<u8>> {
         let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-        let Functions { hiprtcCompileProgram: compile, hiprtcGetProgramLog, hiprtcGetCode, .. } = self.functions;
         // SAFETY: the caller made the program; the options end with 0 and outlive the call.
-        let compiled = self.check(unsafe { compile(program, options.len() as c_int, options.as_ptr()) });
+        let compiled = self.check(unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) });
         compiled.map_err(|error| {
-            let log = self.bytes(program, self.functions.hiprtcGetProgramLogSize, hiprtcGetProgramLog);
+            let log = self.bytes(program, self.log_size, self.log);
             let log = String::from_utf8_lossy(&log.unwrap_or_default()).trim_end_matches('\0').to_string();
             Error::backend("compile", format!("{}\n{log}", error.message()))
         })?;
-        self.bytes(program, self.functions.hiprtcGetCodeSize, hiprtcGetCode)
+        self.bytes(program, self.code_size, self.code)
     }
 
-    fn bytes(
-        &self,
-        program: Program,
-        size: unsafe extern "C" fn(Program, *mut usize) -> Code,
-        get: unsafe extern "C" fn(Program, *mut c_char) -> Code,
-    ) -> Result<Vec<u8>> {
+    fn bytes(&self, program: Program, size: Size, get: Bytes) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: the program is whole, and the buffer has the size that the library asks for.
         unsafe {
@@ -137,7 +116,7 @@ impl Hiprtc {
             return Ok(());
         }
         // SAFETY: the library has a text for every number, which stays.
-        let message = unsafe { CStr::from_ptr((self.functions.hiprtcGetErrorString)(code)) };
+        let message = unsafe { CStr::from_ptr((self.message)(code)) };
         Err(Error::backend("compile", format!("HIPRTC: {} ({code})", message.to_string_lossy())))
     }
 }

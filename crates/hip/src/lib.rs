@@ -10,6 +10,7 @@ mod library;
 mod rccl;
 mod rocblas;
 mod runtime;
+mod stream;
 mod sys;
 
 pub use driver::Hip;

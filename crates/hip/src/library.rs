@@ -1,11 +1,7 @@
 //! Where ROCm's libraries are: in the folder `ISOGRAD_HIP_LIB`, where the system's loader looks, in `$ROCM_PATH`, `$HIP_PATH`, or in
 //! `/opt/rocm*`.
 
-// Opening a library runs its initialisers.
-#![allow(unsafe_code)]
-
-use isograd_gpu::vendor::dynlib::{Files, Places, within};
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Places, within};
 use std::path::{Path, PathBuf};
 
 pub const PLACES: Places = Places {
@@ -13,11 +9,6 @@ pub const PLACES: Places = Places {
     folders,
     words: if cfg!(windows) { "%HIP_PATH%\\bin" } else { "$ROCM_PATH/lib, $HIP_PATH/lib or /opt/rocm*/lib" },
 };
-
-pub fn open(files: &Files) -> Result<Library, String> {
-    // SAFETY: AMD's initialisers ask nothing of a program.
-    files.find(|path| unsafe { Library::new(path) })
-}
 
 fn folders() -> Vec<PathBuf> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);

@@ -3,19 +3,18 @@
 // C: handles, and matrices without types.
 #![allow(unsafe_code)]
 
-use crate::driver::{Stream, pointer};
-use crate::library::{self, PLACES};
-use crate::sys::{Pointer, functions};
+use crate::library::PLACES;
+use crate::stream::{Stream, pointer};
+use crate::sys::Pointer;
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
 use isograd_gpu::driver::blas::{self, Epilogue, Form, Product};
-use isograd_gpu::vendor::dynlib::Files;
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{from_ref, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -41,52 +40,37 @@ const NO_ATOMICS: c_int = 0;
 /// `rocblas_gemm_algo_standard`.
 const STANDARD: c_int = 0;
 
-functions! {
-    /// rocBLAS's functions.
-    Functions
-    {
-        rocblas_create_handle(*mut Pointer) -> Code;
-        rocblas_destroy_handle(Pointer) -> Code;
-        rocblas_set_stream(Pointer, Pointer) -> Code;
-        rocblas_set_atomics_mode(Pointer, c_int) -> Code;
-        rocblas_set_workspace(Pointer, Pointer, usize) -> Code;
-        rocblas_status_to_string(Code) -> *const c_char;
-        rocblas_get_version_string(*mut c_char, usize) -> Code;
-        rocblas_gemm_strided_batched_ex(
-            Pointer, c_int, c_int, c_int, c_int, c_int,
-            *const c_void, Pointer, c_int, c_int, i64, Pointer, c_int, c_int, i64,
-            *const c_void, Pointer, c_int, c_int, i64, Pointer, c_int, c_int, i64,
-            c_int, c_int, c_int, i32, c_uint
-        ) -> Code;
-    }
-    {}
-}
-
-/// The library.
-pub struct Rocblas {
-    functions: Functions,
-    // The functions are in it.
-    _library: Library,
+library! {
+    /// The library.
+    pub struct Rocblas;
+    "rocblas_create_handle" create: fn(*mut Pointer) -> Code;
+    "rocblas_destroy_handle" destroy: fn(Pointer) -> Code;
+    "rocblas_set_stream" set_stream: fn(Pointer, Pointer) -> Code;
+    "rocblas_set_atomics_mode" set_atomics: fn(Pointer, c_int) -> Code;
+    "rocblas_set_workspace" set_workspace: fn(Pointer, Pointer, usize) -> Code;
+    "rocblas_status_to_string" message: fn(Code) -> *const c_char;
+    "rocblas_get_version_string" version: fn(*mut c_char, usize) -> Code;
+    "rocblas_gemm_strided_batched_ex" gemm: fn(
+        Pointer, c_int, c_int, c_int, c_int, c_int,
+        *const c_void, Pointer, c_int, c_int, i64, Pointer, c_int, c_int, i64,
+        *const c_void, Pointer, c_int, c_int, i64, Pointer, c_int, c_int, i64,
+        c_int, c_int, c_int, i32, c_uint
+    ) -> Code;
 }
 
 impl Rocblas {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Rocblas> {
-        static OPENED: OnceLock<std::result::Result<Rocblas, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| {
-            let library = library::open(&FILES)?;
-            // SAFETY: the library is rocBLAS, and is kept.
-            let functions = unsafe { Functions::of(&library) }.map_err(|name| format!("it has no {name}"))?;
-            Ok(Rocblas { functions, _library: library })
-        });
-        opened.as_ref().map_err(|why| Error::device("hip", format!("rocBLAS cannot be opened: {why}")))
+        static OPENED: Opened<Rocblas> = Opened::new("hip", "rocBLAS");
+        // SAFETY: the types are those of the headers, which have been the same from ROCm 5 to 7.
+        OPENED.get(|| unsafe { Rocblas::of(FILES.open()?) })
     }
 
     /// Its version, `4.2.1`.
     pub fn version(&self) -> String {
         let mut text = [0u8; 256];
         // SAFETY: there is room for as many characters as are said.
-        let code = unsafe { (self.functions.rocblas_get_version_string)(text.as_mut_ptr().cast(), text.len()) };
+        let code = unsafe { (self.version)(text.as_mut_ptr().cast(), text.len()) };
         let text = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy).unwrap_or_default();
         // What follows the three numbers names a build.
         let version: Vec<&str> = text.split('.').take(3).collect();
@@ -98,7 +82,7 @@ impl Rocblas {
             return Ok(());
         }
         // SAFETY: the library has a text for every number, which stays.
-        let text = unsafe { CStr::from_ptr((self.functions.rocblas_status_to_string)(code)) };
+        let text = unsafe { CStr::from_ptr((self.message)(code)) };
         Err(Error::backend("blas", format!("rocBLAS, {what}: {} ({code})", text.to_string_lossy())))
     }
 }
@@ -146,20 +130,20 @@ impl Products {
         Some(Products { library: opened.ok()?, stream: stream.clone(), handle: Mutex::default() })
     }
 
-    fn call(&self, what: &str, f: impl FnOnce(&Functions, Pointer) -> Code) -> Result<()> {
+    fn call(&self, what: &str, f: impl FnOnce(&Rocblas, Pointer) -> Code) -> Result<()> {
         let stream = self.stream.enter("blas")?;
-        self.library.check(what, f(&self.library.functions, stream))
+        self.library.check(what, f(self.library, stream))
     }
 
     fn create(&self) -> Result<Ready> {
         let mut handle = null_mut();
         // SAFETY: the handle is written where it is, and is for the device that was entered.
-        self.call("handle", |rocblas, _| unsafe { (rocblas.rocblas_create_handle)(&mut handle) })?;
+        self.call("handle", |rocblas, _| unsafe { (rocblas.create)(&mut handle) })?;
         let made = Ready { handle, workspace: 0 };
         // SAFETY: the handle was made above, the stream lives until `self` is dropped.
         unsafe {
-            self.call("stream", |rocblas, stream| (rocblas.rocblas_set_stream)(handle, stream))?;
-            self.call("atomics", |rocblas, _| (rocblas.rocblas_set_atomics_mode)(handle, NO_ATOMICS))?;
+            self.call("stream", |rocblas, stream| (rocblas.set_stream)(handle, stream))?;
+            self.call("atomics", |rocblas, _| (rocblas.set_atomics)(handle, NO_ATOMICS))?;
         }
         Ok(made)
     }
@@ -196,7 +180,7 @@ impl blas::Library for Products {
         if ready.workspace != product.workspace {
             let (handle, at) = (ready.handle, pointer(product.workspace));
             // SAFETY: the workspace is an allocation of as many bytes, which the caller keeps.
-            self.call("workspace", |rocblas, _| unsafe { (rocblas.rocblas_set_workspace)(handle, at, WORKSPACE) })?;
+            self.call("workspace", |rocblas, _| unsafe { (rocblas.set_workspace)(handle, at, WORKSPACE) })?;
             ready.workspace = product.workspace;
         }
         let double = [product.alpha, product.beta];
@@ -214,7 +198,7 @@ impl blas::Library for Products {
         // SAFETY: the handle lives; the matrices are within allocations, which the caller sees to; the factors are read
         // before the call returns.
         let code = unsafe {
-            (self.library.functions.rocblas_gemm_strided_batched_ex)(
+            (self.library.gemm)(
                 ready.handle,
                 operation(form.a.1),
                 operation(form.b.1),
@@ -258,7 +242,7 @@ impl Drop for Products {
         if let Some(Ready { handle, .. }) = self.handle.get_mut() {
             let handle = *handle;
             // SAFETY: the handle was made in `create`, and nothing uses it any more.
-            let _ = self.call("handle", |rocblas, _| unsafe { (rocblas.rocblas_destroy_handle)(handle) });
+            let _ = self.call("handle", |rocblas, _| unsafe { (rocblas.destroy)(handle) });
         }
     }
 }

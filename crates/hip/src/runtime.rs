@@ -3,15 +3,13 @@
 // C: text that ends with 0, and numbers at places.
 #![allow(unsafe_code)]
 
-use crate::library::{self, PLACES};
+use crate::library::PLACES;
 use crate::sys::{self, Code, Functions, ROCM_5, ROCM_6, SUCCESS, TEXT};
 use crate::{Hiprtc, has_mma};
 use isograd_core::{Error, Result};
 use isograd_gpu::Limits;
-use isograd_gpu::vendor::dynlib::Files;
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Library, Opened};
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -30,7 +28,7 @@ const OLDEST: u32 = 9;
 pub struct Runtime {
     pub functions: Functions,
     /// The functions are in it, and in some versions HIPRTC's.
-    pub library: Library,
+    pub library: &'static Library,
 }
 
 /// A device as its driver describes it.
@@ -43,15 +41,13 @@ pub struct Described {
 impl Runtime {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Runtime> {
-        static OPENED: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| {
-            let library = library::open(&FILES)?;
-            // SAFETY: the library is HIP's, and is kept.
-            let functions = unsafe { Functions::of(&library) };
-            let functions = functions.map_err(|name| format!("it has no {name}, which ROCm has from version 5 on"))?;
+        static OPENED: Opened<Runtime> = Opened::new("hip", "HIP");
+        OPENED.get(|| {
+            let library = FILES.open()?;
+            let functions =
+                Functions::new(library).map_err(|why| format!("{why}, which ROCm has from version 5 on"))?;
             Ok(Runtime { functions, library })
-        });
-        opened.as_ref().map_err(|why| Error::device("hip", format!("HIP cannot be opened: {why}")))
+        })
     }
 
     /// Errors: `Backend`, with HIP's name, number and text, unless a call succeeded.
@@ -63,7 +59,7 @@ impl Runtime {
             // SAFETY: HIP has a text for every number, which stays until the thread's next call.
             unsafe { CStr::from_ptr(get(code)) }.to_string_lossy().into_owned()
         };
-        let (name, message) = (text(self.functions.hipGetErrorName), text(self.functions.hipGetErrorString));
+        let (name, message) = (text(self.functions.error_name), text(self.functions.error_text));
         let message = if message == name { String::new() } else { format!(": {message}") };
         Err(Error::backend(op, format!("HIP: {name} ({code}){message}")))
     }
@@ -72,7 +68,7 @@ impl Runtime {
     pub fn count(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: the number is written where it is.
-        let code = unsafe { (self.functions.hipGetDeviceCount)(&mut count) };
+        let code = unsafe { (self.functions.count)(&mut count) };
         if code == sys::NO_DEVICE || (code == SUCCESS && count == 0) {
             return Err(Error::device("hip", "ROCm is there, but it knows no device; is AMD's kernel driver loaded?"));
         }
@@ -84,7 +80,7 @@ impl Runtime {
     pub fn version(&self) -> Result<String> {
         let mut version = 0;
         // SAFETY: the number is written where it is.
-        self.check("hip", unsafe { (self.functions.hipRuntimeGetVersion)(&mut version) })?;
+        self.check("hip", unsafe { (self.functions.version)(&mut version) })?;
         Ok(format!("{}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000))
     }
 
@@ -95,9 +91,9 @@ impl Runtime {
             return Err(Error::device("hip", format!("device {ordinal} was asked for, there are {there}")));
         }
         // The older function's layout is that of ROCm 5 in later versions, too.
-        let (ask, at) = match self.functions.hipGetDevicePropertiesR0600 {
+        let (ask, at) = match self.functions.properties_6 {
             Some(ask) => (ask, ROCM_6),
-            None => (self.functions.hipGetDeviceProperties, ROCM_5),
+            None => (self.functions.properties, ROCM_5),
         };
         let mut bytes = vec![0u64; at.size / 8];
         // SAFETY: there is room for the properties of this layout, aligned as they are.

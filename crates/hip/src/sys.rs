@@ -6,6 +6,7 @@
 // C: handles, and functions that are found by name.
 #![allow(unsafe_code)]
 
+use isograd_gpu::vendor::dynlib::{Library, library};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// What functions return, `hipError_t`.
@@ -74,80 +75,51 @@ pub const ROCM_6: Properties = Properties {
     given: Some(696),
 };
 
-/// Makes the table of a library's functions, which go by their names. A library may lack those with `?`.
-macro_rules! functions {
-    (
-        $(#[$doc:meta])* $table:ident
-        { $($name:ident($($type:ty),*) -> $result:ty;)* }
-        { $($optional:ident?($($of_optional:ty),*) -> $result_of_optional:ty;)* }
-    ) => {
-        $(#[$doc])*
-        #[allow(non_snake_case)]
-        pub struct $table {
-            $(pub $name: unsafe extern "C" fn($($type),*) -> $result,)*
-            $(pub $optional: Option<unsafe extern "C" fn($($of_optional),*) -> $result_of_optional>,)*
-        }
-
-        impl $table {
-            /// Finds the functions. The error is the name of one that is missing.
-            ///
-            /// # Safety
-            /// The library is the one whose functions these are, and is kept as long as they are called.
-            pub unsafe fn of(library: &libloading::Library) -> Result<$table, &'static str> {
-                // SAFETY: the types are those of the headers, which have been the same from ROCm 5 to 7.
-                unsafe {
-                    Ok($table {
-                        $($name: *library.get(stringify!($name)).map_err(|_| stringify!($name))?,)*
-                        $($optional: library.get(stringify!($optional)).ok().map(|found| *found),)*
-                    })
-                }
-            }
-        }
-    };
-}
-pub(crate) use functions;
-
-functions! {
+library! {
     /// HIP's functions.
-    Functions
-    {
-        hipGetErrorName(Code) -> *const c_char;
-        hipGetErrorString(Code) -> *const c_char;
-        hipRuntimeGetVersion(*mut c_int) -> Code;
-        hipGetDeviceCount(*mut c_int) -> Code;
-        hipSetDevice(c_int) -> Code;
-        hipGetDeviceProperties(*mut c_void, c_int) -> Code;
-        hipMalloc(*mut Pointer, usize) -> Code;
-        hipFree(Pointer) -> Code;
-        hipMemcpyHtoDAsync(Pointer, *const c_void, usize, Pointer) -> Code;
-        hipMemcpyDtoHAsync(*mut c_void, Pointer, usize, Pointer) -> Code;
-        hipMemcpyDtoDAsync(Pointer, Pointer, usize, Pointer) -> Code;
-        hipMemsetD8Async(Pointer, u8, usize, Pointer) -> Code;
-        hipStreamCreateWithFlags(*mut Pointer, c_uint) -> Code;
-        hipStreamDestroy(Pointer) -> Code;
-        hipStreamSynchronize(Pointer) -> Code;
-        hipEventCreateWithFlags(*mut Pointer, c_uint) -> Code;
-        hipEventDestroy(Pointer) -> Code;
-        hipEventRecord(Pointer, Pointer) -> Code;
-        hipEventSynchronize(Pointer) -> Code;
-        hipEventElapsedTime(*mut f32, Pointer, Pointer) -> Code;
-        hipModuleLoadData(*mut Pointer, *const c_void) -> Code;
-        hipModuleUnload(Pointer) -> Code;
-        hipModuleGetFunction(*mut Pointer, Pointer, *const c_char) -> Code;
-        hipModuleLaunchKernel(
-            Pointer, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Pointer, *mut *mut c_void, *mut *mut c_void
-        ) -> Code;
-    }
-    {
-        hipGetDevicePropertiesR0600?(*mut c_void, c_int) -> Code;
-        hipStreamWaitEvent?(Pointer, Pointer, c_uint) -> Code;
-        hipEventQuery?(Pointer) -> Code;
-        hipStreamBeginCapture?(Pointer, c_int) -> Code;
-        hipStreamEndCapture?(Pointer, *mut Pointer) -> Code;
-        hipGraphInstantiate?(*mut Pointer, Pointer, *mut Pointer, *mut c_char, usize) -> Code;
-        hipGraphLaunch?(Pointer, Pointer) -> Code;
-        hipGraphDestroy?(Pointer) -> Code;
-        hipGraphExecDestroy?(Pointer) -> Code;
+    pub struct Functions;
+    "hipGetErrorName" error_name: fn(Code) -> *const c_char;
+    "hipGetErrorString" error_text: fn(Code) -> *const c_char;
+    "hipRuntimeGetVersion" version: fn(*mut c_int) -> Code;
+    "hipGetDeviceCount" count: fn(*mut c_int) -> Code;
+    "hipSetDevice" set_device: fn(c_int) -> Code;
+    "hipGetDeviceProperties" properties: fn(*mut c_void, c_int) -> Code;
+    "hipGetDevicePropertiesR0600" properties_6 [optional]: fn(*mut c_void, c_int) -> Code;
+    "hipMalloc" allocate: fn(*mut Pointer, usize) -> Code;
+    "hipFree" free: fn(Pointer) -> Code;
+    "hipMemcpyHtoDAsync" upload: fn(Pointer, *const c_void, usize, Pointer) -> Code;
+    "hipMemcpyDtoHAsync" download: fn(*mut c_void, Pointer, usize, Pointer) -> Code;
+    "hipMemcpyDtoDAsync" copy: fn(Pointer, Pointer, usize, Pointer) -> Code;
+    "hipMemsetD8Async" fill: fn(Pointer, u8, usize, Pointer) -> Code;
+    "hipStreamCreateWithFlags" create_stream: fn(*mut Pointer, c_uint) -> Code;
+    "hipStreamDestroy" destroy_stream: fn(Pointer) -> Code;
+    "hipStreamSynchronize" synchronize: fn(Pointer) -> Code;
+    "hipStreamWaitEvent" wait_event [optional]: fn(Pointer, Pointer, c_uint) -> Code;
+    "hipStreamBeginCapture" begin_capture [optional]: fn(Pointer, c_int) -> Code;
+    "hipStreamEndCapture" end_capture [optional]: fn(Pointer, *mut Pointer) -> Code;
+    "hipEventCreateWithFlags" create_event: fn(*mut Pointer, c_uint) -> Code;
+    "hipEventDestroy" destroy_event: fn(Pointer) -> Code;
+    "hipEventRecord" record_event: fn(Pointer, Pointer) -> Code;
+    "hipEventQuery" query_event [optional]: fn(Pointer) -> Code;
+    "hipEventSynchronize" synchronize_event: fn(Pointer) -> Code;
+    "hipEventElapsedTime" elapsed: fn(*mut f32, Pointer, Pointer) -> Code;
+    "hipGraphInstantiate" instantiate [optional]: fn(*mut Pointer, Pointer, *mut Pointer, *mut c_char, usize) -> Code;
+    "hipGraphLaunch" launch_graph [optional]: fn(Pointer, Pointer) -> Code;
+    "hipGraphDestroy" destroy_graph [optional]: fn(Pointer) -> Code;
+    "hipGraphExecDestroy" destroy_executable [optional]: fn(Pointer) -> Code;
+    "hipModuleLoadData" load: fn(*mut Pointer, *const c_void) -> Code;
+    "hipModuleUnload" unload: fn(Pointer) -> Code;
+    "hipModuleGetFunction" entry: fn(*mut Pointer, Pointer, *const c_char) -> Code;
+    "hipModuleLaunchKernel" launch: fn(
+        Pointer, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Pointer, *mut *mut c_void, *mut *mut c_void
+    ) -> Code;
+}
+
+impl Functions {
+    /// The functions of HIP's library. The error names one that is missing.
+    pub fn new(library: &'static Library) -> Result<Functions, String> {
+        // SAFETY: the types are those of the headers, which have been the same from ROCm 5 to 7.
+        unsafe { Functions::of(library) }
     }
 }
 

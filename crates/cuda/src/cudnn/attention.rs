@@ -301,7 +301,7 @@ impl Networks {
     pub(super) fn attention_kernels(&self, form: &Form) -> Result<Kernels> {
         let library = self.library;
         let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
-        let Some(dtype) = data_type(form.dtype).filter(|_| library.version >= OLDEST) else { return Ok(none) };
+        let Some(dtype) = data_type(form.dtype).filter(|_| library.number() >= OLDEST) else { return Ok(none) };
         let mut builder = Builder { library, tensors: Vec::new(), parts: Vec::new(), operations: Vec::new() };
         if form.is_backward() {
             builder.backward(form, dtype)?

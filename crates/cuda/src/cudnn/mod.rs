@@ -6,8 +6,8 @@
 mod attention;
 mod convolution;
 
-use crate::driver::{Stream, turn};
-use crate::library::{self, PLACES};
+use crate::library::PLACES;
+use crate::stream::{Stream, turn};
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Attribute, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Heuristic, cudnnBackendNumericalNote_t as Note,
@@ -16,13 +16,12 @@ use cudarc::cudnn::sys::{
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
 use isograd_gpu::driver::dnn::{self, Form, View};
-use isograd_gpu::vendor::dynlib::Files;
-use libloading::Library;
+use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -42,62 +41,45 @@ const MOST_FORMS: usize = 1024;
 type Code = c_uint;
 type Pointer = *mut c_void;
 
-/// The library.
-pub struct Cudnn {
-    version: usize,
-    name: unsafe extern "C" fn(Code) -> *const c_char,
-    create_handle: unsafe extern "C" fn(*mut Pointer) -> Code,
-    destroy_handle: unsafe extern "C" fn(Pointer) -> Code,
-    set_stream: unsafe extern "C" fn(Pointer, Pointer) -> Code,
-    create: unsafe extern "C" fn(c_uint, *mut Pointer) -> Code,
-    destroy: unsafe extern "C" fn(Pointer) -> Code,
-    set: unsafe extern "C" fn(Pointer, c_uint, c_uint, i64, *const c_void) -> Code,
-    get: unsafe extern "C" fn(Pointer, c_uint, c_uint, i64, *mut i64, *mut c_void) -> Code,
-    finalize: unsafe extern "C" fn(Pointer) -> Code,
-    execute: unsafe extern "C" fn(Pointer, Pointer, Pointer) -> Code,
-    // The functions are in it.
-    _library: Library,
+library! {
+    /// The library.
+    pub struct Cudnn;
+    "cudnnGetVersion" version: fn() -> usize;
+    "cudnnGetErrorString" name: fn(Code) -> *const c_char;
+    "cudnnCreate" create_handle: fn(*mut Pointer) -> Code;
+    "cudnnDestroy" destroy_handle: fn(Pointer) -> Code;
+    "cudnnSetStream" set_stream: fn(Pointer, Pointer) -> Code;
+    "cudnnBackendCreateDescriptor" create: fn(c_uint, *mut Pointer) -> Code;
+    "cudnnBackendDestroyDescriptor" destroy: fn(Pointer) -> Code;
+    "cudnnBackendSetAttribute" set: fn(Pointer, c_uint, c_uint, i64, *const c_void) -> Code;
+    "cudnnBackendGetAttribute" get: fn(Pointer, c_uint, c_uint, i64, *mut i64, *mut c_void) -> Code;
+    "cudnnBackendFinalize" finalize: fn(Pointer) -> Code;
+    "cudnnBackendExecute" execute: fn(Pointer, Pointer, Pointer) -> Code;
 }
 
 impl Cudnn {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Cudnn> {
-        static OPENED: OnceLock<std::result::Result<Cudnn, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| {
-            let library = Cudnn::of(library::open(&FILES, None)?).map_err(|e| e.to_string())?;
-            match library.version >= OLDEST {
+        static OPENED: Opened<Cudnn> = Opened::new("cuda", "cuDNN");
+        OPENED.get(|| {
+            // SAFETY: the types are those of cudnn_graph.h, which have been the same since cuDNN 9.0 (an enum is an unsigned int, a
+            // handle and a descriptor are pointers).
+            let library = unsafe { Cudnn::of(FILES.open()?) }?;
+            match library.number() >= OLDEST {
                 true => Ok(library),
                 false => Err(format!("it has version {}, expected 9.0 or later", library.version())),
             }
-        });
-        opened.as_ref().map_err(|why| Error::device("cuda", format!("cuDNN cannot be opened: {why}")))
+        })
     }
 
-    fn of(library: Library) -> std::result::Result<Cudnn, libloading::Error> {
-        // SAFETY: the types are those of cudnn_graph.h, which have been the same since cuDNN 9.0 (an enum is an unsigned int, a handle
-        // and a descriptor are pointers); the library is kept.
-        unsafe {
-            let version = library.get::<unsafe extern "C" fn() -> usize>(b"cudnnGetVersion")?;
-            Ok(Cudnn {
-                version: version(),
-                name: *library.get(b"cudnnGetErrorString")?,
-                create_handle: *library.get(b"cudnnCreate")?,
-                destroy_handle: *library.get(b"cudnnDestroy")?,
-                set_stream: *library.get(b"cudnnSetStream")?,
-                create: *library.get(b"cudnnBackendCreateDescriptor")?,
-                destroy: *library.get(b"cudnnBackendDestroyDescriptor")?,
-                set: *library.get(b"cudnnBackendSetAttribute")?,
-                get: *library.get(b"cudnnBackendGetAttribute")?,
-                finalize: *library.get(b"cudnnBackendFinalize")?,
-                execute: *library.get(b"cudnnBackendExecute")?,
-                _library: library,
-            })
-        }
+    fn number(&self) -> usize {
+        // SAFETY: the function asks for nothing.
+        unsafe { (self.version)() }
     }
 
     /// Its version, `9.1`.
     pub fn version(&self) -> String {
-        format!("{}.{}", self.version / 10_000, self.version / 100 % 100)
+        format!("{}.{}", self.number() / 10_000, self.number() / 100 % 100)
     }
 
     fn check(&self, what: &str, code: Code) -> Result<()> {

@@ -4,6 +4,7 @@ pub mod blas;
 pub mod ccl;
 pub mod dnn;
 pub mod null;
+pub mod runtime;
 
 use isograd_core::{DType, Error, Result, inventory};
 use std::any::Any;

@@ -5,9 +5,9 @@
 
 use crate::driver::ccl::{self, Beside, Operands};
 use crate::driver::{Address, Handle};
+use crate::vendor::dynlib::{Library, library};
 use isograd_core::collective::{Collective, Opaque, Reduction};
 use isograd_core::{DType, Error, Result};
-use libloading::Library;
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -31,67 +31,45 @@ type Pointer = *mut c_void;
 #[derive(Clone, Copy)]
 struct Identity([c_char; IDENTITY]);
 
-type Reduce = unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
-type Send = unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
-type Receive = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
+library! {
+    struct Functions;
+    "ncclGetVersion" version: fn(*mut c_int) -> Code;
+    "ncclGetUniqueId" identity: fn(*mut Identity) -> Code;
+    "ncclCommInitRank" join: fn(*mut Pointer, c_int, Identity, c_int) -> Code;
+    "ncclCommDestroy" destroy: fn(Pointer) -> Code;
+    "ncclCommAbort" abort: fn(Pointer) -> Code;
+    "ncclCommGetAsyncError" error: fn(Pointer, *mut Code) -> Code;
+    "ncclGetErrorString" text: fn(Code) -> *const c_char;
+    "ncclGetLastError" last [optional]: fn(Pointer) -> *const c_char;
+    "ncclAllReduce" all_reduce: fn(*const c_void, *mut c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
+    "ncclReduceScatter" reduce_scatter: fn(*const c_void, *mut c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
+    // The second number is the root.
+    "ncclBroadcast" broadcast: fn(*const c_void, *mut c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
+    "ncclAllGather" all_gather: fn(*const c_void, *mut c_void, usize, c_int, Pointer, Pointer) -> Code;
+    "ncclSend" send: fn(*const c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
+    "ncclRecv" receive: fn(*mut c_void, usize, c_int, c_int, Pointer, Pointer) -> Code;
+    "ncclGroupStart" begin: fn() -> Code;
+    "ncclGroupEnd" end: fn() -> Code;
+}
 
 /// The library.
 pub struct Ccl {
     name: &'static str,
     version: c_int,
-    identity: unsafe extern "C" fn(*mut Identity) -> Code,
-    join: unsafe extern "C" fn(*mut Pointer, c_int, Identity, c_int) -> Code,
-    destroy: unsafe extern "C" fn(Pointer) -> Code,
-    abort: unsafe extern "C" fn(Pointer) -> Code,
-    error: unsafe extern "C" fn(Pointer, *mut Code) -> Code,
-    text: unsafe extern "C" fn(Code) -> *const c_char,
-    last: Option<unsafe extern "C" fn(Pointer) -> *const c_char>,
-    all_reduce: Reduce,
-    reduce_scatter: Reduce,
-    /// Its number is the root.
-    broadcast: Reduce,
-    all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Pointer, Pointer) -> Code,
-    send: Send,
-    receive: Receive,
-    begin: unsafe extern "C" fn() -> Code,
-    end: unsafe extern "C" fn() -> Code,
-    // The functions are in it.
-    _library: Library,
+    functions: Functions,
 }
 
 impl Ccl {
     /// The functions of an opened library. The error says what is missing.
-    pub fn of(name: &'static str, library: Library) -> std::result::Result<Ccl, String> {
+    pub fn new(name: &'static str, library: &'static Library) -> std::result::Result<Ccl, String> {
         // SAFETY: the types are those of nccl.h and rccl.h, which have been the same since version 2.10 (an enum is an int, a
-        // communicator and a stream are pointers, an identity is passed by value); the library is kept.
-        let found = unsafe {
-            (|| {
-                let mut version = 0;
-                library.get::<unsafe extern "C" fn(*mut c_int) -> Code>(b"ncclGetVersion")?(&mut version);
-                Ok::<_, libloading::Error>(Ccl {
-                    name,
-                    version,
-                    identity: *library.get(b"ncclGetUniqueId")?,
-                    join: *library.get(b"ncclCommInitRank")?,
-                    destroy: *library.get(b"ncclCommDestroy")?,
-                    abort: *library.get(b"ncclCommAbort")?,
-                    error: *library.get(b"ncclCommGetAsyncError")?,
-                    text: *library.get(b"ncclGetErrorString")?,
-                    last: library.get(b"ncclGetLastError").ok().map(|found| *found),
-                    all_reduce: *library.get(b"ncclAllReduce")?,
-                    reduce_scatter: *library.get(b"ncclReduceScatter")?,
-                    broadcast: *library.get(b"ncclBroadcast")?,
-                    all_gather: *library.get(b"ncclAllGather")?,
-                    send: *library.get(b"ncclSend")?,
-                    receive: *library.get(b"ncclRecv")?,
-                    begin: *library.get(b"ncclGroupStart")?,
-                    end: *library.get(b"ncclGroupEnd")?,
-                    _library: library,
-                })
-            })()
-        };
-        let found = found.map_err(|e| e.to_string())?;
-        match found.version >= OLDEST {
+        // communicator and a stream are pointers, an identity is passed by value).
+        let functions = unsafe { Functions::of(library) }?;
+        let mut version = 0;
+        // SAFETY: the number is written where it is.
+        unsafe { (functions.version)(&mut version) };
+        let found = Ccl { name, version, functions };
+        match version >= OLDEST {
             true => Ok(found),
             false => Err(format!("it has version {}, expected 2.10 or later", found.version())),
         }
@@ -111,14 +89,15 @@ impl Ccl {
             if text.is_null() { String::new() } else { unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned() }
         };
         // SAFETY: both functions take any code, and no communicator.
-        let (what, more) = unsafe { (text((self.text)(code)), self.last.map(|last| text(last(null_mut())))) };
+        let (what, more) =
+            unsafe { (text((self.functions.text)(code)), self.functions.last.map(|last| text(last(null_mut())))) };
         let more = more.filter(|more| !more.is_empty()).map(|more| format!(" ({more})")).unwrap_or_default();
         Err(Error::backend(op, format!("{}: {code}: {what}{more}", self.name)))
     }
 }
 
 /// A function that makes a second queue.
-type MakeQueue = Box<dyn Fn() -> Result<Box<dyn Beside>> + std::marker::Send + Sync>;
+type MakeQueue = Box<dyn Fn() -> Result<Box<dyn Beside>> + Send + Sync>;
 
 /// The library on a device.
 pub struct Collectives {
@@ -130,7 +109,7 @@ impl Collectives {
     /// The library on the device whose queues `queue` makes.
     pub fn new(
         library: &'static Ccl,
-        queue: impl Fn() -> Result<Box<dyn Beside>> + std::marker::Send + Sync + 'static,
+        queue: impl Fn() -> Result<Box<dyn Beside>> + Send + Sync + 'static,
     ) -> Collectives {
         Collectives { library, queue: Box::new(queue) }
     }
@@ -147,7 +126,7 @@ struct Member {
 }
 
 // SAFETY: a communicator belongs to no thread, and the lock lets in one at a time.
-unsafe impl std::marker::Send for Member {}
+unsafe impl Send for Member {}
 // SAFETY: as above.
 unsafe impl Sync for Member {}
 
@@ -155,7 +134,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         if !self.is_aborted.load(Ordering::Acquire) && self.queue.enter().is_ok() {
             // SAFETY: the communicator was made by `join`, and is used no more.
-            unsafe { (self.library.destroy)(*self.communicator.get_mut()) };
+            unsafe { (self.library.functions.destroy)(*self.communicator.get_mut()) };
         }
     }
 }
@@ -209,7 +188,7 @@ impl Member {
     fn enqueue(&self, collective: Collective, operands: &Operands) -> Result<()> {
         let Operands { dtype, input: (from, given), output: (to, received) } = *operands;
         let (from, to, kind) = (pointer(from), pointer(to), data_type(dtype));
-        let library = self.library;
+        let library = &self.library.functions;
         // SAFETY: both operands are within allocations of these numbers of elements, which the caller keeps until the mark was
         // awaited; the communicator and the queue live.
         self.call(collective.name(), |member, queue| unsafe {
@@ -248,7 +227,7 @@ impl ccl::Library for Collectives {
     fn identity(&self) -> Result<Vec<u8>> {
         let mut identity = Identity([0; IDENTITY]);
         // SAFETY: the identity is written where it is.
-        self.library.check("identity", unsafe { (self.library.identity)(&mut identity) })?;
+        self.library.check("identity", unsafe { (self.library.functions.identity)(&mut identity) })?;
         Ok(identity.0.map(|byte| byte as u8).to_vec())
     }
 
@@ -261,7 +240,7 @@ impl ccl::Library for Collectives {
         queue.enter()?;
         let mut communicator = null_mut();
         // SAFETY: the communicator is written where it is; the device is the thread's.
-        let code = unsafe { (self.library.join)(&mut communicator, size as c_int, identity, rank as c_int) };
+        let code = unsafe { (self.library.functions.join)(&mut communicator, size as c_int, identity, rank as c_int) };
         self.library.check("join", code)?;
         let (library, communicator) = (self.library, Mutex::new(communicator));
         Ok(Box::new(Arc::new(Member { library, communicator, is_aborted: AtomicBool::new(false), queue, size })))
@@ -281,7 +260,9 @@ impl ccl::Library for Collectives {
     fn is_done(&self, group: &Opaque, at: &Opaque) -> Result<bool> {
         let (member, mut found) = (member(group)?, SUCCESS);
         // SAFETY: the code is written where it is.
-        member.call("collective", |communicator, _| unsafe { (self.library.error)(communicator, &mut found) })?;
+        member.call("collective", |communicator, _| unsafe {
+            (self.library.functions.error)(communicator, &mut found)
+        })?;
         self.library.check("collective", found)?;
         member.queue.is_past(mark(at)?)
     }
@@ -297,7 +278,7 @@ impl ccl::Library for Collectives {
                 None => unsafe { *member.communicator.data_ptr() },
             };
             // SAFETY: as above.
-            unsafe { (self.library.abort)(communicator) };
+            unsafe { (self.library.functions.abort)(communicator) };
         }
     }
 }

@@ -1,9 +1,95 @@
-//! Where a vendor's libraries are: in the folder that a variable names, where the system's loader looks, or in the vendor's
-//! usual folders.
+//! Libraries of vendors: where they are, and their functions. A library is looked for in the folder that a variable names, where the
+//! system's loader looks, and in the vendor's usual folders. What was opened stays open.
 
+// Opening a library runs its initialisers, and its functions have the types that are said.
+#![allow(unsafe_code)]
+
+pub use crate::library;
+pub use libloading::Library;
+
+use isograd_core::Error;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Declares functions of a library, each by its name there: a struct of pointers to them, and `of`, which finds them. A library may lack
+/// those that are `[optional]`.
+///
+/// ```
+/// # #![allow(dead_code)]
+/// isograd_gpu::vendor::dynlib::library! {
+///     /// Functions of C.
+///     struct Strings;
+///     "abs" absolute: fn(i32) -> i32;
+///     "strlcpy" copy [optional]: fn(*mut i8, *const i8, usize) -> usize;
+/// }
+/// ```
+#[macro_export]
+macro_rules! library {
+    (
+        $(#[$doc:meta])* $visibility:vis struct $library:ident;
+        $($symbol:literal $field:ident $([$optional:ident])?: fn($($type:ty),* $(,)?) -> $result:ty;)*
+    ) => {
+        $(#[$doc])*
+        #[allow(clippy::type_complexity)]
+        $visibility struct $library {
+            $(pub(crate) $field: $crate::library!(@type [$($optional)?] unsafe extern "C" fn($($type),*) -> $result),)*
+        }
+
+        impl $library {
+            /// Finds the functions. The error names one that is missing.
+            ///
+            /// # Safety
+            /// The functions of the library have these types.
+            unsafe fn of(library: &'static $crate::vendor::dynlib::Library) -> ::std::result::Result<$library, String> {
+                // SAFETY: by the caller.
+                Ok($library { $($field: $crate::library!(@found [$($optional)?] $symbol unsafe {
+                    $crate::vendor::dynlib::symbol(library, $symbol)
+                }),)* })
+            }
+        }
+    };
+    (@type [] $type:ty) => { $type };
+    (@type [optional] $type:ty) => { Option<$type> };
+    (@found [] $symbol:literal $found:expr) => { $found.ok_or(concat!("it has no ", $symbol))? };
+    (@found [optional] $symbol:literal $found:expr) => { $found };
+}
+
+/// The function of this name, if the library has it.
+///
+/// # Safety
+/// The function is a `T`.
+pub unsafe fn symbol<T: Copy>(library: &'static Library, name: &str) -> Option<T> {
+    // SAFETY: by the caller.
+    unsafe { library.get::<T>(name) }.ok().map(|found| *found)
+}
+
+/// Opens a file.
+pub fn load(path: &Path) -> Result<Library, libloading::Error> {
+    // SAFETY: vendors' initialisers ask nothing of a program.
+    unsafe { Library::new(path) }
+}
+
+/// A library of a device, which is opened once.
+pub struct Opened<T> {
+    device: &'static str,
+    name: &'static str,
+    library: OnceLock<Result<T, String>>,
+}
+
+impl<T> Opened<T> {
+    /// The library of this name, not opened yet.
+    pub const fn new(device: &'static str, name: &'static str) -> Opened<T> {
+        Opened { device, name, library: OnceLock::new() }
+    }
+
+    /// The library, which the first call opens. Errors: `Device`, with why it did not open.
+    pub fn get(&'static self, open: impl FnOnce() -> Result<T, String>) -> isograd_core::Result<&'static T> {
+        let found = self.library.get_or_init(open).as_ref();
+        found.map_err(|why| Error::device(self.device, format!("{} cannot be opened: {why}", self.name)))
+    }
+}
 
 /// The folders of a vendor.
 pub struct Places {
@@ -28,8 +114,18 @@ pub struct Files {
 }
 
 impl Files {
+    /// Opens the library. The error says where it was looked for.
+    pub fn open(&self) -> Result<&'static Library, String> {
+        self.open_by(load)
+    }
+
+    /// [`open`](Files::open), by a function that opens a file.
+    pub fn open_by<E: Display>(&self, open: impl Fn(&Path) -> Result<Library, E>) -> Result<&'static Library, String> {
+        self.find(open).map(|library| &*Box::leak(Box::new(library)))
+    }
+
     /// Opens the first path that `open` accepts. The error has the folders of the search, and the files that did not open.
-    pub fn find<T, E: Display>(&self, open: impl Fn(&Path) -> Result<T, E>) -> Result<T, String> {
+    fn find<T, E: Display>(&self, open: impl Fn(&Path) -> Result<T, E>) -> Result<T, String> {
         let Places { variable, folders, words } = self.places;
         let own = std::env::var_os(variable).map(PathBuf::from);
         let in_own = own.iter().flat_map(|folder| within(folder, self.stem));
