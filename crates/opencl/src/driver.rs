@@ -317,7 +317,9 @@ impl Driver for OpenCl {
         for (i, (from, part)) in parts.iter().enumerate() {
             // SAFETY: as above; there is room for all parts, and nobody else has the place. The queue is in order: when the
             // last one is there, all are.
-            unsafe { self.enqueue_copy(op, *from, landing.place.add(at).cast(), part.len(), i == last)? };
+            let enqueued = unsafe { self.enqueue_copy(op, *from, landing.place.add(at).cast(), part.len(), i == last) };
+            // The parts before this one may still be on their way to the place.
+            enqueued.inspect_err(|_| drop(self.queue.finish()))?;
             at += part.len();
         }
         // SAFETY: so many bytes have been written, and nothing writes there before the lock is given back.
