@@ -1,43 +1,25 @@
 // The dialect of the kernels in CUDA C++, for NVRTC, compute capability 7.5 and later.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef int i32;
-typedef unsigned int u32;
-typedef long long i64;
-typedef unsigned long long u64;
-typedef float f32;
-typedef double f64;
-typedef uint2 u32x2;
-typedef uint4 u32x4;
-
-// The prefix avoids clashes of entries with CUDA's own functions, such as norm. The driver adds it to names. AT_ONCE: groups that a
-// multiprocessor should run together; it limits the registers of a thread.
+// AT_ONCE: groups that a multiprocessor should run together; it limits the registers of a thread.
 #ifdef AT_ONCE
 #define BOUNDS __launch_bounds__(THREADS, AT_ONCE)
 #else
 #define BOUNDS __launch_bounds__(THREADS)
 #endif
-#define KERNEL(name) extern "C" __global__ void BOUNDS isograd_##name
-#define FUNCTION static __device__ __forceinline__
-#define LOCAL_FUNCTION FUNCTION
-#define GLOBAL
+#include "cpp.h"
+
+typedef uint2 u32x2;
+typedef uint4 u32x4;
+
 // An argument whose address is taken. It stays in constant memory; threads do not copy it.
 #define ARGUMENT(type) const __grid_constant__ type
-#define LOCAL
-#define SHARED(type, name, n) __shared__ type name[n]
 // Local memory whose size the launch sets. At most one in a kernel.
 #define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
-#define BARRIER() __syncthreads()
-// The group also sees its writes to global memory.
-#define GLOBAL_BARRIER() __syncthreads()
 #ifndef SIMT
 #define WAVE_BARRIER() __syncwarp()
 #endif
 // A pointer from an address that was read from memory.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
-// CUDA has no such pragma. The driver compiles a source that has this as a line without contraction. fma_ is not affected.
-#define CONTRACT_OFF
 
 // A launch may start while the previous one ends. AWAIT_PREVIOUS comes before it reads results of the previous launch, and before
 // any write. It waits for the end of the previous launch. LET_NEXT_START lets the next launch start. Before AWAIT_PREVIOUS a kernel may
@@ -46,28 +28,6 @@ typedef uint4 u32x4;
 #define AWAIT_PREVIOUS() asm volatile("griddepcontrol.wait;" ::: "memory")
 #define LET_NEXT_START() asm volatile("griddepcontrol.launch_dependents;")
 #endif
-
-#define LANE ((int)threadIdx.x)
-#define GROUP ((i64)blockIdx.x)
-#define GROUP_Y ((i64)blockIdx.y)
-#define GROUP_Z ((i64)blockIdx.z)
-#define GROUPS ((i64)gridDim.x)
-#define GROUPS_Y ((i64)gridDim.y)
-
-#define as_f32(x) __uint_as_float((u32)(x))
-#define as_u32(x) __float_as_uint((f32)(x))
-#define mul_hi_u32(a, b) __umulhi((u32)(a), (u32)(b))
-#define leading_zeros_u64(x) __clzll((i64)(x))
-#define raise_to(p, value) atomicMax((u32 *)(p), (u32)(value))
-#define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
-// Adds to a number in local memory, and returns its previous value.
-#define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
-#define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
-#define compare_and_swap_local compare_and_swap
-
-// Changes a number in global memory, and returns its previous value.
-#define add_to(p, value) atomicAdd((u32 *)(p), (u32)(value))
-#define or_to(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 
 // Increments a counter, which returns to 0 after `most`. Returns the previous value.
 #define count_to(p, most) atomicInc((u32 *)(p), (u32)(most))
@@ -80,43 +40,6 @@ typedef uint4 u32x4;
 // Loads and stores of data that the cache need not keep.
 #define load_once(p) __ldcs(p)
 #define store_once(p, v) __stcs(p, v)
-
-// Overloads for f32 and f64. The global scope avoids the functions of pointwise rows, which have the same names.
-#define exp_ ::exp
-#define expm1_ ::expm1
-#define log_ ::log
-#define log2_ ::log2
-#define log1p_ ::log1p
-#define sqrt_ ::sqrt
-#define sin_ ::sin
-#define cos_ ::cos
-#define tanh_ ::tanh
-#define erf_ ::erf
-#define exp2_ ::exp2
-#define log10_ ::log10
-#define tan_ ::tan
-#define asin_ ::asin
-#define acos_ ::acos
-#define atan_ ::atan
-#define sinh_ ::sinh
-#define cosh_ ::cosh
-#define asinh_ ::asinh
-#define acosh_ ::acosh
-#define atanh_ ::atanh
-#define erfc_ ::erfc
-#define atan2_ ::atan2
-#define floor_ ::floor
-#define ceil_ ::ceil
-#define trunc_ ::trunc
-#define round_ ::rint
-#define fmod_ ::fmod
-#define powr_ ::pow
-// The other number, if one of two is NaN.
-#define fmax_ ::fmax
-#define fabs_ ::fabs
-#define fma_ ::fma
-#define frexp_ ::frexp
-#define ldexp_ ::ldexp
 
 #ifdef SIMT
 

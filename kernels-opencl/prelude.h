@@ -152,7 +152,6 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 #define LANE ((int)get_local_id(0))
 #define GROUP ((i64)get_group_id(0))
 #define GROUP_Y ((i64)get_group_id(1))
-#define GROUP_Z ((i64)get_group_id(2))
 #define GROUPS ((i64)get_num_groups(0))
 #define GROUPS_Y ((i64)get_num_groups(1))
 
