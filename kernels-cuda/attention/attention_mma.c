@@ -25,6 +25,7 @@
 // Rows of the factor that stays in local memory.
 #define TILE (64 * BLOCKS)
 #include "attention/attention.h"
+#include "attention/attention_rows.h"
 
 // Blocks of eight columns of a wave's scores.
 #define COLUMNS (OTHERS_TILE / 8)
@@ -188,18 +189,8 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     CHECK_ENDS();
     SHARED_GIVEN(u32x4, tiles, BYTES(TILE + 2 * OTHERS_TILE) / 16);
     LocalPlace at_q = local_place(tiles), at_k = at_q + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
-#ifdef MASK
-    f32 slope = LOG2E;
-#else
-    f32 slope = scale * LOG2E;
-#endif
+    TILE_OF_QUERIES(TILE);
+    f32 slope = SLOPE;
 
     f32 sums[BLOCKS][2 * STEPS][SUMS], largest[BLOCKS][2], total[BLOCKS][2];
     EACH(i, BLOCKS) {
@@ -237,9 +228,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         if (!is_whole(span, query, TILE, key, OTHERS_TILE)) {
             EACH(i, BLOCKS) EACH(j, COLUMNS) EACH(r, SUMS) {
                 int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
-#ifdef MASK
-                s[i][j][r] *= scale;
-#endif
+                s[i][j][r] *= MASK_SCALE;
                 s[i][j][r] = masked(s[i][j][r], p, span, batch, head, own_query, own_key MASK_VALUES);
             }
         }
@@ -250,10 +239,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
                 f32 other = from_lane(next, by);
                 next = LARGER(next, other);
             }
-            // Rows without a score above -infinity have weights of 0.
-            f32 shift = next == LOWEST ? 0.0f : next * slope;
-            f32 factor = largest[i][pair] == next ? 1.0f : exp2_near_(largest[i][pair] * slope - shift);
-            largest[i][pair] = next;
+            f32 shift = shift_of(next, slope), factor = raise_largest(&largest[i][pair], next, slope, shift);
             total[i][pair] *= factor;
             EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][pair * 2 + r] *= factor;
             EACH(j, COLUMNS) EACH(r, 2) {
@@ -278,15 +264,10 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         f32 share = is_empty ? 1.0f : FACTOR / total[i][pair];
         EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][pair * 2 + r] *= share;
         if (LANE % 4 == 0 && own < of_q.count)
-            lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[i][pair], slope, log2_(total[i][pair]));
+            lse[row + own] = log_of_sum(largest[i][pair], total[i][pair], slope);
     }
     put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
 }
-#endif
-
-#if defined(QUERIES) || defined(KEYS)
-// The weight of a score in a row whose sum has this logarithm, in units of a logarithm to base 2.
-FUNCTION f32 weight(f32 score, f32 slope, f32 lse) { return lse == LOWEST ? 0.0f : exp2_near_(fma_(score, slope, -lse)); }
 #endif
 
 #ifdef QUERIES
@@ -295,19 +276,9 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     SHARED_GIVEN(u32x4, tiles, BYTES(2 * TILE + 2 * OTHERS_TILE) / 16);
     LocalPlace at_q = local_place(tiles), at_dy = at_q + BYTES(TILE);
     LocalPlace at_k = at_dy + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
+    TILE_OF_QUERIES(TILE);
     i64 row = (batch * heads + head) * p.v[0] + first;
-#ifdef MASK
-    f32 slope = LOG2E;
-#else
-    f32 slope = scale * LOG2E;
-#endif
+    f32 slope = SLOPE;
 
     f32 sums[1][2 * STEPS][SUMS], own_lse[2], own_delta[2];
     EACH(n, 2 * STEPS) EACH(r, SUMS) sums[0][n][r] = 0;
@@ -345,9 +316,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         EACH(j, COLUMNS) EACH(r, SUMS) {
             int own_query = query + OWN_ROW + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
             f32 score = s[0][j][r], dw = dp[0][j][r];
-#ifdef MASK
-            score *= scale;
-#endif
+            score *= MASK_SCALE;
             if (is_masked) score = masked(score, p, span, batch, head, own_query, own_key MASK_VALUES);
 #ifdef DROPOUT
             dw *= kept * is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
@@ -372,19 +341,8 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
     SHARED_GIVEN(u32x4, tiles, BYTES(2 * TILE + 2 * OTHERS_TILE) / 16);
     LocalPlace at_k = local_place(tiles), at_v = at_k + BYTES(TILE);
     LocalPlace at_q = at_v + BYTES(TILE), at_dy = at_q + BYTES(OTHERS_TILE);
-    int width = (int)p.v[2];
-    i64 heads = p.v[3] / p.v[4], n_tiles = p.v[5], tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads;
-    Span span = span_of(p, batch, &tile, 1 SPAN_VALUES);
-    int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys;
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
-    int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count);
-    int written = written_keys(p, first, of_k.count);
-#ifdef MASK
-    f32 slope = LOG2E;
-#else
-    f32 slope = scale * LOG2E;
-#endif
+    TILE_OF_KEYS();
+    f32 slope = SLOPE;
 
     f32 sums_k[1][2 * STEPS][SUMS], sums_v[1][2 * STEPS][SUMS];
     EACH(n, 2 * STEPS) EACH(r, SUMS) sums_k[0][n][r] = sums_v[0][n][r] = 0;
@@ -421,9 +379,7 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
                 int is_inside = own_query < span.queries;
                 f32 own_lse = is_inside ? lse[row + own_query] * LOG2E : LOWEST;
                 f32 own_delta = is_inside ? delta[row + own_query] : 0.0f, score = s[0][j][r], dw = dp[0][j][r];
-#ifdef MASK
-                score *= scale;
-#endif
+                score *= MASK_SCALE;
                 if (is_masked) score = masked(score, p, span, batch, head, own_query, own_key MASK_VALUES);
                 f32 share = weight(score, slope, own_lse);
 #ifdef DROPOUT

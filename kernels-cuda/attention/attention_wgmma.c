@@ -23,6 +23,7 @@
 #endif
 #define TILE (THREADS / 2)
 #include "attention/attention.h"
+#include "attention/attention_rows.h"
 #include "copies.h"
 #include "matrix/products.h"
 #include "attention/turns.h"
@@ -121,10 +122,8 @@ FUNCTION void soften(f32 *s, f32 *largest, f32 *total, f32 *factors, f32 slope) 
             f32 other = as_f32(wave_xor(as_u32(next), by));
             next = LARGER(next, other);
         }
-        // Rows without a score above -infinity have weights of 0.
-        f32 shift = next == LOWEST ? 0.0f : next * slope;
-        factors[half] = largest[half] == next ? 1.0f : exp2_near_(largest[half] * slope - shift);
-        largest[half] = next;
+        f32 shift = shift_of(next, slope);
+        factors[half] = raise_largest(&largest[half], next, slope, shift);
         EACH(j, SCORES / 8) EACH(r, 2) {
             f32 *weight = s + (j * 4 + half * 2 + r);
             *weight = exp2_near_(fma_(*weight, slope, -shift));
@@ -141,13 +140,7 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
     CHECK_ENDS();
     SHARED_GIVEN(u8, given, LOCAL_BYTES + 1024);
     LocalPlace tiles = (local_place(given) + 1023) & ~(LocalPlace)1023;
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * QUERIES_TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
+    TILE_OF_QUERIES(QUERIES_TILE);
     f32 slope = scale * LOG2E;
 
     f32 sums[SUMS_OF(DIM)], largest[2], total[2];
@@ -219,7 +212,7 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
         int is_empty = total[half] == 0, own = PART * 64 + OWN_WAVE * 16 + ROW + half * 8;
         f32 share = is_empty ? 1.0f : 1.0f / total[half];
         EACH(i, SUMS_OF(DIM) / 2) sums[i / 2 * 4 + half * 2 + i % 2] *= share;
-        if (LANE % 4 == 0 && own < of_q.count) lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[half], slope, log2_(total[half]));
+        if (LANE % 4 == 0 && own < of_q.count) lse[row + own] = log_of_sum(largest[half], total[half], slope);
     }
     put_rows(o + RESULT_AT(batch, head, first), p.v[RESULT_STRIDES + 2], sums, DIM, PART * 64, of_q.count, 0, width, 1);
 }

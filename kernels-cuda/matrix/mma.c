@@ -20,6 +20,7 @@
 #define B_VECTOR CHUNK
 #define WORDS_TOGETHER 4
 #include "matrix/loader.h"
+#include "matrix/tile.h"
 
 #define STAGES 3
 #define WAVE_TILE_M (TILE_M / 2)
@@ -27,27 +28,17 @@
 // Blocks of a wave: 16 rows of a, and 8 columns of b, per instruction.
 #define BLOCKS_M (WAVE_TILE_M / 16)
 #define BLOCKS_N (WAVE_TILE_N / 8)
-// Rows of tiles that run together, so that they share operands in the cache.
-#define BAND 8
 
 #include "matrix/share.h"
 
 KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
                  A alpha, A beta LOADER_ARGUMENTS) {
-    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
     SHARED(u32x4, tiles, STAGES * (TILE_M + TILE_N) * CHUNKS_K);
     LocalPlace first = local_place(tiles);
 #define PLACE_A(stage) (first + (u32)(stage) * ((TILE_M + TILE_N) * CHUNKS_K * 16))
 #define PLACE_B(stage) (PLACE_A(stage) + TILE_M * CHUNKS_K * 16)
 
-    // The tile, the matrix, and the part of K.
-    i64 n_tiles = tiles_m * tiles_n;
-    i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
-    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
-    i64 within = tile - top * tiles_n;
-    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
-    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
-    int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
+    TILE_OF_GROUP();
 
     Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
     int steps = (int)((k_end - k0 + TILE_K - 1) / TILE_K), depth = (int)(k_end - k0);
@@ -108,9 +99,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         }
     }
 
-    GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
-    GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
-    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    RESULTS_OF_TILE();
     int has_words = n % 2 == 0 && p.v[17];
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++)
@@ -121,32 +110,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
             for (int j = 0; j < BLOCKS_N; j++) {
                 int column = own_n + j * 8 + RESULT_COLUMN;
-                union {
-                    u32 word;
-                    S each[2];
-                } out, sum;
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    A v = sums[i][j][pair * 2 + r];
-                    if (n_parts > 1) {
-                        if (column + r < columns) to_part[row * n + column + r] = v;
-                        continue;
-                    }
-                    v *= alpha;
-                    FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
-                }
-                if (n_parts > 1) continue;
-                if (has_words && column < columns) {
-                    *(GLOBAL u32 *)(to + (row * n + column)) = out.word;
-                    if (KEEPS_SUM) *(GLOBAL u32 *)(to_z + (row * n + column)) = sum.word;
-                    continue;
-                }
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    if (column + r >= columns) continue;
-                    to[row * n + column + r] = out.each[r];
-                    if (KEEPS_SUM) to_z[row * n + column + r] = sum.each[r];
-                }
+#define SUM_OF(r) sums[i][j][pair * 2 + (r)]
+                PUT_RESULTS(u32, 2, row, column, SUM_OF);
             }
         }
 #ifdef HAS_ABSENT

@@ -19,6 +19,7 @@
 
 #define TILE (THREADS / 2)
 #include "attention/attention.h"
+#include "attention/attention_rows.h"
 
 #define WAVE_LANE (LANE % WAVE)
 // Blocks of 16 rows of a wave, and the first row of its scores.
@@ -231,14 +232,6 @@ FUNCTION u32 are_kept(i64 element DROPOUT_ARGUMENTS) {
         SCORE(s[i], n) *= MASK_SCALE; \
         SCORE(s[i], n) = masked(SCORE(s[i], n), p, span, batch, head, own_query, own_key MASK_VALUES); \
     }
-// With a mask, scores have their factor before it is applied.
-#ifdef MASK
-#define MASK_SCALE scale
-#define SLOPE LOG2E
-#else
-#define MASK_SCALE 1.0f
-#define SLOPE (scale * LOG2E)
-#endif
 
 #ifdef OUTPUT
 KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,
@@ -246,13 +239,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     CHECK_ENDS();
     SHARED_GIVEN(u32x4, tiles, 2 * TILE_ELEMENTS / CHUNK);
     LOCAL S *at_k = (LOCAL S *)tiles, *at_v = at_k + TILE_ELEMENTS;
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
+    TILE_OF_QUERIES(TILE);
     f32 slope = SLOPE;
 
     Staying own_q;
@@ -284,10 +271,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
             // A score that is NaN makes its weight NaN.
             EACH(n, NUMBERS) next = fmax_(next, SCORE(s[i], n));
             for (int by = 16; by < WAVE; by *= 2) next = fmax_(next, from_lane(next, by));
-            // Rows without a score above -infinity have weights of 0.
-            f32 shift = next == LOWEST ? 0.0f : next * slope;
-            f32 factor = largest[i] == next ? 1.0f : exp2_near_(largest[i] * slope - shift);
-            largest[i] = next;
+            f32 shift = shift_of(next, slope), factor = raise_largest(&largest[i], next, slope, shift);
             total[i] *= factor;
             EACH(n, STEPS) sums[i][n] *= factor;
             EACH(n, NUMBERS) {
@@ -319,15 +303,10 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         int is_empty = total[i] == 0, own = OWN_ROW + i * 16 + RESULT_ROW;
         f32 share_of_one = is_empty ? 1.0f : FACTOR / total[i];
         EACH(n, STEPS) sums[i][n] *= share_of_one;
-        if (WAVE_LANE < 16 && own < of_q.count) lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[i], slope, log2_(total[i]));
+        if (WAVE_LANE < 16 && own < of_q.count) lse[row + own] = log_of_sum(largest[i], total[i], slope);
     }
     put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
 }
-#endif
-
-#if defined(QUERIES) || defined(KEYS)
-// The weight of a score in a row whose sum has this logarithm, in units of a logarithm to base 2.
-FUNCTION f32 weight(f32 score, f32 slope, f32 lse) { return lse == LOWEST ? 0.0f : exp2_near_(fma_(score, slope, -lse)); }
 #endif
 
 #ifdef QUERIES
@@ -335,13 +314,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
                               GLOBAL const A *delta, GLOBAL S *dq, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS SPAN_ARGUMENTS) {
     SHARED_GIVEN(u32x4, tiles, 3 * TILE_ELEMENTS / CHUNK);
     LOCAL S *at_k = (LOCAL S *)tiles, *turned_k = at_k + TILE_ELEMENTS, *at_v = turned_k + TILE_ELEMENTS;
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
+    TILE_OF_QUERIES(TILE);
     i64 row = (batch * heads + head) * p.v[0] + first;
     f32 slope = SLOPE;
 
@@ -408,14 +381,8 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
     SHARED_GIVEN(u32x4, tiles, 4 * TILE_ELEMENTS / CHUNK);
     LOCAL S *at_q = (LOCAL S *)tiles, *turned_q = at_q + TILE_ELEMENTS;
     LOCAL S *at_dy = turned_q + TILE_ELEMENTS, *turned_dy = at_dy + TILE_ELEMENTS;
-    int width = (int)p.v[2];
-    i64 heads = p.v[3] / p.v[4], n_tiles = p.v[5], tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads;
-    i64 batch = GROUP / n_tiles / heads;
-    Span span = span_of(p, batch, &tile, 1 SPAN_VALUES);
-    int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys, last_query = span.query + span.queries;
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
-    int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count);
-    int written = written_keys(p, first, of_k.count);
+    TILE_OF_KEYS();
+    int last_query = span.query + span.queries;
     f32 slope = SLOPE;
 
     Staying own_k, own_v;

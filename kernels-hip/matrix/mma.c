@@ -20,6 +20,7 @@
 #define A_VECTOR CHUNK
 #define B_VECTOR CHUNK
 #include "matrix/loader.h"
+#include "matrix/tile.h"
 
 #define CHUNKS_K (TILE_K / CHUNK)
 // Words of a tile that a thread copies.
@@ -28,8 +29,6 @@
 #define WAVE_TILE_N (TILE_N / (THREADS / WAVE / 2))
 #define BLOCKS_M (WAVE_TILE_M / 16)
 #define BLOCKS_N (WAVE_TILE_N / 16)
-// Rows of tiles that run together, so that they share operands in the cache.
-#define BAND 8
 
 typedef union {
     FourWords word;
@@ -84,19 +83,11 @@ FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
 
 KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
                  A alpha, A beta LOADER_ARGUMENTS) {
-    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
     SHARED(u32x4, tiles, 2 * (TILE_M + TILE_N) * CHUNKS_K);
 #define PLACE_A(place) ((LOCAL S *)tiles + (place) * ((TILE_M + TILE_N) * TILE_K))
 #define PLACE_B(place) (PLACE_A(place) + TILE_M * TILE_K)
 
-    // The tile, the matrix, and the part of K.
-    i64 n_tiles = tiles_m * tiles_n;
-    i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
-    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
-    i64 within = tile - top * tiles_n;
-    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
-    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
-    int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
+    TILE_OF_GROUP();
 
     Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
     Chunk share_a[SHARE(TILE_M)], share_b[SHARE(TILE_N)];
@@ -150,9 +141,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         }
     }
 
-    GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
-    GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
-    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    RESULTS_OF_TILE();
     typedef struct {
         u32x2 words[RESULTS / 4];
     } Stored;
@@ -164,32 +153,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j++) {
             int column = own_n + j * 16 + RESULT_COLUMN;
-            union {
-                Stored words;
-                S each[RESULTS];
-            } out, sum;
-#pragma unroll
-            for (int r = 0; r < RESULTS; r++) {
-                A v = sums[i][j][r];
-                if (n_parts > 1) {
-                    if (column + r < columns) to_part[row * n + column + r] = v;
-                    continue;
-                }
-                v *= alpha;
-                FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
-            }
-            if (n_parts > 1) continue;
-            if (has_words && column < columns) {
-                *(GLOBAL Stored *)(to + (row * n + column)) = out.words;
-                if (KEEPS_SUM) *(GLOBAL Stored *)(to_z + (row * n + column)) = sum.words;
-                continue;
-            }
-#pragma unroll
-            for (int r = 0; r < RESULTS; r++) {
-                if (column + r >= columns) continue;
-                to[row * n + column + r] = out.each[r];
-                if (KEEPS_SUM) to_z[row * n + column + r] = sum.each[r];
-            }
+#define SUM_OF(r) sums[i][j][r]
+            PUT_RESULTS(Stored, RESULTS, row, column, SUM_OF);
         }
     }
 #ifdef HAS_ABSENT

@@ -118,13 +118,7 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
     JOINS(4);
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], tiles = p.v[5], tile = tiles - 1 - GROUP % tiles, head = GROUP / tiles % heads;
-    i64 batch = GROUP / tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
+    TILE_OF_QUERIES(TILE);
 
     A sums[4 * COLUMNS], largest[4], total[4];
     EACH(i, 4 * COLUMNS) sums[i] = 0;
@@ -244,14 +238,8 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
     SHARED(u32x4, staged_words, STAGED_WORDS);
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
-    int width = (int)p.v[2];
-    i64 heads = p.v[3], tiles = p.v[5], tile = tiles - 1 - GROUP % tiles, head = GROUP / tiles % heads;
-    i64 batch = GROUP / tiles / heads, key_head = head / p.v[4];
-    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
-    int query = (int)tile * TILE, first = span.query + query, last_key = span.key + span.keys;
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries);
+    TILE_OF_QUERIES(TILE);
     Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries);
-    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count);
     i64 row = (batch * heads + head) * p.v[0] + first;
 
     A sums[4 * COLUMNS], own_lse[4], own_delta[4];
@@ -298,15 +286,8 @@ KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, 
     SHARED(u32x4, staged_words, STAGED_WORDS);
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
-    int width = (int)p.v[2];
-    i64 heads = p.v[3] / p.v[4], tiles = p.v[5], tile = GROUP % tiles, key_head = GROUP / tiles % heads;
-    i64 batch = GROUP / tiles / heads;
-    Span span = span_of(p, batch, &tile, 1 SPAN_VALUES);
-    int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys;
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key);
+    TILE_OF_KEYS();
     Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key);
-    int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count);
-    int written = written_keys(p, first, of_k.count);
 
     A sums_k[4 * COLUMNS], sums_v[4 * COLUMNS];
     EACH(i, 4 * COLUMNS) sums_k[i] = sums_v[i] = 0;

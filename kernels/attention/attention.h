@@ -129,6 +129,27 @@ FUNCTION int end_of_queries(Span span, int key, int count) {
     return end < span.queries ? end : span.queries;
 }
 
+// The tile of queries of a group, those with the most keys first, and the keys from `key` to `end` that some of them attend to.
+#define TILE_OF_QUERIES(n_rows) \
+    int width = (int)p.v[2]; \
+    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads; \
+    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4]; \
+    Span span = span_of(p, batch, &tile, 0 SPAN_VALUES); \
+    int query = (int)tile * (n_rows), first = span.query + query, last_key = span.key + span.keys; \
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries); \
+    int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count)
+
+// The tile of keys of a group, and the queries from `start` to `end` that attend to some of them.
+#define TILE_OF_KEYS() \
+    int width = (int)p.v[2]; \
+    i64 heads = p.v[3] / p.v[4], n_tiles = p.v[5], tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads; \
+    i64 batch = GROUP / n_tiles / heads; \
+    Span span = span_of(p, batch, &tile, 1 SPAN_VALUES); \
+    int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys; \
+    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key); \
+    int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count); \
+    int written = written_keys(p, first, of_k.count)
+
 // The number of keys in a tile from row `first` on whose gradients are written: `count`, and keys behind the last, whose gradients are 0.
 FUNCTION int written_keys(Ints p, int first, int count) {
 #ifdef LENGTHS
