@@ -32,6 +32,13 @@ pub struct Model {
     images: ImageOptions,
     #[command(flatten)]
     graph: GraphOptions,
+    #[command(flatten)]
+    hyper: Hyper,
+}
+
+/// The options of every dataset. A struct without flattened parts is a group of clap's, which --resume excludes.
+#[derive(Args, Debug)]
+struct Hyper {
     /// The model [default: resnet18 for images in colour, gcn for graphs, mlp for others]
     #[arg(long, value_enum)]
     model: Option<ModelName>,
@@ -153,7 +160,7 @@ impl Model {
         if !task.fits(model) {
             bail!("--model {} is not for {}, but {}", model.name(), task.name, listed(&task.models()));
         }
-        if task.is_graph && self.batch_size.is_some() && self.graph.neighbours.is_none() {
+        if task.is_graph && self.hyper.batch_size.is_some() && self.graph.neighbours.is_none() {
             bail!("--batch-size of {} needs --neighbours: without them, a step has the whole graph", task.name);
         }
         Ok(())
@@ -178,7 +185,7 @@ pub struct Train {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["Model", "TableOptions", "ImageOptions", "GraphOptions"]
+        conflicts_with_all = ["Hyper", "TableOptions", "ImageOptions", "GraphOptions"]
     )]
     pub resume: Option<PathBuf>,
     #[command(flatten)]
@@ -260,10 +267,11 @@ pub struct Config {
 impl Config {
     /// The options of a new run, with the defaults of its dataset. Errors: options that the dataset or the model does not have.
     pub fn new(options: &Model, task: &Task, epochs: Option<u64>) -> Result<Config> {
-        let model = options.model.unwrap_or(task.model);
+        let hyper = &options.hyper;
+        let model = hyper.model.unwrap_or(task.model);
         options.check(task, model)?;
-        let hidden = options.hidden.clone().unwrap_or_else(|| model.hidden().to_vec());
-        let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
+        let hidden = hyper.hidden.clone().unwrap_or_else(|| model.hidden().to_vec());
+        let optimizer = hyper.optimizer.unwrap_or(OptimizerName::Adam);
         Ok(Config {
             dataset: task.name.into(),
             reading: Reading {
@@ -273,12 +281,12 @@ impl Config {
             },
             model,
             epochs: epochs.unwrap_or(task.epochs),
-            batch_size: options.batch_size.unwrap_or(task.batch_size),
-            lr: options.lr.unwrap_or(task.lr_factor * optimizer.lr()),
+            batch_size: hyper.batch_size.unwrap_or(task.batch_size),
+            lr: hyper.lr.unwrap_or(task.lr_factor * optimizer.lr()),
             optimizer,
             hidden,
-            dtype: options.dtype.unwrap_or(DType::F32).to_string(),
-            seed: options.seed.unwrap_or(42),
+            dtype: hyper.dtype.unwrap_or(DType::F32).to_string(),
+            seed: hyper.seed.unwrap_or(42),
             samples: None,
         })
     }
