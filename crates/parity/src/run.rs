@@ -174,7 +174,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
     let mut devices: Vec<usize> = (0..runs.len()).collect();
     devices.sort_by_key(|&device| is_cpu(&runs[device].name));
     for device in devices {
-        for op in ops {
+        for (position, op) in ops.iter().enumerate() {
             let chosen = match &options.repeat {
                 Some(repeat) => repeat.op == op.name,
                 None => options.filter.as_ref().is_none_or(|re| re.is_match(op.name)),
@@ -185,7 +185,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
                 // The CPU is the reference for integers.
                 _ if !dtype.is_float() && (is_on_cpu || options.extent == Extent::Speeds) => false,
                 (Some(wanted), _) => dtype == wanted,
-                (None, Extent::Quick) => is_in_quick(op, dtype, is_on_cpu),
+                (None, Extent::Quick) => is_in_quick(op, position, dtype, is_on_cpu),
                 (None, Extent::Whole | Extent::Checks | Extent::Speeds) => true,
             });
             let dtypes = dtypes.filter(|&dtype| chosen && (dtype.is_float() || check::takes(op, dtype)));
@@ -196,11 +196,11 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 }
 
 /// A quick run covers all floats on the CPU. On other devices, where each program is compiled first, it covers f32. It also covers
-/// a dtype of 16 bits for ops that are not pointwise functions, which differ in loads and stores only: f16 for one half of the ops, bf16
-/// for the others. Of pools, whose code is the same in all dimensions, it covers two dimensions.
-fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
+/// a dtype of 16 bits for ops that are not pointwise functions, which differ in loads and stores only: f16 and bf16 by turns in the order
+/// of the registry. Of pools, whose code is the same in all dimensions, it covers two dimensions.
+fn is_in_quick(op: &Op, position: usize, dtype: DType, is_on_cpu: bool) -> bool {
     let is_whole = (op.fused || op.class == Class::Dense) && !op.is_pointwise() && op.wide.is_none();
-    let narrow = if op.name.len().is_multiple_of(2) { DType::F16 } else { DType::BF16 };
+    let narrow = if position.is_multiple_of(2) { DType::F16 } else { DType::BF16 };
     is_on_cpu || dtype == DType::F32 || (dtype == narrow && is_whole && !is_other_pool(op))
 }
 
