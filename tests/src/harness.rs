@@ -1,4 +1,4 @@
-//! Tests by name, device and op: `cpu::gelu::backward`. One that hangs ends the program with its name.
+//! Tests by module, device and op: `[golden] cpu::gelu::backward`. One that hangs ends the program with its name.
 
 use crate::times;
 use isograd::{Device, Error, Kind};
@@ -19,28 +19,31 @@ const NO_DEVICES: &[&str] =
 /// What the seeds of the property tests are made from.
 const SEED: u64 = 7;
 
-/// [`main`] for trials that are made from the rows of the registry. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
+/// A module of a test program, by its name, and what makes its trials for a device.
+pub type Module = (&'static str, fn(&Device) -> Vec<Trial>);
+
+/// What runs of trials that are made from the rows of the registry. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
 /// functions of the pointwise table, which share the code around the function. Except on the emulator, they also leave out all aspects
 /// but those `alone`: `isograd parity --quick` checks the others on every device.
-pub fn generated(alone: &[&str], make: impl Fn(&Device) -> Vec<Trial>) {
+pub fn sampled(device: &Device, alone: &[&str], trials: impl Iterator<Item = Trial>) -> Vec<Trial> {
     let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
+    if !is_quick || device.name().starts_with("cpu") {
+        return trials.collect();
+    }
     let is_emulated = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "simt"));
-    main(|device| {
-        let mut trials = make(device);
-        if is_quick && !device.name().starts_with("cpu") {
-            trials.retain(|trial| {
-                let mut parts = trial.name().split("::").skip(1);
-                let (op, aspect) = (parts.next().and_then(find), parts.next().unwrap_or_default());
-                (is_emulated || alone.contains(&aspect)) && !op.is_some_and(Op::is_pointwise)
-            });
-        }
-        trials
-    });
+    let is_chosen = |trial: &Trial| {
+        let mut parts = trial.name().split("::").skip(1);
+        let (op, aspect) = (parts.next().and_then(find), parts.next().unwrap_or_default());
+        (is_emulated || alone.contains(&aspect)) && !op.is_some_and(Op::is_pointwise)
+    };
+    trials.filter(is_chosen).collect()
 }
 
-/// Makes trials for every device and runs them. Devices named in `ISOGRAD_REQUIRE` (`cuda,opencl`) must be there.
-pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
+/// Makes the trials of modules for every device and runs them; the harness prints a module's name in front of a trial's. Devices named
+/// in `ISOGRAD_REQUIRE` (`cuda,opencl`) must be there.
+pub fn main(modules: &[Module]) {
     let arguments = Arguments::from_args();
+    Device::set_few_launches(true);
     let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
     // `cuda:0` is `cuda`.
     let names = required.split(',').map(|name| name.trim().trim_end_matches(":0"));
@@ -54,13 +57,18 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     for name in names {
         match name.parse::<Device>() {
             Ok(device) => {
-                trials.extend(make(&device));
+                for (module, make) in modules {
+                    trials.extend(make(&device).into_iter().map(|trial| trial.with_kind(*module)));
+                }
                 devices.push(device);
             }
             Err(error) => {
-                let is_required = required.contains(&name);
-                let missing = move || Err(Failed::from(error.to_string()));
-                trials.push(Trial::test(format!("{name}::device"), missing).with_ignored_flag(!is_required));
+                let (is_required, error) = (required.contains(&name), error.to_string());
+                for (module, _) in modules {
+                    let error = error.clone();
+                    let missing = Trial::test(format!("{name}::device"), move || Err(Failed::from(error)));
+                    trials.push(missing.with_kind(*module).with_ignored_flag(!is_required));
+                }
             }
         }
     }

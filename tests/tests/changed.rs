@@ -1,12 +1,14 @@
 //! Files of every format, changed at random: no panic, no large allocation, and no wrong content where there is a checksum. The program counts
 //! its allocations. `ISOGRAD_QUICK=1` tries a tenth of the changes.
 
+use flate2::{Compression, write::GzEncoder};
 use isograd::data::{HostTensor, TokenType, Tokens, csv, npy};
 use isograd::nn::{Metadata, StateDict, load, load_checked, save};
 use isograd::{DType, Device, Error, Kind, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -152,6 +154,27 @@ fn weights() -> StateDict {
     [("a.weight", f32s), ("b.bias", t(512)), ("c.mask", t(64).cast(DType::Bool).unwrap())]
         .map(|(name, t)| (name.to_string(), t))
         .into()
+}
+
+#[test]
+fn tables_are_read_in_parts() {
+    let _alone = alone();
+    const LITTLE: usize = 32 << 20;
+    let blank = vec![b'\n'; 1 << 20];
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    (0..256).for_each(|_| encoder.write_all(&blank).unwrap());
+    encoder.write_all(b"1,0\n").unwrap();
+    let packed = encoder.finish().unwrap();
+    let (table, most) = counted(|| csv::parse(Path::new("some.csv"), &packed, &csv::Options::default()).unwrap());
+    assert_eq!((table.len(), table.features()), (1, &[1.0][..]));
+    assert!(most < LITTLE, "{} MiB for one line behind 256 MiB of blank ones", most >> 20);
+    // And from a file that is not packed.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    (0..256).for_each(|_| file.as_file().write_all(&blank).unwrap());
+    file.as_file().write_all(b"1,0\n").unwrap();
+    let (table, most) = counted(|| csv::read(file.path(), &csv::Options::default()).unwrap());
+    assert_eq!(table.len(), 1);
+    assert!(most < LITTLE, "{} MiB for one line of a file of 256 MiB", most >> 20);
 }
 
 #[test]

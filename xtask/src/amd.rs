@@ -14,5 +14,5 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
         return Ok(());
     }
     let environment = [("ISOGRAD_REQUIRE", "amd".as_ref()), ("ISOGRAD_QUICK", extent.quick().as_ref())];
-    tools::run_with("cargo", &["test", "--workspace", "--test", "amd"], &environment)
+    tools::run_with("cargo", &["test", "--workspace", "--test", "hip", "--", "amd::"], &environment)
 }

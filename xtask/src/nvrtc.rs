@@ -18,5 +18,5 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
         ("ISOGRAD_REQUIRE", "nvrtc".as_ref()),
         ("ISOGRAD_QUICK", extent.quick().as_ref()),
     ];
-    tools::run_with("cargo", &["test", "--workspace", "--test", "nvrtc"], &environment)
+    tools::run_with("cargo", &["test", "--workspace", "--test", "cuda", "--", "nvrtc::"], &environment)
 }

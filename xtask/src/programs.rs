@@ -27,6 +27,22 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The modules into which its tests are divided, in the order in which the program lists them. None if they are not.
+    pub fn modules(&self, command: &mut Command) -> Result<Vec<String>, Failure> {
+        let listed = command.arg("--list").output();
+        let listed = listed.map_err(|error| format!("{} could not be started: {error}", self.path.display()))?;
+        let mut modules: Vec<String> = Vec::new();
+        for line in String::from_utf8_lossy(&listed.stdout).lines() {
+            let module = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+            if let Some((module, _)) = module.filter(|(module, _)| !modules.iter().any(|known| known == module)) {
+                modules.push(module.to_string());
+            }
+        }
+        Ok(modules)
+    }
+}
+
 fn name_of(path: &Path) -> String {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();

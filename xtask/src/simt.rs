@@ -61,6 +61,8 @@ const ON_HIP_32: Targets = &[&HIP_32];
 /// One start of a test program.
 struct Run {
     program: &'static str,
+    /// Of the program; all that it has if this is empty.
+    module: &'static str,
     what: &'static str,
     /// For which it is started, and for which with `--quick`, too.
     on: Targets,
@@ -72,6 +74,13 @@ struct Run {
     environment: Environment,
 }
 
+impl Run {
+    /// What finds the tests of the module whose names begin so.
+    fn within(&self, begin: &str) -> String {
+        if self.module.is_empty() { begin.to_string() } else { format!("[{}] {begin}", self.module) }
+    }
+}
+
 const CHECKED: Environment = &[("SIMT_CHECK", "1")];
 /// Two devices.
 const SEVERAL: Environment = &[("SIMT_CHECK", "1"), ("SIMT_DEVICES", "2")];
@@ -80,53 +89,65 @@ const LITTLE: Environment = &[("SIMT_CHECK", "1"), ("SIMT_ARCH", "sm_80"), ("SIM
 /// Every tensor is an allocation of its own, whose bounds are checked exactly.
 const UNPOOLED: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0")];
 
-const fn run_of(program: &'static str, what: &'static str, quick: Targets, environment: Environment) -> Run {
-    Run { program, what, on: ALL, quick, filter: "@::", skipped: &[], environment }
+const fn run_of(
+    program: &'static str,
+    module: &'static str,
+    what: &'static str,
+    quick: Targets,
+    environment: Environment,
+) -> Run {
+    Run { program, module, what, on: ALL, quick, filter: "@::", skipped: &[], environment }
 }
 
 /// The longest first, so that the last one does not run alone.
 const RUNS: &[Run] = &[
-    Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", ON_HIP_64, UNPOOLED) },
-    Run { skipped: &["f32"], ..run_of("dtypes", "checked, exact bounds, others", &[], UNPOOLED) },
+    Run {
+        skipped: &["f16", "strided"],
+        ..run_of("generated", "dtypes", "checked, exact bounds, f32", ON_HIP_64, UNPOOLED)
+    },
+    Run { skipped: &["f32"], ..run_of("generated", "dtypes", "checked, exact bounds, others", &[], UNPOOLED) },
     // Products of windows in tiles take long where every access is checked.
-    Run { skipped: &["::conv2d::", "::mesh_conv::"], ..run_of("sizes", "checked, exact bounds", ON_HIP_32, UNPOOLED) },
-    Run { on: ON_CUDA, filter: "@::conv2d::", ..run_of("sizes", "fast, tiles of words", ON_CUDA, &[]) },
-    run_of("golden", "checked", ON_CUDA, CHECKED),
-    run_of("gradients", "checked", &[], CHECKED),
-    run_of("golden", "fast, threads descending", &[], &[("SIMT_ORDER", "1")]),
-    run_of("golden", "fast, threads shuffled", &[], &[("SIMT_ORDER", "7")]),
-    run_of("devices", "checked", ALL, CHECKED),
+    Run {
+        skipped: &["::conv2d::", "::mesh_conv::"],
+        ..run_of("generated", "sizes", "checked, exact bounds", ON_HIP_32, UNPOOLED)
+    },
+    Run { on: ON_CUDA, filter: "@::conv2d::", ..run_of("generated", "sizes", "fast, tiles of words", ON_CUDA, &[]) },
+    run_of("generated", "golden", "checked", ON_CUDA, CHECKED),
+    run_of("generated", "gradients", "checked", &[], CHECKED),
+    run_of("generated", "golden", "fast, threads descending", &[], &[("SIMT_ORDER", "1")]),
+    run_of("generated", "golden", "fast, threads shuffled", &[], &[("SIMT_ORDER", "7")]),
+    run_of("devices", "everywhere", "checked", ALL, CHECKED),
     // The others have sizes that take an emulator too long.
     Run {
         skipped: &["::index::", "::matmul::", "::reduce::", "::rows::"],
-        ..run_of("kernels", "checked, the shorter ones", &[], CHECKED)
+        ..run_of("devices", "kernels", "checked, the shorter ones", &[], CHECKED)
     },
-    run_of("passes", "checked", ON_HIP_32, CHECKED),
-    run_of("printing", "checked", ON_CUDA, CHECKED),
-    run_of("scaling", "checked", ON_CUDA, CHECKED),
-    run_of("recurrent", "checked", ON_HIP_32, CHECKED),
-    run_of("attention", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "passes", "checked", ON_HIP_32, CHECKED),
+    run_of("devices", "printing", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "scaling", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "recurrent", "checked", ON_HIP_32, CHECKED),
+    run_of("devices", "attention", "checked", ON_CUDA, CHECKED),
     Run {
         on: ON_CUDA,
         filter: "@::scaled_dot_product_attention::tiles",
-        ..run_of("attention", "checked, little local memory", ON_CUDA, LITTLE)
+        ..run_of("devices", "attention", "checked, little local memory", ON_CUDA, LITTLE)
     },
     Run {
         on: ON_ALL_HIP,
         filter: "@::scaled_dot_product_attention::tiles::f16",
-        ..run_of("attention", "checked, each kind of matrix units", ON_ALL_HIP, CHECKED)
+        ..run_of("devices", "attention", "checked, each kind of matrix units", ON_ALL_HIP, CHECKED)
     },
-    run_of("training", "checked", ON_CUDA, CHECKED),
-    run_of("in_place", "checked", ON_CUDA, CHECKED),
-    run_of("channels_last", "checked", ON_CUDA, CHECKED),
-    run_of("limits", "checked", ON_CUDA, CHECKED),
-    run_of("cases", "checked", ON_CUDA, CHECKED),
-    run_of("extremes", "checked", ON_CUDA, CHECKED),
-    run_of("gpus", "checked, two devices", ON_CUDA, SEVERAL),
-    Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
-    Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },
-    Run { on: ON_HIP_64, ..run_of("rocblas", "checked", ON_HIP_64, CHECKED) },
-    Run { on: ON_CUDA, ..run_of("blaslt", "checked", ON_CUDA, CHECKED) },
+    run_of("devices", "training", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "in_place", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "channels_last", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "limits", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "cases", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "extremes", "checked", ON_CUDA, CHECKED),
+    run_of("ranks", "gpus", "checked, two devices", ON_CUDA, SEVERAL),
+    Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "", "checked", ON_HIP, CHECKED) },
+    Run { on: ON_HIP_64, ..run_of("hip", "failures", "checked", ON_HIP_64, CHECKED) },
+    Run { on: ON_HIP_64, ..run_of("hip", "rocblas", "checked", ON_HIP_64, CHECKED) },
+    Run { on: ON_CUDA, ..run_of("cuda", "blaslt", "checked", ON_CUDA, CHECKED) },
 ];
 
 /// Builds the emulator, tests it, and runs the suite on it. Without clang it says so; `ISOGRAD_REQUIRE=simt` makes that a
@@ -138,7 +159,7 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     let mut jobs = VecDeque::new();
     for run in RUNS {
         let targets = if extent == Extent::Everything { run.on } else { run.quick };
-        let filter = |target: &Target| run.filter.replace('@', target.device);
+        let filter = |target: &Target| run.within(&run.filter.replace('@', target.device));
         jobs.extend(targets.iter().map(|target| Job { target, run, filter: filter(target), extent }));
     }
     start(&folder, jobs)?;
@@ -154,7 +175,7 @@ pub fn run_only(filters: &[&str]) -> Result<(), Failure> {
     let mut jobs = Vec::new();
     for run in RUNS.iter().filter(|run| run.filter == "@::" && run.environment.contains(&CHECKED[0])) {
         for target in run.on {
-            let filter = |name: &&str| format!("{}::{name}", target.device);
+            let filter = |name: &&str| run.within(&format!("{}::{name}", target.device));
             jobs.extend(filters.iter().map(|name| Job {
                 target,
                 run,
@@ -216,7 +237,7 @@ impl Job {
         // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
         command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_HIP_LIB", folder);
         // The golden tests launch the functions of the pointwise table.
-        let is_sampled = *extent == Extent::Quick && run.program == "dtypes";
+        let is_sampled = *extent == Extent::Quick && run.module == "dtypes";
         command.env("ISOGRAD_QUICK", if is_sampled { "1" } else { "0" });
         command.env("ISOGRAD_BLAS", "own").envs(run.environment.iter().chain(target.environment).copied());
         programs::test(&name, &mut command)

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use crate::{Failure, amd, nvrtc, programs, simt, tools};
+use crate::programs::{self, Program};
+use crate::{Failure, amd, nvrtc, simt, tools};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ enum Task {
     Chore(fn() -> Result<(), Failure>, &'static [&'static str]),
 }
 
-/// Test programs that take long. They start first, so that none runs alone at the end.
+/// Modules and test programs that take long. They start first, so that none runs alone at the end.
 const LONGEST: &[&str] = &["kernels", "command", "golden", "extremes", "properties", "autocast", "attention"];
 
 impl Task {
@@ -91,16 +92,32 @@ fn borrowed<'a>(environment: &'a [(&'static str, OsString); 3]) -> [(&'static st
     environment.each_ref().map(|(name, value)| (*name, &**value))
 }
 
+/// Runs test programs, several at a time, and those whose tests are divided into modules a module at a time: what a process compiles for
+/// an OpenCL device it compiles on one core.
 fn run_tests(targets: &[&str]) -> Result<(), Failure> {
     let mut programs = programs::build(&[TESTS, targets].concat())?;
     programs.retain(|program| program.is_test);
-    programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name()).unwrap_or(LONGEST.len()));
     let environment = environment();
-    let passed = programs::at_once(programs.into(), |program| {
-        let folder = program.folder.file_name().unwrap_or_default().to_string_lossy();
+    let command = |program: &Program| {
         let mut command = Command::new(&program.path);
         command.current_dir(&program.folder).envs(borrowed(&environment));
-        programs::test(&format!("{folder}: {}", program.name()), &mut command)
+        command
+    };
+    let mut jobs = Vec::new();
+    for program in &programs {
+        let modules = program.modules(&mut command(program))?;
+        let is_whole = modules.is_empty().then_some((program, None));
+        jobs.extend(is_whole.into_iter().chain(modules.into_iter().map(|module| (program, Some(module)))));
+    }
+    jobs.sort_by_key(|(program, module)| {
+        let name = module.clone().unwrap_or(program.name());
+        LONGEST.iter().position(|long| *long == name).unwrap_or(LONGEST.len())
+    });
+    let passed = programs::at_once(jobs.into(), |(program, module)| {
+        let folder = program.folder.file_name().unwrap_or_default().to_string_lossy();
+        let filter = module.map(|module| format!("[{module}]"));
+        let name = [format!("{folder}: {}", program.name())].into_iter().chain(filter.clone()).collect::<Vec<_>>();
+        programs::test(&name.join(" "), command(program).args(filter))
     })?;
     say!("{passed} tests passed");
     Ok(())
@@ -113,11 +130,16 @@ const STEPS: &[Step] = &[
         extent: Extent::Quick,
         task: Task::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     },
+    Step {
+        name: "compiling and linking the tests",
+        extent: Extent::Everything,
+        task: Task::Cargo(&["test", "--workspace", "--no-run", "--lib", "--bins", "--test", "*"]),
+    },
     Step { name: "unit tests", extent: Extent::Quick, task: Task::Tests(&["--lib", "--bins"]) },
     Step {
-        name: "golden, gradient, property and command-line tests, examples",
+        name: "golden, gradient, property and command-line tests",
         extent: Extent::Everything,
-        task: Task::Tests(&["--test", "*", "--examples"]),
+        task: Task::Tests(&["--test", "*"]),
     },
     Step { name: "parity of the devices", extent: Extent::Everything, task: Task::Isograd(&["parity", "--quick"]) },
     Step {

@@ -1,6 +1,7 @@
 //! Tensors, the tape and the [`Backend`] trait of isograd.
 //!
-//! Backends live in crates of their own and register themselves when linked. This crate knows none of them.
+//! Backends live in crates of their own and register themselves when linked. This crate knows none of them. Its ops and the tape are therefore
+//! tested in the workspace's `tests`, from the registry of `isograd-parity`; unit tests here are of functions that need no device.
 
 mod autocast;
 pub mod backend;

@@ -1,8 +1,6 @@
 //! Random draws: the known answers, bit for bit.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use isograd_core::backend::Random;
 use isograd_core::random::{normal2, philox};
 use isograd_core::{DType, Element, Kernel, bf16, f16};

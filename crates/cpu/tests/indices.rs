@@ -1,8 +1,6 @@
 //! Gather and scatter.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use isograd_core::backend::Scatter;
 use isograd_core::{DType, Kernel, Kind};
 

@@ -1,8 +1,6 @@
 //! Memory, fill, copy, cast.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use isograd_core::{Backend, DType, Element, Kernel, Kind, Layout, bf16, f16};
 use isograd_cpu::Cpu;
 

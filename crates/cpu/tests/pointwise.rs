@@ -1,8 +1,6 @@
 //! Pointwise functions on every dtype and layout.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Kernel, Kind};
 

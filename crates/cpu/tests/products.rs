@@ -1,8 +1,6 @@
 //! Matrix products.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use isograd_core::{DType, Kernel};
 
 fn naive([batches, m, k, n]: [usize; 4], a: &[f64], b: &[f64]) -> Vec<f64> {

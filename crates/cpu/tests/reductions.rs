@@ -1,8 +1,6 @@
 //! Reductions, arg-reductions, scans, sorting.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use isograd_core::backend::{Reduce, Scan};
 use isograd_core::{DType, Kernel, Layout};
 

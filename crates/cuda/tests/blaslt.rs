@@ -3,6 +3,7 @@
 //!
 //! A machine without the library, or without a device, ignores this; `ISOGRAD_REQUIRE=blaslt,cuda` makes it a failure.
 
+use crate::is_required;
 use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Rng, Tensor, no_grad};
@@ -10,7 +11,7 @@ use isograd_cpu as _;
 use isograd_cuda::{CublasLt, Cuda};
 use isograd_gpu::driver::blas::{Epilogue, Factor, Form, Matrices, Product};
 use isograd_gpu::{Driver, Gpu};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::sync::{Arc, OnceLock};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
@@ -38,10 +39,7 @@ fn shapes_of(dtype: DType) -> Result<impl Iterator<Item = [usize; 3]>> {
     Ok(shapes().iter().copied().chain(has_large.then_some(LARGE)))
 }
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
-    let is_required = |what: &str| required.split(',').any(|name| name.trim() == what);
+pub fn trials() -> Vec<Trial> {
     let missing = |what: &str, error: Error| {
         let fail = move || Err(Failed::from(error.to_string()));
         vec![Trial::test(format!("{what}::there"), fail).with_ignored_flag(!is_required(what))]
@@ -54,7 +52,7 @@ fn main() {
         Ok(_) => on_device(),
         Err(error) => missing("cuda", error),
     });
-    libtest_mimic::run(&arguments, trials).exit();
+    trials
 }
 
 /// Forms of every kind are described: the library checks attributes by their sizes, and layouts.

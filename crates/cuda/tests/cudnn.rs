@@ -2,13 +2,14 @@
 //!
 //! A machine without the library, or without a device, ignores this; `ISOGRAD_REQUIRE=cudnn` makes it a failure.
 
+use crate::is_required;
 use isograd_core::ops::{Attention, Causal, Conv, Padding};
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{DType, Device, Result, Rng, Tensor};
 use isograd_cpu as _;
 use isograd_cuda::{Cuda, Cudnn};
 use isograd_gpu::Gpu;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::sync::Arc;
 
 /// A result of three tensors.
@@ -20,17 +21,14 @@ const ATTENTIONS: [[usize; 5]; 4] =
 /// Images, and the weight of windows, for more multiplications than the library is asked for at least.
 const CONVOLUTIONS: [[[usize; 4]; 2]; 2] = [[[16, 16, 28, 28], [32, 16, 3, 3]], [[4, 3, 64, 65], [40, 3, 7, 5]]];
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let is_required = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|all| all.split(',').any(|name| name == "cudnn"));
-    let trials = match Cudnn::open().and_then(|_| Cuda::new(0)) {
+pub fn trials() -> Vec<Trial> {
+    match Cudnn::open().and_then(|_| Cuda::new(0)) {
         Ok(_) => on_device(),
         Err(error) => {
             let fail = move || Err(Failed::from(error.to_string()));
-            vec![Trial::test("cudnn::there", fail).with_ignored_flag(!is_required)]
+            vec![Trial::test("cudnn::there", fail).with_ignored_flag(!is_required("cudnn"))]
         }
-    };
-    libtest_mimic::run(&arguments, trials).exit();
+    }
 }
 
 fn on_device() -> Vec<Trial> {

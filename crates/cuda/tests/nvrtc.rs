@@ -1,14 +1,16 @@
 //! Every kernel compiles for three generations of GPUs in every dtype it runs on, and keeps what it computes with in
 //! registers: `nvrtc::sm_90a::softmax_rows`.
 //!
-//! A machine without NVRTC ignores this; `ISOGRAD_REQUIRE=nvrtc` makes it a failure. `ISOGRAD_QUICK=1` compiles a sample: every kernel
-//! for the first architecture in fewer dtypes, and those of 16 bits for the second, without pointwise rows. `ISOGRAD_REPORT=FILE` writes the table of
+//! As this takes minutes and is about the kernels alone, it runs where `ISOGRAD_REQUIRE` names `nvrtc`, as `cargo xtask nvrtc` has it.
+//! `ISOGRAD_QUICK=1` compiles a sample: every kernel for the first architecture in fewer dtypes, and those of 16 bits for the second,
+//! without pointwise rows. `ISOGRAD_REPORT=FILE` writes the table of
 //! registers and local memory that is in `docs/cuda-registers.md`.
 
+use crate::is_required;
 use isograd_core::DType;
 use isograd_cuda::{DIALECT, Nvrtc};
 use isograd_gpu::catalogue::{Entry, GENERATED, entries};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -111,25 +113,24 @@ type Report = BTreeMap<(String, String), [Option<Usage>; ARCHITECTURES.len()]>;
 
 static REPORT: Mutex<Report> = Mutex::new(Report::new());
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let trials = match Nvrtc::open() {
-        Ok(nvrtc) => trials(nvrtc),
-        Err(error) => {
-            let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
-            let is_required = required.split(',').any(|name| name.trim() == "nvrtc");
-            let missing = move || Err(Failed::from(error.to_string()));
-            vec![Trial::test("nvrtc::library", missing).with_ignored_flag(!is_required)]
-        }
-    };
-    let conclusion = libtest_mimic::run(&arguments, trials);
+pub fn trials() -> Vec<Trial> {
+    if !is_required("nvrtc") {
+        return vec![Trial::test("nvrtc::library", || Ok(())).with_ignored_flag(true)];
+    }
+    match Nvrtc::open() {
+        Ok(nvrtc) => of(nvrtc),
+        Err(error) => vec![Trial::test("nvrtc::library", move || Err(Failed::from(error.to_string())))],
+    }
+}
+
+/// Writes the table to the file that `ISOGRAD_REPORT` names.
+pub fn report() {
     if let Some(path) = std::env::var_os("ISOGRAD_REPORT") {
         std::fs::write(&path, table()).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
     }
-    conclusion.exit();
 }
 
-fn trials(nvrtc: &'static Nvrtc) -> Vec<Trial> {
+fn of(nvrtc: &'static Nvrtc) -> Vec<Trial> {
     let all = entries(&DIALECT).expect("the kernels' files are in the program");
     let mut trials = Vec::new();
     let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");

@@ -6,10 +6,11 @@
 //! `amd`, as `cargo xtask amd` has it. `ISOGRAD_QUICK=1` compiles a sample: for one architecture of each
 //! compiler, in fewer dtypes. `ISOGRAD_REPORT=FILE` writes the table that is in `docs/hip-registers.md`.
 
+use crate::is_required;
 use isograd_core::DType;
 use isograd_gpu::catalogue::{Entry, GENERATED, entries};
 use isograd_hip::{DIALECT, Hiprtc};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -124,26 +125,25 @@ struct Unit {
     source: String,
 }
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let required = env::var("ISOGRAD_REQUIRE").unwrap_or_default();
-    let is_required = required.split(',').any(|name| name.trim() == "amd");
-    let compilers = if is_required { Compilers::find() } else { Err("ISOGRAD_REQUIRE does not name amd".into()) };
-    let trials = match compilers {
-        Ok(compilers) => trials(Arc::new(compilers)),
-        Err(error) => {
-            vec![Trial::test("amd::compilers", move || Err(error.into())).with_ignored_flag(!is_required)]
-        }
-    };
-    let conclusion = libtest_mimic::run(&arguments, trials);
+pub fn trials() -> Vec<Trial> {
+    if !is_required("amd") {
+        return vec![Trial::test("amd::compilers", || Ok(())).with_ignored_flag(true)];
+    }
+    match Compilers::find() {
+        Ok(compilers) => of(Arc::new(compilers)),
+        Err(error) => vec![Trial::test("amd::compilers", move || Err(error.into()))],
+    }
+}
+
+/// Writes the table to the file that `ISOGRAD_REPORT` names.
+pub fn report() {
     if let Some(path) = env::var_os("ISOGRAD_REPORT") {
         fs::write(&path, table()).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
     }
-    conclusion.exit();
 }
 
 /// A trial for each architecture and file, or dtype of generated kernels: one call of a compiler costs more than a kernel.
-fn trials(compilers: Arc<Compilers>) -> Vec<Trial> {
+fn of(compilers: Arc<Compilers>) -> Vec<Trial> {
     let is_quick = env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
     let mut groups: BTreeMap<String, Vec<(DType, Unit)>> = BTreeMap::new();
     for entry in entries(&DIALECT).expect("the kernels' files are in the program") {

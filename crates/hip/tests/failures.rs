@@ -2,17 +2,18 @@
 //!
 //! Without the emulator in `ISOGRAD_HIP_LIB` this is ignored; `ISOGRAD_REQUIRE=simt` makes that a failure.
 
+use crate::is_required;
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_gpu::Driver;
 use isograd_hip::Hip;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Set where this program was started by itself: libraries are opened once, and settings are read once.
-const CHILD: &str = "ISOGRAD_TEST_CHILD";
+pub const CHILD: &str = "ISOGRAD_TEST_CHILD";
 
 /// What ROCm has had from version 6 on, and graphs, without which steps are not recorded.
 const OPTIONAL: [&str; 3] = ["hipGetDevicePropertiesR0600", "hipStreamBeginCapture", "hipGraphInstantiate"];
@@ -20,25 +21,18 @@ const OPTIONAL: [&str; 3] = ["hipGetDevicePropertiesR0600", "hipStreamBeginCaptu
 /// Of a tensor, which is more than the memory of `little_memory`.
 const ELEMENTS: usize = 4096;
 
-fn main() {
-    if std::env::var_os(CHILD).is_some() {
-        return println!("{}", use_device().unwrap_or_else(|error| error.to_string()));
-    }
-    let arguments = Arguments::from_args();
+pub fn trials() -> Vec<Trial> {
     let folder = std::env::var_os("ISOGRAD_HIP_LIB").map(PathBuf::from);
-    let trials = match folder.filter(|folder| folder.join("libsimt.so").exists()) {
-        Some(folder) => trials(&folder),
+    match folder.filter(|folder| folder.join("libsimt.so").exists()) {
+        Some(folder) => of(&folder),
         None => {
-            let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
-            let is_required = required.split(',').any(|name| name.trim() == "simt");
             let missing = || Err(Failed::from("ISOGRAD_HIP_LIB is not the emulator's folder"));
-            vec![Trial::test("hip::failures::emulator", missing).with_ignored_flag(!is_required)]
+            vec![Trial::test("hip::failures::emulator", missing).with_ignored_flag(!is_required("simt"))]
         }
-    };
-    libtest_mimic::run(&arguments, trials).exit();
+    }
 }
 
-fn trials(emulator: &Path) -> Vec<Trial> {
+fn of(emulator: &Path) -> Vec<Trial> {
     let trial = |name: &str, run: fn(&Path)| {
         let emulator = emulator.to_path_buf();
         Trial::test(format!("hip::failures::{name}"), move || {
@@ -88,7 +82,7 @@ fn said(folder: &Path, settings: &[(&str, &str)]) -> String {
 }
 
 /// What is known of the waves, the first values of three runs of a step that adds 1, and whether that is recorded.
-fn use_device() -> Result<String> {
+pub fn use_device() -> Result<String> {
     let device: Device = "hip:0".parse()?;
     let found = Device::list().into_iter().find(|(name, _)| *name == "hip").expect("the backend is linked").1?;
     let waves = found[0].description.split(", ").find(|part| part.starts_with("waves")).unwrap_or_default();

@@ -2,12 +2,13 @@
 //!
 //! A machine without the library, or without a device, ignores this; `ISOGRAD_REQUIRE=rocblas` makes it a failure.
 
+use crate::is_required;
 use isograd_core::ops::{Activation, Gemm, GemmBias};
 use isograd_core::{Blas, DType, Device, Result, Rng, Tensor};
 use isograd_cpu as _;
 use isograd_gpu::{Driver, Gpu};
 use isograd_hip::Hip;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::sync::Arc;
 
 /// Rows, inner size and columns: sums so long that their results may take another pass.
@@ -28,22 +29,18 @@ const CASES: [(&str, Case); 6] = [
     ("added", |[a, b, _, c]| a.gemm(b, Some(c), &Gemm { alpha: 0.5, beta: -2.0 })),
 ];
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let trials = match Hip::new(0) {
-        Ok(hip) if hip.blas().is_some() => trials(),
+pub fn trials() -> Vec<Trial> {
+    match Hip::new(0) {
+        Ok(hip) if hip.blas().is_some() => of_device(),
         found => {
-            let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
-            let is_required = required.split(',').any(|name| name.trim() == "rocblas");
             let why = found.err().map_or("there is no rocBLAS".into(), |error| error.to_string());
             let missing = move || Err(Failed::from(why));
-            vec![Trial::test("hip::rocblas::there", missing).with_ignored_flag(!is_required)]
+            vec![Trial::test("hip::rocblas::there", missing).with_ignored_flag(!is_required("rocblas"))]
         }
-    };
-    libtest_mimic::run(&arguments, trials).exit();
+    }
 }
 
-fn trials() -> Vec<Trial> {
+fn of_device() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (name, case) in CASES {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {

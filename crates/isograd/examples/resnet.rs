@@ -1,7 +1,7 @@
 //! Trains a residual network on images of digits: `cargo run --release --example resnet -- --device cuda:0`, with `--data DIR` on
 //! MNIST. He et al. 2016, CVPR.
 
-mod images;
+pub mod images;
 
 use clap::Parser;
 use images::{Options, Size};
@@ -70,19 +70,13 @@ fn network(_: Size, init: &Init) -> Result<Sequential> {
         .push(Linear::new(64, 10, init)?))
 }
 
-fn main() -> Result<()> {
-    let accuracy = images::train(&Options::parse(), network)?;
-    assert!(accuracy > 0.9, "the accuracy is {accuracy}");
-    Ok(())
+/// The share of test images that the trained network recognises.
+pub fn train(options: &Options) -> Result<f64> {
+    images::train(options, network)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_learns_digits() {
-        let options = Options { device: Some("cpu".into()), data: None, epochs: 2 };
-        assert!(images::train(&options, network).unwrap() > 0.8);
-    }
+fn main() -> Result<()> {
+    let accuracy = train(&Options::parse())?;
+    assert!(accuracy > 0.9, "the accuracy is {accuracy}");
+    Ok(())
 }

@@ -1,8 +1,6 @@
 //! Layers of attention against PyTorch's, with the states that it saves (attention.py), and their modes and errors.
 
-mod common;
-
-use common::{cpu, values};
+use crate::common::{cpu, values};
 use isograd_core::ops::{Activation, Approximate, Rotary};
 use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{

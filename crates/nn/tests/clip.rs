@@ -1,8 +1,6 @@
 //! Clipping by norm and by value.
 
-mod common;
-
-use common::{assert_close, cpu, parameter, set_grad, values};
+use crate::common::{assert_close, cpu, parameter, set_grad, values};
 use isograd_core::{DType, Kind, Tensor};
 use isograd_nn::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
 

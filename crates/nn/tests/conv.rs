@@ -1,8 +1,6 @@
 //! Layers of convolutions: paddings with other elements than zeros.
 
-mod common;
-
-use common::cpu;
+use crate::common::cpu;
 use isograd_core::ops::{Conv, Pad, Padding};
 use isograd_core::{DType, Result, Rng, Tensor};
 use isograd_nn::{Conv1d, Conv2d, Forward, Init};

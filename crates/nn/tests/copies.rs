@@ -1,8 +1,6 @@
 //! Clones of models, and models on other devices and in other dtypes.
 
-mod common;
-
-use common::{cpu, values};
+use crate::common::{cpu, values};
 use isograd_core::ops::Rotary;
 use isograd_core::{DType, Device, Kind, Result, Tensor, no_grad};
 use isograd_nn::{

@@ -1,8 +1,6 @@
 //! Files: every dtype, every damage, and going on as if nothing had happened.
 
-mod common;
-
-use common::{cpu, values};
+use crate::common::{cpu, values};
 use isograd_core::{DType, Kind, Result, Tensor, replace_file};
 use isograd_nn::{
     Adam, Checkpoint, Contents, Dropout, Forward, GradScaler, Init, Linear, Metadata, Module, Optimizer, Relu,

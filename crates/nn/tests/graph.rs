@@ -1,8 +1,6 @@
 //! Layers of graphs, against dense matrices and sums that are written out.
 
-mod common;
-
-use common::cpu;
+use crate::common::cpu;
 use isograd_core::ops::IndexReduce;
 use isograd_core::{DType, Kind, Result, Rng, Tensor};
 use isograd_nn::{

@@ -1,8 +1,6 @@
 //! Forward hooks, summaries, and activations that are computed again.
 
-mod common;
-
-use common::{cpu, values};
+use crate::common::{cpu, values};
 use isograd_core::{DType, Result, Tensor};
 use isograd_nn::{
     BatchNorm1d, Called, Dropout, Forward, ForwardHook, Init, Linear, Lstm, Module, Relu, Sequential,

@@ -1,8 +1,6 @@
 //! Initial values: their distributions, and that a seed fixes every bit.
 
-mod common;
-
-use common::{cpu, values};
+use crate::common::{cpu, values};
 use isograd_core::{DType, Kind, Tensor};
 use isograd_nn::{Embedding, Fan, Gain, Init, Linear};
 

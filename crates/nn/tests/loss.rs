@@ -1,8 +1,6 @@
 //! Losses as modules: the ops that they are, with PyTorch's defaults.
 
-mod common;
-
-use common::{cpu, f64s, values};
+use crate::common::{cpu, f64s, values};
 use isograd_core::{Kind, Result, Tensor};
 use isograd_nn::loss::{
     CrossEntropy, Ctc, GaussianNll, KlTarget, MultiMargin, PoissonNll, Rate, Reduction, Terms, Triplet, TripletNegative,

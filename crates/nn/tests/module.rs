@@ -1,8 +1,6 @@
 //! Names, parameters, modes, states; by derive and by hand.
 
-mod common;
-
-use common::{assert_close, cpu, f64s, values};
+use crate::common::{assert_close, cpu, f64s, values};
 use isograd_core::{DType, Kind, Result, Shape, Tensor, no_grad};
 use isograd_nn::{
     Activation, Averaged, Averaging, Bilinear, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu,
@@ -301,7 +299,7 @@ fn sequential_runs_in_order() {
     let x = init.normal((4, 2, 3), 0.0, 1.0).unwrap();
     let y = model.forward(&x).unwrap();
     assert_eq!(y.dims(), [4, 3]);
-    common::assert_close(&values(&y.sum(-1).unwrap()), &[1.0; 4], 1e-12);
+    assert_close(&values(&y.sum(-1).unwrap()), &[1.0; 4], 1e-12);
     let empty = Sequential::new();
     assert_eq!(values(&empty.forward(&x).unwrap()), values(&x));
     let error = model.forward(&init.normal((4, 5), 0.0, 1.0).unwrap()).unwrap_err();

@@ -1,8 +1,6 @@
 //! Layers that normalise: states as PyTorch saves them, modes, buffers, shapes.
 
-mod common;
-
-use common::{assert_close, cpu, values};
+use crate::common::{assert_close, cpu, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::{
     BatchNorm1d, BatchNorm2d, BatchNorm3d, Forward, GroupNorm, Init, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d,

@@ -1,8 +1,6 @@
 //! Numbers that options refuse: infinite ones, and those that are infinite or 0 in the dtype of the arithmetic.
 
-mod common;
-
-use common::{cpu, parameter, set_grad, values};
+use crate::common::{cpu, parameter, set_grad, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
 use isograd_nn::{

@@ -1,8 +1,6 @@
 //! Optimizers against PyTorch's numbers, and what they promise beside the rule.
 
-mod common;
-
-use common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
+use crate::common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
 use isograd_core::{DType, Kind, Shape, Tensor, autocast};
 use isograd_nn::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Forward, Init, Lamb, Lars, Lbfgs, LineSearch,

@@ -1,8 +1,6 @@
 //! Recurrent layers: names, modes, states, and training.
 
-mod common;
-
-use common::{assert_close, cpu, values};
+use crate::common::{assert_close, cpu, values};
 use isograd_core::ops::Nonlinearity;
 use isograd_core::{DType, Kind, Result, Rng, Tensor};
 use isograd_nn::{

@@ -1,8 +1,6 @@
 //! Loss scaling, in f16 and bf16.
 
-mod common;
-
-use common::{cpu, parameter, set_grad, values};
+use crate::common::{cpu, parameter, set_grad, values};
 use isograd_core::{DType, Kind, Tensor};
 use isograd_nn::{AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, Sgd};
 

@@ -1,8 +1,6 @@
 //! Files of PyTorch's `torch.save`, which `tests/golden/torch_files.py` writes.
 
-mod common;
-
-use common::cpu;
+use crate::common::cpu;
 use isograd_core::{DType, Error, Kind, Tensor};
 use isograd_nn::{Contents, StateDict, load, load_checked, load_part};
 use std::fs;

@@ -1,8 +1,6 @@
 //! Models in parts on several threads: training as on one rank, states, and errors.
 
-mod equality;
-
-use equality::{JOBS, STEPS, Way, distance, losses, losses_by};
+use crate::equality::{JOBS, STEPS, Way, distance, losses, losses_by};
 use isograd_core::{DType, Device, Result, Tensor, checkpoint};
 use isograd_cpu as _;
 use isograd_nn::{Adam, AdamW, Forward, Init, Lamb, Linear, Module, Optimizer, Sequential, Sgd, StateDict};

@@ -1,8 +1,6 @@
 //! Training on several threads: that of one, and the errors of models and passes that do not fit.
 
-mod equality;
-
-use equality::{JOBS, STEPS, distance, losses};
+use crate::equality::{JOBS, STEPS, distance, losses};
 use isograd_core::{DType, Device, Result, Tensor, checkpoint};
 use isograd_cpu as _;
 use isograd_nn::{Adam, Forward, Init, Linear, Module, Optimizer, Sgd, StateDict};

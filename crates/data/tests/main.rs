@@ -1,0 +1,8 @@
+//! Files, datasets, batches and the loader.
+
+mod collate;
+mod columns;
+mod formats;
+mod images;
+mod loader;
+mod meshes;

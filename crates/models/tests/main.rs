@@ -1,0 +1,4 @@
+//! Networks against PyTorch's, and language models.
+
+mod golden;
+mod language;
