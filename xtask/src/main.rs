@@ -1,4 +1,4 @@
-//! The repository's chores: `cargo xtask test`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
+//! The repository's chores: `cargo xtask test`, `cargo xtask check`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
 //! xtask docs`.
 
 /// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
@@ -28,6 +28,7 @@ usage: cargo xtask <chore>
 
   test           set up what the tests need, then run all of them
   test --quick   formatting, lints and unit tests only
+  check OP       what concerns the ops whose names begin so, on the CPU: their tests, and the quick parity suite
   simt           run the suite on emulated GPUs, which check every access and barrier of the kernels
   simt --quick   less of it
   simt NAME..    only the tests whose names begin so, such as softmax or gelu::f16
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["test"] => test::run(test::Extent::Everything),
         ["test", "--quick"] => test::run(test::Extent::Quick),
+        ["check", op] => test::check(op),
         ["simt"] => simt::run(test::Extent::Everything),
         ["simt", "--quick"] => simt::run(test::Extent::Quick),
         ["simt", ref names @ ..] => simt::run_only(names),

@@ -75,6 +75,25 @@ impl Task {
 /// fewer packages would mean other features of dependencies, and those built again.
 const TESTS: &[&str] = &["test", "--workspace", "--no-run"];
 
+/// What concerns the ops whose names begin so, on the CPU: their tests from the registry, and the quick suite.
+pub fn check(op: &str) -> Result<(), Failure> {
+    let started = Instant::now();
+    let programs = programs::build(&["build", "--workspace", "--test", "generated", "--bin", "isograd"])?;
+    let program = |name: &str| {
+        let found = programs.iter().find(|program| program.name().trim_end_matches(".exe") == name);
+        found.map(|program| &program.path).ok_or_else(|| format!("the build made no `{name}`"))
+    };
+    let (generated, isograd) = (program("generated")?, program("isograd")?);
+    say!("{:>7.1} s  building", started.elapsed().as_secs_f64());
+    if programs::test("generated", Command::new(generated).arg(format!("cpu::{op}")))? == 0 {
+        return Err(format!("no op's name begins with {op}"));
+    }
+    let filter = format!("^{op}");
+    tools::run(&isograd.to_string_lossy(), &["parity", "--quick", "--device", "cpu", "--filter", &filter])?;
+    say!("{:>7.1} s  in all", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
 /// The environment of programs that test.
 fn environment() -> [(&'static str, OsString); 3] {
     // These tests are the chores'.
