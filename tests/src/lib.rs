@@ -94,11 +94,31 @@ mod tests {
         }
     }
 
-    /// The sources in a folder and those below.
+    /// A crate has `autotests = false`, so that a file that no program has as a module would not be run.
+    #[test]
+    fn every_file_of_tests_is_in_a_program() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        for package in crates.chain([root.join("tests")]).filter(|package| package.join("tests").exists()) {
+            let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
+            for (path, _) in sources(&package.join("tests")) {
+                let name = path.file_stem().unwrap().to_string_lossy();
+                let is_program = manifest.contains(&*path.strip_prefix(&package).unwrap().to_string_lossy());
+                let folder = if name == "mod" { path.parent().unwrap() } else { &path };
+                let module = format!("mod {};", folder.file_stem().unwrap().to_string_lossy());
+                let parents = ["main.rs", "mod.rs"].map(|file| fs::read_to_string(folder.with_file_name(file)));
+                let is_module = parents.into_iter().flatten().any(|parent| parent.contains(&module));
+                assert!(is_program || is_module || name == "main", "{} is in no program", path.display());
+            }
+        }
+    }
+
+    /// The Rust sources in a folder and those below.
     pub fn sources(folder: &Path) -> impl Iterator<Item = (PathBuf, String)> {
         let paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.into_iter().flat_map(|path| match path.is_dir() {
-            true => sources(&path).collect::<Vec<_>>(),
+            true => sources(&path).collect(),
+            false if path.extension().is_none_or(|extension| extension != "rs") => Vec::new(),
             false => vec![(path.clone(), fs::read_to_string(&path).unwrap())],
         })
     }

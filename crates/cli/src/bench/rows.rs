@@ -41,7 +41,8 @@ impl Op {
 
 /// All rows.
 pub fn all() -> Vec<Op> {
-    let of_ops = OPS.iter().flat_map(|op| op.bench.iter().map(|bench| Op::new(op.category.name(), op.name, bench.clone())));
+    let of_ops =
+        OPS.iter().flat_map(|op| op.bench.iter().map(|bench| Op::new(op.category.name(), op.name, bench.clone())));
     [launch()].into_iter().chain(of_ops).chain(training::all()).collect()
 }
 
