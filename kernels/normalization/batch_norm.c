@@ -19,7 +19,7 @@
 // WIDE: flag, positions have 64 bits
 // WEIGHT, BIAS: flags, there is a weight, a bias
 // COUNTED: flag, the number of batches is incremented
-// JOINED: flag, the statistics, or with BACKWARD the sums, are those of a launch of `.._join` between the kernels
+// JOINED: flag, a `.._join` launch has reduced the partial statistics (forward) or sums (backward)
 // OF_WORDS: flag, with CHANNELS 1: the parts are those of words of several channels
 // RELU: flag, y is max(y, 0); with BACKWARD, of the given y
 // RELU_OF_X: flag, with BACKWARD, y is max(y, 0), and is computed again from x

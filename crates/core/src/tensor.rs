@@ -34,7 +34,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A number of the memory, which tensors that share it have in common.
+    /// Identifies the allocation: equal for tensors that share memory.
     pub fn memory(&self) -> usize {
         self.memory
     }

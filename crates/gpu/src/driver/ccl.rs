@@ -8,7 +8,7 @@ use std::ffi::c_void;
 /// The operands of a collective: elements that follow each other in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// Of both.
+    /// Dtype of input and output.
     pub dtype: DType,
     /// The place and the number of elements of the input.
     pub input: (Address, usize),

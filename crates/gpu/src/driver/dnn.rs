@@ -63,7 +63,7 @@ pub enum Map {
 pub struct Convolution {
     /// The map of the convolution.
     pub map: Map,
-    /// Of all operands.
+    /// Dtype of all operands.
     pub dtype: DType,
     /// The precision of products of f32.
     pub precision: Precision,

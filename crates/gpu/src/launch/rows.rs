@@ -17,7 +17,7 @@ const COLUMNS: usize = 32;
 /// How the threads of a team share a row.
 #[derive(Clone, Copy)]
 pub struct Kept {
-    /// Arrays whose further words they hold in local memory.
+    /// Arrays cached in shared memory beyond what registers hold.
     pub held: usize,
     /// A team grows until each thread keeps no more than so many bytes of an array.
     pub bytes: usize,

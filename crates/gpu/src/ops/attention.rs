@@ -22,7 +22,7 @@ pub const FAMILY: Family = Family {
     examples: EXAMPLES,
 };
 
-/// Factors of scores by which -infinity stays what it is, in f32.
+/// Scales for which `-inf * scale` is `-inf` in f32.
 const SCALES: Range<f64> = 1e-30..1e30;
 /// Elements of a word.
 const WORD: usize = 4;
@@ -30,30 +30,36 @@ const WORD: usize = 4;
 const MMA: &str = "attention/attention_mma.c";
 /// The widest rows of which a wave has two results.
 const MOST_MMA: usize = 128;
-/// Rows of a block of four waves that stay in local memory; of those that change, the more the better.
+/// Rows of the resident tile (4 warps).
 const ROWS_MMA: usize = 64;
+/// Rows of the streamed tile, best first.
 const OTHERS_MMA: [usize; 3] = [64, 32, 16];
 /// Bytes of all tiles in TF32, of the forward kernel and of the others: a multiprocessor of an H100 then runs three groups, or two. With larger
 /// tiles both kernels take half as long again.
 const ROOM_TF32: [usize; 2] = [64 << 10, 96 << 10];
-/// The file of the kernels on matrix units that read local memory; the widest rows that they take.
+/// The file of the kernels whose tensor cores read shared memory.
 const WGMMA: &str = "attention/attention_wgmma.c";
+/// The widest rows that they take.
 const MOST_WGMMA: usize = 128;
 /// Rows up to which a tile of theirs would be half empty.
 const FEW_WGMMA: usize = 64;
-/// Keys of their tiles; bytes of a multiple of which tiles begin; numbers of a tile of the gradient of q.
+/// Keys of their tiles.
 const KEYS_WGMMA: usize = 128;
+/// The alignment of their tiles, in bytes.
 const ALIGNMENT: usize = 1024;
+/// Elements of a tile of the gradient of q.
 const SUMS_WGMMA: usize = 8192;
 /// Tiles of keys of a head that run at a time, at most: few of them wait for each other when they start.
 const TOGETHER: usize = 32;
-/// Rows of scores of a head of keys for which the keys are divided, at most: if there is one query, and if there are several.
+/// Keys are split among groups only up to this many score rows per KV head, for one query.
 const MOST_HEADS: usize = 64;
+/// The same for several queries.
 const MOST_ROWS: usize = 16;
-/// Keys from which on they are divided for several queries.
+/// The fewest keys that are split for several queries.
 const LEAST_KEYS: usize = 512;
-/// Keys of a part, at least, and parts of a head, at most.
+/// The fewest keys of a split.
 const LEAST_PART: usize = 128;
+/// The most splits of a head's keys.
 const MOST_PARTS: usize = 64;
 
 impl FusedLaunch for FlashAttention {

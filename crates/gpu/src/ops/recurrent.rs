@@ -17,9 +17,9 @@ pub const FAMILY: Family = Family {
 };
 
 const THREADS: usize = 256;
-/// Threads that share a part of a product's terms; those of matrix units, and others from the fastest to the one that needs the least
-/// memory, with the elements of a row's part that are in local memory at once.
+/// `[threads per dot product, weights staged per row]` on tensor cores.
 const WAVE: [usize; 2] = [32, 0];
+/// The same without tensor cores, fastest first; the last needs the least shared memory.
 const TEAMS: [[usize; 2]; 4] = [[16, 32], [16, 16], [32, 32], [32, 16]];
 /// Rows of the batch that a group multiplies at once.
 const ROWS: usize = 16;
@@ -27,7 +27,7 @@ const ROWS: usize = 16;
 const TILE: usize = 8;
 /// Hidden units of a slice.
 const UNITS: [usize; 3] = [16, 8, 4];
-/// Slices that a device may have in any case: a device with fewer units takes several for a group.
+/// Number of slices that is always allowed; with fewer multiprocessors a group takes several.
 const FEW: usize = 8;
 /// The files of products: in f32, and by matrix units.
 const LOADERS: [&str; 2] = ["recurrent/recurrent_fma.h", "recurrent/recurrent_mma.h"];

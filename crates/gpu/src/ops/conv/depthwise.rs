@@ -14,15 +14,17 @@ use isograd_core::{DType, Result};
 const FILE: &str = "conv/depthwise.c";
 /// Bytes of the widest word.
 const WORD: usize = 16;
-/// Elements of a strip, where a thread can keep what its windows have of a line; lines of a block, and threads of a multiprocessor for
-/// which there have to be such blocks.
+/// Adjacent outputs per thread, if their inputs fit its registers.
 const STRIP: usize = 4;
+/// Output lines per thread.
 const LINES: usize = 4;
+/// Threads per multiprocessor that must have such work; with fewer, a thread computes one line.
 const LEAST_BLOCKS: usize = 512;
 /// Factors that a thread of several lines keeps.
 const MOST_FACTORS: usize = 25;
-/// Elements of a line that a thread keeps: for a strip of several elements, and of one.
+/// Elements of an input line that a thread keeps in registers, at most, for a strip of several outputs.
 const MOST_SPAN: usize = 24;
+/// The same for one output.
 const LONGEST_SPAN: usize = 64;
 /// Sums of a thread: the elements of a window whose gradients it adds up.
 const MOST_SUMS: usize = 32;

@@ -4,12 +4,12 @@ use crate::launch::words::divider;
 use isograd_core::ops::conv::Geometry;
 use isograd_core::ops::image::window::Windows;
 
-/// The volumes whose elements are counted.
+/// The volume over which a kernel counts.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Over {
-    /// Of the input.
+    /// Counts input elements.
     Input,
-    /// Of the output: windows.
+    /// Counts output elements, which are windows.
     Output,
 }
 

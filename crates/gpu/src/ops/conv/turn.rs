@@ -7,14 +7,16 @@ use crate::launch::grid::group_size;
 use crate::program::source::Variant;
 use isograd_core::{DType, Result};
 
-/// Elements of the sides of a tile, and of a tile of matrices with a short side.
+/// Side of a square transpose tile, in elements.
 const SIDE: usize = 64;
+/// Short side of the tile for a matrix with one short side.
 const SHORT: usize = 8;
+/// Long side of that tile.
 const LONG: usize = 512;
 /// Elements of a volume, at least: a short one is copied as fast by a thread for each element.
 const LEAST_VOLUME: usize = 32;
 
-/// Samples of channels and volumes; in the order of channels last, more channels may follow.
+/// `[samples, channels, volume]`; the channels-last copy may be padded to `last` channels.
 #[derive(Clone, Copy)]
 pub(super) struct Volumes {
     pub samples: usize,

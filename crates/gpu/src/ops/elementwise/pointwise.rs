@@ -39,9 +39,9 @@ pub struct Plan {
     /// Elements that a thread takes side by side.
     pub vector: usize,
     pub is_wide: bool,
-    /// How many of a row's last results are not stored, but summed up.
+    /// Number of trailing outputs that are summed instead of stored.
     pub sums: usize,
-    /// Whether their squares are.
+    /// True if their squares are summed.
     pub is_squared: bool,
     /// Definitions of less exact functions for the row, if all results are rounded to 16 bits.
     pub near: &'static str,

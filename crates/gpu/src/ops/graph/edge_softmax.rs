@@ -17,8 +17,9 @@ pub const FAMILY: Family =
 
 /// Threads of a row, at most: they exchange registers.
 const MOST_OF_ROW: usize = 32;
-/// Words of a row that a thread takes in the mean, and those that it keeps. With many, there are few exchanges for each.
+/// Target number of vector loads per thread. More per thread means fewer shuffles.
 const MEAN: usize = 4;
+/// Of these, the loads whose values stay in registers.
 const KEPT: usize = 8;
 
 impl FusedLaunch for EdgeSoftmax {

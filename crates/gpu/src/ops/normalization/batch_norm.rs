@@ -21,8 +21,9 @@ const FEW: usize = 2;
 const TOGETHER: usize = 4;
 /// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
-/// Adjacent channels of a group that joins parts, and bytes of numbers: its threads have one each.
+/// Channels per group of the reduction of partial sums.
 const JOINING: usize = 8;
+/// Bytes of partial sums per group of that reduction: one partial sum a thread.
 const JOINED_BYTES: usize = 2048;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;

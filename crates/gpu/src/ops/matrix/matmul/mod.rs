@@ -31,17 +31,19 @@ pub(crate) const MMA_WORD: usize = 8;
 pub(crate) const WIDEST: usize = 16;
 /// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
 const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
-/// Registers of a multiprocessor, of 4 bytes, and the most groups that share it.
+/// Registers of a multiprocessor, of 4 bytes.
 const REGISTERS: usize = 1 << 16;
+/// The most groups that share a multiprocessor.
 const MOST_AT_ONCE: usize = 8;
 /// The most parts that `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
-/// Parts that a thread of `gemm_sum` adds, at least, and neighbouring words of a group.
+/// The fewest partial sums that a thread of `gemm_sum` adds.
 const LEAST_ADDED: usize = 4;
+/// The fewest adjacent vector loads of a group of `gemm_sum`.
 const LEAST_COLUMNS: usize = 8;
-/// Columns, or products of a sum, that are few: such a product is bound by memory.
+/// N or K up to which a product is memory-bound.
 const FEW: usize = 16;
-/// The same in 16 bits, where each element becomes one of arithmetic again for each of them; matrix units are faster.
+/// The same for 16-bit factors, which vector kernels convert once per column; beyond it tensor cores are faster.
 const FEW_OF_16_BITS: usize = 4;
 /// Multiplications of a product that is bound by its launch, whatever its shape.
 const FEW_MULTIPLIED: usize = 1 << 22;
@@ -494,7 +496,7 @@ impl Product {
         let (a, b) = (Side::new(&call.inputs[0], 1, 2)?, Side::new(&call.inputs[1], 2, 1)?);
         let y = element_address(address(out.memory)?, out);
         let z = call.outputs.get(1).map(|z| Ok(element_address(address(z.memory)?, z))).transpose()?;
-        let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused) } else { None };
+        let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused.fused()) } else { None };
         let joined = fused.and_then(|fused| fused.downcast_ref::<MatmulPointwise>()).map(|fused| fused.0);
         let activated = fused.and_then(|fused| fused.downcast_ref::<GemmActivation>());
         let [alpha, beta] = match activated {

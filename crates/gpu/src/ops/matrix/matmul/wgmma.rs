@@ -35,8 +35,9 @@ const WORDS: [Words; 3] = [
 const LEAST_PART: usize = 512;
 /// Groups for each multiprocessor, at most, if sums are cut into parts.
 const MOST_ROUNDS: usize = 4;
-/// The clocks of a launch that adds parts, and the numbers of parts that are written and read in a clock.
+/// Estimated clocks of the launch that sums split-K partials, on an H100.
 const OF_PARTS: usize = 5000;
+/// Partial sums that it reads and writes per clock, on an H100.
 const NUMBERS_A_CLOCK: usize = 180;
 
 /// A tile, and what it takes.
@@ -46,10 +47,11 @@ struct Words {
     stages: usize,
     /// Groups that a multiprocessor has room for.
     at_once: usize,
-    /// Clocks of a multiprocessor for a step along K, the same if every row of K has an entry of a table, and for all else that a
-    /// group does, as an H100 takes them.
+    /// Clocks per step along K, on an H100.
     step: usize,
+    /// Clocks per step along K with an index table (convolutions), on an H100.
     with_table: usize,
+    /// Clocks per group outside the loop along K, on an H100.
     start: usize,
 }
 
