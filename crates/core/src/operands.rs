@@ -144,16 +144,16 @@ macro_rules! operands {
         $crate::operands! { @fields [$(#[$about])* $vis $name] [] $($fields)* }
     };
     (@fields $head:tt [$($done:tt)*] $(#[$about:meta])* $field:ident ? $(, $($rest:tt)*)?) => {
-        $crate::operands! { @fields $head [$($done)* { [$(#[$about])*] $field optional }] $($($rest)*)? }
+        $crate::operands! { @fields $head [$($done)* { [$(#[$about])*] $field optional (Option<T>) }] $($($rest)*)? }
     };
     (@fields $head:tt [$($done:tt)*] $(#[$about:meta])* $field:ident $(, $($rest:tt)*)?) => {
-        $crate::operands! { @fields $head [$($done)* { [$(#[$about])*] $field always }] $($($rest)*)? }
+        $crate::operands! { @fields $head [$($done)* { [$(#[$about])*] $field always (T) }] $($($rest)*)? }
     };
-    (@fields [$(#[$about:meta])* $vis:vis $name:ident] [$({ [$(#[$field_about:meta])*] $field:ident $kind:ident })*]) => {
+    (@fields [$(#[$about:meta])* $vis:vis $name:ident] [$({ [$(#[$field_about:meta])*] $field:ident $kind:ident ($type:ty) })*]) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq)]
         $vis struct $name<T> {
-            $($(#[$field_about])* $vis $field: $crate::operands!(@type $kind T),)*
+            $($(#[$field_about])* $vis $field: $type,)*
         }
 
         impl<T> $crate::operands::Operands<T> for $name<T> {
@@ -167,7 +167,7 @@ macro_rules! operands {
                 $crate::operands::Mask::new([$($crate::operands!(@has $kind self.$field)),*])
             }
 
-            #[allow(unused_assignments)]
+            #[allow(unused_assignments, unused_variables)]
             fn of(mask: $crate::operands::Mask, present: &mut dyn Iterator<Item = T>) -> Self {
                 let mut next = || present.next().expect("an operand of the mask is there");
                 let mut i = 0;
@@ -186,14 +186,17 @@ macro_rules! operands {
                 $name { $($field: $crate::operands!(@map $kind self.$field, f)),* }
             }
 
+            /// The operands after `f`, or its first error.
+            $vis fn try_map<U>(self, mut f: impl FnMut(T) -> $crate::Result<U>) -> $crate::Result<$name<U>> {
+                Ok($name { $($field: $crate::operands!(@try_map $kind self.$field, f)),* })
+            }
+
             /// References to the operands.
             $vis fn as_ref(&self) -> $name<&T> {
                 $name { $($field: $crate::operands!(@ref $kind self.$field)),* }
             }
         }
     };
-    (@type always $t:ident) => { $t };
-    (@type optional $t:ident) => { Option<$t> };
     (@push always $list:ident $value:expr) => { $list.push($value) };
     (@push optional $list:ident $value:expr) => { $list.extend($value) };
     (@has always $value:expr) => { true };
@@ -202,6 +205,24 @@ macro_rules! operands {
     (@take optional $has:expr, $next:ident) => { if $has { Some($next()) } else { None } };
     (@map always $value:expr, $f:ident) => { $f($value) };
     (@map optional $value:expr, $f:ident) => { $value.map(&mut $f) };
+    (@try_map always $value:expr, $f:ident) => { $f($value)? };
+    (@try_map optional $value:expr, $f:ident) => { $value.map(&mut $f).transpose()? };
     (@ref always $value:expr) => { &$value };
     (@ref optional $value:expr) => { $value.as_ref() };
+}
+
+operands! {
+    /// The operands of a kernel that writes one.
+    pub struct Output {
+        /// The result.
+        y,
+    }
+}
+
+operands! {
+    /// The operands of a kernel that reads one.
+    pub struct Input {
+        /// The operand.
+        x,
+    }
 }

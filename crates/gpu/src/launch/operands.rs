@@ -24,6 +24,25 @@ pub fn place(operand: &Operand<'_>) -> Result<Address> {
     Ok(element_address(address(operand.memory)?, operand))
 }
 
+/// Where an operand's elements begin. A kernel does not touch the pointer of an absent operand: `other` stands for it.
+pub fn place_or(operand: Option<&Operand<'_>>, other: Address) -> Result<Address> {
+    operand.map_or(Ok(other), place)
+}
+
+/// Where the elements of each operand begin.
+pub fn places<const N: usize>(operands: [&Operand<'_>; N]) -> Result<[Address; N]> {
+    places_or(operands.map(Some), 0)
+}
+
+/// [`place_or`] of each operand.
+pub fn places_or<const N: usize>(operands: [Option<&Operand<'_>>; N], other: Address) -> Result<[Address; N]> {
+    let mut found = [other; N];
+    for (address, operand) in found.iter_mut().zip(operands) {
+        *address = place_or(operand, other)?;
+    }
+    Ok(found)
+}
+
 /// Operands' addresses.
 pub fn addresses(operands: &[Operand<'_>]) -> Result<SmallVec<[Address; 8]>> {
     operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect()

@@ -1,12 +1,16 @@
 //! Rows of a table by index.
 
 use crate::check::{check_device, check_float, check_index, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::Operands;
 use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce};
 use crate::ops::matrix::gemm_bias::Activation;
-use crate::ops::normalization::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
+use crate::ops::normalization::norm::{
+    Norm, NormBackwardInputs, NormBackwardOutputs, NormInputs, NormOutputs, RowNorm, RowNormBackward, check_eps,
+    memory_if, needed, standardise,
+};
 use crate::ops::{gradients, in_acc};
-use crate::tape::{Gradient, Record, Saved, record, report};
+use crate::tape::{Record, Saved, record, report};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
 /// The options of the gradient of [`Tensor::embedding`].
@@ -18,41 +22,79 @@ pub struct EmbeddingOptions {
     pub scale_grad_by_freq: bool,
 }
 
-/// [`RowNorm`] without a bias, of rows of a table x `[v, length]`. The last input is the index `[rows]` of the rows.
+/// [`RowNorm`] of rows of a table by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingNorm(pub RowNorm);
 
-/// [`RowNormBackward`] of [`EmbeddingNorm`]. x is the table, and the last input is the index. dx is the gradient of the rows
-/// `[rows, length]`.
+/// The gradients of [`EmbeddingNorm`]. dx is the gradient of the rows `[rows, length]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EmbeddingNormBackward(pub RowNormBackward);
+pub struct EmbeddingNormBackward(pub RowNorm);
 
-impl FlatFused for EmbeddingNorm {
+crate::operands! {
+    /// The inputs of [`EmbeddingNorm`].
+    pub struct EmbeddingNormInputs {
+        /// The table `[v, length]`.
+        table,
+        /// The factor of normalised elements, `[length]`.
+        weight?,
+        /// The index of each row, `[rows]`.
+        index,
+    }
+}
+
+crate::operands! {
+    /// The inputs of [`EmbeddingNormBackward`].
+    pub struct EmbeddingNormBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// The table `[v, length]`.
+        table,
+        /// The mean of each row; unspecified.
+        mean,
+        /// `1 / sqrt(var + eps)` of each row.
+        rstd,
+        /// The weight of the forward kernel.
+        weight?,
+        /// The index of each row, `[rows]`.
+        index,
+    }
+}
+
+impl Fused for EmbeddingNorm {
+    type Inputs<T> = EmbeddingNormInputs<T>;
+    type Outputs<T> = NormOutputs<T>;
+
     fn name(&self) -> &'static str {
         "embedding_norm"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        self.0.composite(&with_rows(inputs, 0)?, before)
+    fn composite(
+        &self,
+        EmbeddingNormInputs { table, weight, index }: EmbeddingNormInputs<&Tensor>,
+        before: NormOutputs<&Tensor>,
+    ) -> Result<NormOutputs<Option<Tensor>>> {
+        let x = &table.index_select(0, index)?;
+        self.0.composite(NormInputs { x, residual: None, weight, bias: None }, before)
     }
 }
 
-impl FlatFused for EmbeddingNormBackward {
+impl Fused for EmbeddingNormBackward {
+    type Inputs<T> = EmbeddingNormBackwardInputs<T>;
+    type Outputs<T> = NormBackwardOutputs<T>;
+
     fn name(&self) -> &'static str {
         "embedding_norm_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        self.0.composite(&with_rows(inputs, 1)?, before)
+    fn composite(
+        &self,
+        EmbeddingNormBackwardInputs { dy, table, mean, rstd, weight, index }: EmbeddingNormBackwardInputs<&Tensor>,
+        before: NormBackwardOutputs<&Tensor>,
+    ) -> Result<NormBackwardOutputs<Option<Tensor>>> {
+        let x = &table.index_select(0, index)?;
+        let inputs = NormBackwardInputs { dy, x, mean, rstd, weight, bias: None, added: None };
+        RowNormBackward(self.0).composite(inputs, before)
     }
-}
-
-/// Replaces the table at `at` by its rows at the last input, an index, and removes the index.
-fn with_rows(inputs: &[Tensor], at: usize) -> Result<Vec<Tensor>> {
-    let Some((index, named)) = inputs.split_last() else { return Ok(Vec::new()) };
-    let mut named = named.to_vec();
-    named[at] = named[at].index_select(0, index)?;
-    Ok(named)
 }
 
 impl Tensor {
@@ -108,41 +150,30 @@ impl Tensor {
         }
         let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);
         let (rows, v, length) = (flat.numel(), table.dims()[0], table.dims()[1]);
-        let norm = RowNorm {
-            rows,
-            length,
-            is_centred: false,
-            has_weight: gamma.is_some(),
-            has_bias: false,
-            eps,
-            activation: Activation::Identity,
-            has_residual: false,
-        };
+        let norm = RowNorm { rows, length, is_centred: false, eps, activation: Activation::Identity };
         let empty = |shape: Shape, dtype| Tensor::allocate(op, &shape, dtype, table.device());
-        let y = empty((rows, length).into(), table.dtype())?;
         let acc = table.dtype().acc();
+        let y = empty((rows, length).into(), table.dtype())?;
         let (mean, rstd) = (empty(rows.into(), acc)?, empty(rows.into(), acc)?);
         let gamma = gamma.map(Tensor::contiguous).transpose()?;
-        let operands: Vec<&Tensor> = [&table].into_iter().chain(&gamma).chain([&flat]).collect();
-        run_fused(op, &EmbeddingNorm(norm), &operands, &[&y, &mean, &rstd])?;
-        let gamma_of = |x: &[Tensor]| if x.len() == 3 { Some(x[1].clone()) } else { None };
-        let again = move |x: &[Tensor]| embedding_norm(&x[0], &x[x.len() - 1], gamma_of(x).as_ref(), eps);
-        let y = Record::new(op, &operands).fused(y, again, move |t, x| {
-            let (dy, gamma, flat) = (t.dy().contiguous()?, gamma_of(x), &x[x.len() - 1]);
-            let (wants_table, wants_gamma) = (t.needs(0), gamma.is_some() && t.needs(1));
-            let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-            let dx = wants_table.then(|| like(&dy)).transpose()?;
-            let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
-            let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
-            let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
-            let wanted = Wanted { dx: wants_table, parameters: wants_gamma };
-            let kernel = EmbeddingNormBackward(RowNormBackward { norm, wanted, is_added: false, is_mixed: false });
-            run_fused(op, &kernel, &operands, &outputs)?;
-            let dtable = dx.map(|dx| fused_gradient(&dx, flat, v, None, false)).transpose()?;
-            match gamma {
-                Some(_) => gradients![dtable, dgamma, Gradient::NONE],
-                None => gradients![dtable, Gradient::NONE],
-            }
+        let inputs = EmbeddingNormInputs { table: &table, weight: gamma.as_ref(), index: &flat };
+        let outputs = NormOutputs { y: &y, mean: &mean, rstd: &rstd, sum: None };
+        run_fused(op, &EmbeddingNorm(norm), inputs, outputs)?;
+        let mask = inputs.mask();
+        let again = move |inputs: &[Tensor]| {
+            let EmbeddingNormInputs { table, weight, index } = EmbeddingNormInputs::of(mask, &mut inputs.iter());
+            embedding_norm(table, index, weight, eps)
+        };
+        let y = Record::new(op, &inputs.present()).fused(y, again, move |t, inputs| {
+            let EmbeddingNormInputs { table, weight, index } = EmbeddingNormInputs::of(mask, &mut inputs.iter());
+            let (dy, mean, rstd) = (&t.dy().contiguous()?, &mean, &rstd);
+            let dx = memory_if(op, t.needs(0), Some(dy))?;
+            let dweight = memory_if(op, weight.is_some() && t.needs(1), weight)?;
+            let inputs = EmbeddingNormBackwardInputs { dy, table, mean, rstd, weight, index };
+            let outputs = NormBackwardOutputs { low: None, dx: dx.as_ref(), weight: dweight.as_ref(), bias: None };
+            run_fused(op, &EmbeddingNormBackward(norm), inputs, outputs)?;
+            let table = dx.map(|dx| fused_gradient(&dx, index, v, None, false)).transpose()?;
+            Ok(needed(t, EmbeddingNormInputs { table, weight: weight.map(|_| dweight), index: None }))
         })?;
         let mut dims = Dims::from_slice(index.dims());
         dims.push(length);

@@ -1,7 +1,8 @@
 //! Normalisation of rows.
 
 use crate::check::{check_device, check_float, check_same, describe};
-use crate::fused::{FlatFused, gradients_on_tape, has_kernel, run_fused};
+use crate::fused::{Fused, gradients_on_tape, has_kernel, run_fused};
+use crate::operands::Operands;
 use crate::ops::elementwise::unary::unary;
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::reduction::reduce::{Moments, Plan};
@@ -46,9 +47,7 @@ const LAYER: Form = Form { op: "layer_norm", norm: Norm::Layer, activation: Acti
 const RMS: Form = Form { op: "rms_norm", norm: Norm::Rms, activation: Activation::Identity };
 const RESIDUAL: Form = Form { op: "residual_layer_norm", ..LAYER };
 
-/// Inputs: rows x `[rows, length]`; the residual like x, the weight and the bias, where present. Outputs: y; mean and
-/// `1 / sqrt(var + eps)` of each row; with a residual, its rounded sum with x, whose rows are normalised. The mean is unspecified
-/// unless it is subtracted. The residual and the sum may be f32 where x and y have 16 bits.
+/// The normalisation of rows `[rows, length]`, or of their sum with a residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNorm {
     /// The number of rows.
@@ -57,115 +56,154 @@ pub struct RowNorm {
     pub length: usize,
     /// True if the mean is subtracted ([`Tensor::layer_norm`]); false for [`Tensor::rms_norm`].
     pub is_centred: bool,
-    /// True if there is a weight.
-    pub has_weight: bool,
-    /// True if there is a bias.
-    pub has_bias: bool,
     /// Added to variances.
     pub eps: f64,
     /// Applied after the bias. Its gradient is a function of its argument, or of the sign of its result.
     pub activation: Activation,
-    /// True if x is added to a residual.
-    pub has_residual: bool,
 }
 
-/// Inputs: dy, x (the sum, with a residual), mean, rstd; the weight, where present; with an activation, the bias, where present; the
-/// gradient that is added to dx, if `is_added`. Outputs: dx and the gradients of weight and bias, where present and wanted. If
-/// `is_mixed`, dy has 16 bits and x f32, and dx comes twice: first in the dtype of dy, then in that of x.
+/// The gradients of [`RowNorm`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RowNormBackward {
-    /// The forward kernel.
-    pub norm: RowNorm,
-    /// The outputs of the kernel.
-    pub wanted: Wanted,
-    /// True if a further gradient is added to dx.
-    pub is_added: bool,
-    /// True if the sum of x and the residual has another dtype than x.
-    pub is_mixed: bool,
-}
+pub struct RowNormBackward(pub RowNorm);
 
-/// The gradients of a normalisation that are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The gradient of x.
-    pub dx: bool,
-    /// The gradients of the weight and the bias.
-    pub parameters: bool,
-}
-
-impl Wanted {
-    /// Whether the gradient of each input, x and the parameters, is computed.
-    fn of(&self, inputs: &[Tensor]) -> Vec<bool> {
-        (0..inputs.len()).map(|i| if i == 0 { self.dx } else { self.parameters }).collect()
+crate::operands! {
+    /// The inputs of [`RowNorm`].
+    pub struct NormInputs {
+        /// The rows `[rows, length]`.
+        x,
+        /// Added to x, and like x; or f32 where x has 16 bits.
+        residual?,
+        /// The factor of normalised elements, `[length]`.
+        weight?,
+        /// Added to the product, `[length]`, in the dtype of the weight.
+        bias?,
     }
 }
 
-impl FlatFused for RowNorm {
+crate::operands! {
+    /// The outputs of [`RowNorm`].
+    pub struct NormOutputs {
+        /// The result, like x.
+        y,
+        /// The mean of each row, `[rows]`; unspecified unless it is subtracted.
+        mean,
+        /// `1 / sqrt(var + eps)` of each row.
+        rstd,
+        /// With a residual: its rounded sum with x, like the residual. The rows of the sum are normalised.
+        sum?,
+    }
+}
+
+crate::operands! {
+    /// The inputs of [`RowNormBackward`].
+    pub struct NormBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// The rows that were normalised: x, or its sum with the residual.
+        x,
+        /// The mean of each row.
+        mean,
+        /// `1 / sqrt(var + eps)` of each row.
+        rstd,
+        /// The weight of the forward kernel.
+        weight?,
+        /// The bias of the forward kernel, if there is an activation.
+        bias?,
+        /// A further term of dx, like x. Not with an activation.
+        added?,
+    }
+}
+
+crate::operands! {
+    /// The outputs of [`RowNormBackward`].
+    pub struct NormBackwardOutputs {
+        /// dx in the dtype of dy, where x has another.
+        low?,
+        /// The gradient of x, in its dtype.
+        dx?,
+        /// The gradient of the weight.
+        weight?,
+        /// The gradient of the bias.
+        bias?,
+    }
+}
+
+impl Fused for RowNorm {
+    type Inputs<T> = NormInputs<T>;
+    type Outputs<T> = NormOutputs<T>;
+
     fn name(&self) -> &'static str {
         "norm"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let sum = if self.has_residual { Some(inputs[0].add(&inputs[1])?) } else { None };
-        let (x, parameters) = (sum.as_ref().unwrap_or(&inputs[0]), &inputs[1 + self.has_residual as usize..]);
+    fn composite(
+        &self,
+        NormInputs { x, residual, weight, bias }: NormInputs<&Tensor>,
+        _before: NormOutputs<&Tensor>,
+    ) -> Result<NormOutputs<Option<Tensor>>> {
+        let sum = residual.map(|residual| x.add(residual)).transpose()?;
+        let x = sum.as_ref().unwrap_or(x);
         let mean = x.mean_keepdim(1)?;
         let centred = if self.is_centred { x.sub(&mean)? } else { x.clone() };
         let rstd = centred.square()?.mean_keepdim(1)?.add_scalar(self.eps)?.rsqrt()?;
-        let mut y = self.scaled(&centred.mul(&rstd)?, parameters)?;
+        let mut y = scaled(&centred.mul(&rstd)?, weight, bias)?;
         if let Some(row) = self.activation.row() {
             y = row_like(row, std::slice::from_ref(&y), std::slice::from_ref(&y), &[])?.remove(0);
         }
-        let found = [Some(y), Some(mean).filter(|_| self.is_centred), Some(rstd)];
-        Ok(found.into_iter().chain(sum.map(Some)).collect())
+        let mean = Some(mean).filter(|_| self.is_centred);
+        Ok(NormOutputs { y: Some(y), mean, rstd: Some(rstd), sum: sum.map(Some) })
     }
 
     // The sum, and the results for it.
-    fn roundings(&self) -> usize {
-        1 + self.has_residual as usize
+    fn roundings(&self, inputs: NormInputs<()>) -> usize {
+        1 + inputs.residual.is_some() as usize
     }
 }
 
-impl RowNorm {
-    /// Normalised rows times the weight plus the bias, where present.
-    fn scaled(&self, xhat: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
-        let y = if self.has_weight { xhat.mul(&parameters[0])? } else { xhat.clone() };
-        if self.has_bias { y.add(&parameters[self.has_weight as usize]) } else { Ok(y) }
-    }
+/// Normalised rows times the weight plus the bias, where present.
+fn scaled(xhat: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+    let y = weight.map_or(Ok(xhat.clone()), |weight| xhat.mul(weight))?;
+    bias.map_or(Ok(y.clone()), |bias| y.add(bias))
 }
 
-impl FlatFused for RowNormBackward {
+impl Fused for RowNormBackward {
+    type Inputs<T> = NormBackwardInputs<T>;
+    type Outputs<T> = NormBackwardOutputs<T>;
+
     fn name(&self) -> &'static str {
         "norm_backward"
     }
 
     // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (RowNormBackward { norm, wanted, is_added, is_mixed }, x) = (self, &inputs[1]);
-        let (mean, rstd) = (inputs[2].unsqueeze(1)?, inputs[3].unsqueeze(1)?);
-        let xhat = if norm.is_centred { x.sub(&mean)? } else { x.clone() }.mul(&rstd)?;
-        let dy = &match norm.activation.slope() {
-            None => inputs[0].clone(),
+    fn composite(
+        &self,
+        NormBackwardInputs { dy, x, mean, rstd, weight, bias, added }: NormBackwardInputs<&Tensor>,
+        before: NormBackwardOutputs<&Tensor>,
+    ) -> Result<NormBackwardOutputs<Option<Tensor>>> {
+        let RowNorm { is_centred, activation, .. } = self.0;
+        let (mean, rstd) = (mean.unsqueeze(1)?, rstd.unsqueeze(1)?);
+        let xhat = if is_centred { x.sub(&mean)? } else { x.clone() }.mul(&rstd)?;
+        let dy = &match activation.slope() {
+            None => dy.clone(),
             Some((row, _)) => {
-                let operands = [inputs[0].clone(), norm.scaled(&xhat, &inputs[4..])?];
-                row_like(row, &operands, &inputs[..1], &[])?.remove(0)
+                let operands = [dy.clone(), scaled(&xhat, weight, bias)?];
+                row_like(row, &operands, &operands[..1], &[])?.remove(0)
             }
         };
-        let mut found = Vec::new();
-        if wanted.dx {
-            let h = if norm.has_weight { dy.mul(&inputs[4])? } else { dy.clone() };
+        let dx = || {
+            let h = weight.map_or(Ok(dy.clone()), |weight| dy.mul(weight))?;
             let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(1)?)?;
-            let h = if norm.is_centred { h.sub(&h.mean_keepdim(1)?)? } else { h };
+            let h = if is_centred { h.sub(&h.mean_keepdim(1)?)? } else { h };
             let dx = h.sub(&along)?.mul(&rstd)?;
-            let dx = if *is_added { dx.add(&inputs[inputs.len() - 1])? } else { dx };
-            found.extend(std::iter::repeat_n(Some(dx), 1 + *is_mixed as usize));
-        }
-        if wanted.parameters && norm.has_weight {
-            found.push(Some(dy.mul(&xhat)?.sum(0)?));
-        }
-        if wanted.parameters && norm.has_bias {
-            found.push(Some(dy.sum(0)?));
-        }
-        Ok(found)
+            added.map_or(Ok(dx.clone()), |added| dx.add(added))
+        };
+        let dx = before.dx.map(|_| dx()).transpose()?;
+        Ok(NormBackwardOutputs {
+            low: before.low.map(|_| dx.clone()),
+            dx: dx.map(Some),
+            weight: before.weight.map(|_| dy.mul(&xhat)?.sum(0).map(Some)).transpose()?,
+            bias: before.bias.map(|_| dy.sum(0).map(Some)).transpose()?,
+        })
     }
 }
 
@@ -414,69 +452,43 @@ fn composite(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tens
     })
 }
 
-/// A call of the kernel: its descriptor, the parameters, and the statistics of each row.
-struct Normalised {
-    kernel: RowNorm,
-    parameters: Vec<Tensor>,
-    mean: Tensor,
-    rstd: Tensor,
-}
-
-impl Normalised {
-    /// Normalises contiguous rows `x[0]`, or their sum with the residual `x[1]`. Outputs: y and, with a residual, the sum.
-    fn new(
-        form: Form,
-        x: &[&Tensor],
-        outputs: &[&Tensor],
-        weight: Option<&Tensor>,
-        bias: Option<&Tensor>,
-        eps: f64,
-    ) -> Result<Normalised> {
-        let (rows, length) = (x[0].dims()[0], x[0].dims()[1]);
-        let statistics = || Tensor::allocate(form.op, &Shape::from(rows), x[0].dtype().acc(), x[0].device());
-        let kernel = RowNorm {
-            rows,
-            length,
-            is_centred: form.norm == Norm::Layer,
-            has_weight: weight.is_some(),
-            has_bias: bias.is_some(),
-            eps,
-            activation: form.activation,
-            has_residual: x.len() > 1,
-        };
-        let parameters = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
-        let made = Normalised { kernel, parameters, mean: statistics()?, rstd: statistics()? };
-        let inputs: Vec<&Tensor> = x.iter().copied().chain(&made.parameters).collect();
-        let statistics = [&made.mean, &made.rstd];
-        let outputs: Vec<&Tensor> =
-            [outputs[0]].into_iter().chain(statistics).chain(outputs[1..].iter().copied()).collect();
-        run_fused(form.op, &kernel, &inputs, &outputs)?;
-        Ok(made)
-    }
-
-    /// The kernel's composite for x and the parameters.
-    fn composite(form: Form, kernel: &RowNorm, x: &[Tensor]) -> Result<Tensor> {
-        let weight = kernel.has_weight.then(|| &x[1]);
-        let bias = kernel.has_bias.then(|| &x[1 + kernel.has_weight as usize]);
-        composite(form, &x[0], weight, bias, kernel.eps)
-    }
+/// Normalises contiguous rows by the kernel.
+fn by_kernel(form: Form, inputs: NormInputs<&Tensor>, eps: f64) -> Result<(RowNorm, NormOutputs<Tensor>)> {
+    let (op, x) = (form.op, inputs.x);
+    let (rows, length) = (x.dims()[0], x.dims()[1]);
+    let statistics = || Tensor::allocate(op, &Shape::from(rows), x.dtype().acc(), x.device());
+    let kernel = RowNorm { rows, length, is_centred: form.norm == Norm::Layer, eps, activation: form.activation };
+    let (y, sum) = (memory_like(op, x)?, inputs.residual.map(|residual| memory_like(op, residual)).transpose()?);
+    let outputs = NormOutputs { y, mean: statistics()?, rstd: statistics()?, sum };
+    run_fused(op, &kernel, inputs, outputs.as_ref())?;
+    Ok((kernel, outputs))
 }
 
 fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-    let (op, x) = (form.op, x.contiguous()?);
-    let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-    let Normalised { kernel, parameters, mean, rstd } = Normalised::new(form, &[&x], &[&y], weight, bias, eps)?;
-    let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
-    let again = move |x: &[Tensor]| Normalised::composite(form, &kernel, x);
-    Record::new(op, &inputs).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+    let op = form.op;
+    let inputs = NormInputs { x, residual: None, weight, bias }.try_map(Tensor::contiguous)?;
+    let (kernel, NormOutputs { y, mean, rstd, .. }) = by_kernel(form, inputs.as_ref(), eps)?;
+    let mask = inputs.mask();
+    let again = move |inputs: &[Tensor]| {
+        let NormInputs { x, weight, bias, .. } = NormInputs::of(mask, &mut inputs.iter());
+        composite(form, x, weight, bias, eps)
+    };
+    Record::new(op, &inputs.as_ref().present()).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        let NormInputs { x, weight, bias, .. } = NormInputs::of(mask, &mut inputs.iter());
+        let are_wanted = (1..inputs.len()).any(|i| t.needs(i));
+        let outputs = NormBackwardOutputs {
+            low: None,
+            dx: memory_if(op, t.needs(0), Some(x))?,
+            weight: memory_if(op, are_wanted, weight)?,
+            bias: memory_if(op, are_wanted, bias)?,
+        };
         // The activation's argument is computed again.
-        let has_bias = kernel.has_bias && kernel.activation != Activation::Identity;
-        let bias = if has_bias { inputs.last() } else { None };
-        let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
-        let backward = RowNormBackward { norm: kernel, wanted, is_added: false, is_mixed: false };
-        let backward = (like(op, inputs, &wanted.of(inputs))?, backward);
-        let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias.as_slice(), backward)?;
-        Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
+        let read = bias.filter(|_| kernel.activation != Activation::Identity);
+        let (dy, mean, rstd) = (&t.dy().contiguous()?, &mean, &rstd);
+        let inputs = NormBackwardInputs { dy, x, mean, rstd, weight, bias: read, added: None };
+        run_fused(op, &RowNormBackward(kernel), inputs, outputs.as_ref())?;
+        let (dweight, dbias) = (weight.map(|_| outputs.weight), bias.map(|_| outputs.bias));
+        Ok(needed(t, NormInputs { x: outputs.dx, residual: None, weight: dweight, bias: dbias }))
     })
 }
 
@@ -488,118 +500,89 @@ fn fused_residual(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<[Tensor; 2]> {
-    let (op, x, residual) = (RESIDUAL.op, x.contiguous()?, residual.contiguous()?);
-    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-    let (y, s) = (like(&x)?, like(&residual)?);
-    let made = Normalised::new(RESIDUAL, &[&x, &residual], &[&y, &s], weight, bias, eps)?;
-    let Normalised { kernel, parameters, mean, rstd } = made;
-    let inputs: Vec<&Tensor> = [&x, &residual].into_iter().chain(&parameters).collect();
-    let saved: Vec<Saved> = [Saved::nth_output(&s, 1)].into_iter().chain(parameters.iter().map(Saved::input)).collect();
-    let dtype = x.dtype();
-    let outputs = record_outputs(op, &inputs, vec![y, s], move |t| {
-        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
-        let is_needed: Vec<bool> =
-            [t.needs(0) || t.needs(1)].into_iter().chain((1..inputs.len()).map(|i| t.needs(i + 1))).collect();
-        let SumGradients { dx, ds, parameters } =
-            residual_gradients(t, &inputs, &is_needed, &kernel, [&mean, &rstd], dtype)?;
-        let both = [dx.filter(|_| t.needs(0)), ds.filter(|_| t.needs(1))];
-        Ok(both.into_iter().chain(parameters).collect::<Vec<_>>())
+    let (op, dtype) = (RESIDUAL.op, x.dtype());
+    let inputs = NormInputs { x, residual: Some(residual), weight, bias }.try_map(Tensor::contiguous)?;
+    let (kernel, NormOutputs { y, mean, rstd, sum }) = by_kernel(RESIDUAL, inputs.as_ref(), eps)?;
+    let s = sum.expect("the sum with a residual is an output");
+    let (mask, NormInputs { weight, bias, .. }) = (inputs.mask(), inputs.as_ref());
+    let (weight, bias) = (weight.map(Saved::input), bias.map(Saved::input));
+    let saved = NormInputs { x: Saved::nth_output(&s, 1), residual: None, weight, bias };
+    let outputs = record_outputs(op, &inputs.as_ref().present(), vec![y, s], move |t| {
+        let saved = saved.as_ref().try_map(|saved| t.get(saved))?;
+        let needs = NormInputs::of(mask, &mut (0..).map(|i| t.needs(i)));
+        Ok(needed(t, residual_gradients(t, saved.as_ref(), needs, &kernel, [&mean, &rstd], dtype)?))
     })?;
     Ok(outputs.try_into().expect("there are two outputs"))
 }
 
-/// The gradients of a normalised sum: of x, in its dtype; of the residual, in that of the sum; of the weight and the bias.
-struct SumGradients {
-    dx: Option<Tensor>,
-    ds: Option<Tensor>,
-    parameters: Vec<Option<Tensor>>,
-}
-
-impl SumGradients {
-    /// From the gradients of the sum and the parameters, for x of a dtype.
-    fn of(mut found: Vec<Option<Tensor>>, dtype: DType) -> Result<SumGradients> {
-        let ds = found.remove(0);
-        Ok(SumGradients { dx: ds.as_ref().map(|ds| ds.cast(dtype)).transpose()?, ds, parameters: found })
-    }
-}
-
-/// The gradients from those of y and s. `inputs` are s and the parameters, and x has this dtype.
+/// The gradients from those of y and s, for x of a dtype. `saved` has s in the place of x, and no residual.
 fn residual_gradients(
     t: &Backward<'_>,
-    inputs: &[Tensor],
-    is_needed: &[bool],
+    saved: NormInputs<&Tensor>,
+    needs: NormInputs<bool>,
     kernel: &RowNorm,
-    statistics: [&Tensor; 2],
+    [mean, rstd]: [&Tensor; 2],
     dtype: DType,
-) -> Result<SumGradients> {
+) -> Result<NormInputs<Option<Tensor>>> {
+    let op = RESIDUAL.op;
+    let wanted = NormInputs { x: needs.x || needs.residual == Some(true), residual: None, ..needs };
+    let in_both_dtypes = |found: NormInputs<Option<Tensor>>| -> Result<NormInputs<Option<Tensor>>> {
+        let ds = found.x;
+        Ok(NormInputs { x: ds.as_ref().map(|ds| ds.cast(dtype)).transpose()?, residual: Some(ds), ..found })
+    };
     let Some(dy) = t.dy_of(0) else {
         // The parameters are no part of s.
-        let zeros = |i: usize| is_needed[i].then(|| inputs[i].zeros_like()).transpose();
-        let found = [Ok(t.dy_of(1).cloned())].into_iter().chain((1..inputs.len()).map(zeros));
-        return SumGradients::of(found.collect::<Result<_>>()?, dtype);
+        let zeros = |p: Option<&Tensor>, wanted: Option<bool>| {
+            p.map(|p| (wanted == Some(true)).then(|| p.zeros_like()).transpose()).transpose()
+        };
+        let (weight, bias) = (zeros(saved.weight, wanted.weight)?, zeros(saved.bias, wanted.bias)?);
+        return in_both_dtypes(NormInputs { x: t.dy_of(1).cloned(), residual: None, weight, bias });
     };
     if t.creates_graph() {
-        let dy_of = |_| Some(dy.clone());
-        let composite = |x: &[Tensor]| Ok(vec![Normalised::composite(RESIDUAL, kernel, x)?.cast(dtype)?]);
-        let mut found = gradients_on_tape(inputs, is_needed, dy_of, composite)?;
-        if let (Some(ds), Some(more)) = (&found[0], t.dy_of(1)) {
-            found[0] = Some(ds.add(more)?);
+        let mask = saved.mask();
+        let again = |saved: &[Tensor]| {
+            let NormInputs { x, weight, bias, .. } = NormInputs::of(mask, &mut saved.iter());
+            composite(RESIDUAL, x, weight, bias, kernel.eps)?.cast(dtype)
+        };
+        let found =
+            gradients_on_tape(&saved.map(Tensor::clone).present(), &wanted.present(), |_| Some(dy.clone()), again)?;
+        let mut found = NormInputs::of(mask, &mut found.into_iter());
+        if let (Some(ds), Some(more)) = (&found.x, t.dy_of(1)) {
+            found.x = Some(ds.add(more)?);
         }
-        return SumGradients::of(found, dtype);
+        return in_both_dtypes(found);
     }
-    let wanted = Wanted { dx: is_needed[0], parameters: is_needed[1..].contains(&true) };
-    let more = t.dy_of(1).filter(|_| wanted.dx).map(Tensor::contiguous).transpose()?;
-    let is_mixed = dtype != inputs[0].dtype();
-    let backward = RowNormBackward { norm: *kernel, wanted, is_added: more.is_some(), is_mixed };
-    let mut outputs = like(RESIDUAL.op, inputs, &wanted.of(inputs))?;
-    if is_mixed {
-        let dx = wanted.dx.then(|| Tensor::allocate(RESIDUAL.op, inputs[0].shape(), dtype, inputs[0].device()));
-        outputs.insert(0, dx.transpose()?);
-    }
-    let backward = (outputs, backward);
-    let mut found =
-        launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref().as_slice(), backward)?;
-    let dx = if is_mixed { found.remove(0) } else { found[0].clone() };
-    let mut found = found.into_iter().zip(is_needed).map(|(gradient, needed)| gradient.filter(|_| *needed));
-    Ok(SumGradients { dx, ds: found.next().flatten(), parameters: found.collect() })
+    let NormInputs { x, weight, bias, .. } = saved;
+    let are_wanted = [wanted.weight, wanted.bias].contains(&Some(true));
+    let is_mixed = dtype != x.dtype();
+    let low = (wanted.x && is_mixed).then(|| Tensor::allocate(op, x.shape(), dtype, x.device())).transpose()?;
+    let outputs = NormBackwardOutputs {
+        low,
+        dx: memory_if(op, wanted.x, Some(x))?,
+        weight: memory_if(op, are_wanted, weight)?,
+        bias: memory_if(op, are_wanted, bias)?,
+    };
+    let more = t.dy_of(1).filter(|_| wanted.x).map(Tensor::contiguous).transpose()?;
+    let (dy, added) = (&dy.contiguous()?, more.as_ref());
+    let inputs = NormBackwardInputs { dy, x, mean, rstd, weight, bias: None, added };
+    run_fused(op, &RowNormBackward(*kernel), inputs, outputs.as_ref())?;
+    let (dweight, dbias) = (weight.map(|_| outputs.weight), bias.map(|_| outputs.bias));
+    let dx = if is_mixed { outputs.low } else { outputs.dx.clone() };
+    Ok(NormInputs { x: dx, residual: Some(outputs.dx), weight: dweight, bias: dbias })
 }
 
-/// Runs a backward kernel for the gradients that are needed. Inputs: dy, x, the statistics and the weight. Outputs: dx and the
-/// gradients of weight and bias.
-pub(crate) fn gradients<F: FlatFused>(
-    op: &'static str,
-    t: &Backward<'_>,
-    inputs: &[Tensor],
-    statistics: &[&Tensor; 2],
-    has_weight: bool,
-    kernel: impl FnOnce(Wanted) -> F,
-) -> Result<Gradients> {
-    let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
-    let backward = (like(op, inputs, &wanted.of(inputs))?, kernel(wanted));
-    let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, &[], backward)?;
-    Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
+/// The gradients of the inputs that need one.
+pub(crate) fn needed(t: &Backward<'_>, gradients: impl Operands<Option<Tensor>>) -> Gradients {
+    let each = gradients.present().into_iter().enumerate();
+    each.map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect()
 }
 
-/// Memory for the gradients of the inputs that are `wanted`.
-pub(crate) fn like(op: &'static str, inputs: &[Tensor], wanted: &[bool]) -> Result<Vec<Option<Tensor>>> {
-    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-    inputs.iter().zip(wanted).map(|(x, wanted)| wanted.then(|| like(x)).transpose()).collect()
+/// Memory for the gradient of a tensor.
+fn memory_like(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    Tensor::allocate(op, x.shape(), x.dtype(), x.device())
 }
 
-/// Runs a backward kernel. `inputs` are x, the parameters, and others as the kernel has them. Operands: dy, x, the statistics, the weight,
-/// and those that are `further`. The outputs, where present, are returned.
-pub(crate) fn launch_backward<F: FlatFused>(
-    op: &'static str,
-    dy: &Tensor,
-    inputs: &[Tensor],
-    statistics: &[&Tensor; 2],
-    has_weight: bool,
-    further: &[&Tensor],
-    (outputs, kernel): (Vec<Option<Tensor>>, F),
-) -> Result<Vec<Option<Tensor>>> {
-    let dy = dy.contiguous()?;
-    let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
-    operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(further.iter().copied()));
-    run_fused(op, &kernel, &operands, &outputs.iter().flatten().collect::<Vec<_>>())?;
-    Ok(outputs)
+/// Memory for the gradient of a tensor that is present, if it is wanted.
+pub(crate) fn memory_if(op: &'static str, is_wanted: bool, x: Option<&Tensor>) -> Result<Option<Tensor>> {
+    x.filter(|_| is_wanted).map(|x| memory_like(op, x)).transpose()
 }

@@ -3,14 +3,19 @@
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{addresses, optional, place, variant};
+use crate::launch::operands::{place, place_or, places, places_or, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
 use crate::ops::indexing::index::check;
 use crate::program::source::{Variant, word};
-use isograd_core::ops::indexing::embedding::{EmbeddingNorm, EmbeddingNormBackward};
-use isograd_core::ops::normalization::norm::{RowNorm, RowNormBackward, Wanted};
+use isograd_core::fused::Fused;
+use isograd_core::ops::indexing::embedding::{
+    EmbeddingNorm, EmbeddingNormBackward, EmbeddingNormBackwardInputs, EmbeddingNormInputs,
+};
+use isograd_core::ops::normalization::norm::{
+    NormBackwardInputs, NormBackwardOutputs, NormInputs, NormOutputs, RowNorm, RowNormBackward,
+};
 use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{Call, DType, Operand, Result};
 
@@ -31,32 +36,41 @@ pub const FAMILY: Family = Family {
 
 impl FusedLaunch for RowNorm {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        norm(gpu, call, self, None)
+        norm(gpu, call.op, self, self.inputs(call), self.outputs(call), None)
     }
 }
 
 impl FusedLaunch for EmbeddingNorm {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        norm(gpu, call, &self.0, call.inputs.last())
+        let EmbeddingNormInputs { table, weight, index } = self.inputs(call);
+        let inputs = NormInputs { x: table, residual: None, weight, bias: None };
+        norm(gpu, call.op, &self.0, inputs, self.outputs(call), Some(index))
     }
 }
 
 impl FusedLaunch for RowNormBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        norm_backward(gpu, call, self, None)
+        norm_backward(gpu, &self.0, self.inputs(call), self.outputs(call), None)
     }
 }
 
 impl FusedLaunch for EmbeddingNormBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        norm_backward(gpu, call, &self.0, call.inputs.last())
+        let EmbeddingNormBackwardInputs { dy, table, mean, rstd, weight, index } = self.inputs(call);
+        let inputs = NormBackwardInputs { dy, x: table, mean, rstd, weight, bias: None, added: None };
+        norm_backward(gpu, &self.0, inputs, self.outputs(call), Some(index))
     }
 }
 
-/// The program of a norm, whose parameters have the dtype `p`.
-fn norm_variant(norm: &RowNorm, x: &Operand<'_>, p: DType) -> Variant {
-    let flags = [("CENTERED", norm.is_centred), ("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)];
+/// The program of a norm of rows like `x`, whose parameters have the dtype `p`.
+fn norm_variant(norm: &RowNorm, x: &Operand<'_>, p: DType, [has_weight, has_bias]: [bool; 2]) -> Variant {
+    let flags = [("CENTERED", norm.is_centred), ("WEIGHT", has_weight), ("BIAS", has_bias)];
     variant("normalization/norm.c", x).define("P", p).flags(flags)
+}
+
+/// The dtype of the parameters of a norm, or of their gradients; `other` without parameters.
+pub fn dtype_of_parameters<const N: usize>(parameters: [Option<&Operand<'_>>; N], other: DType) -> DType {
+    parameters.into_iter().flatten().next().map_or(other, |p| p.dtype)
 }
 
 /// Adds the words in which parameters are read, if rows and addresses allow these.
@@ -99,25 +113,30 @@ fn indexed(
 }
 
 /// `index` names the rows of x, if there is one.
-fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>) -> Result<()> {
+fn norm(
+    gpu: &Gpu,
+    op: &'static str,
+    norm: &RowNorm,
+    NormInputs { x, residual, weight, bias }: NormInputs<&Operand<'_>>,
+    NormOutputs { y, mean, rstd, sum }: NormOutputs<&Operand<'_>>,
+    index: Option<&Operand<'_>>,
+) -> Result<()> {
     let (count, extent) = (norm.rows, norm.length);
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let x = &call.inputs[0];
-    let first = 1 + norm.has_residual as usize;
     // The rows that are normalised: x, or its sum with the residual.
-    let normalised = &call.outputs[if norm.has_residual { 3 } else { 0 }];
-    let dtype = normalised.dtype;
-    let parameters = &call.inputs[first..call.inputs.len() - index.is_some() as usize];
-    let p = parameters.first().map_or(x.dtype, |p| p.dtype);
-    let [weight, bias] = optional(&inputs[first..], [norm.has_weight, norm.has_bias], inputs[0]);
-    let arguments = Arguments::new().pointers([inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]]);
-    let (variant, mut arguments) = indexed(norm_variant(norm, normalised, p), arguments, index, x)?;
-    let mut moved = [inputs[0], outputs[0]].map(|address| in_rows(address, x.dtype, dtype)).to_vec();
-    if norm.has_residual {
-        moved.extend([inputs[1], outputs[3]]);
-        arguments = arguments.pointers([inputs[1], outputs[3]]);
+    let normalised = sum.unwrap_or(y);
+    let (dtype, p) = (normalised.dtype, dtype_of_parameters([weight, bias], x.dtype));
+    let variant = norm_variant(norm, normalised, p, [weight.is_some(), bias.is_some()]);
+    let from = place(x)?;
+    let ([to, mean, rstd], [weight, bias]) = (places([y, mean, rstd])?, places_or([weight, bias], from)?);
+    let arguments = Arguments::new().pointers([from, weight, bias, to, mean, rstd]);
+    let (variant, mut arguments) = indexed(variant, arguments, index, x)?;
+    let mut moved = [from, to].map(|address| in_rows(address, x.dtype, dtype)).to_vec();
+    if let (Some(residual), Some(sum)) = (residual, sum) {
+        let sums = places([residual, sum])?;
+        moved.extend(sums);
+        arguments = arguments.pointers(sums);
     }
-    let variant = variant.flag("RESIDUAL", norm.has_residual);
+    let variant = variant.flag("RESIDUAL", residual.is_some());
     let variant = match norm.activation.row() {
         Some(row) => variant.define("ACTIVATION", row.name()).flag("NEAR", x.dtype.size() == 2).calling(row),
         None => variant,
@@ -127,72 +146,43 @@ fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>)
     let (variant, geometry) = rows(gpu, variant, dtype, count, extent, &moved, kept);
     let variant = with_low(with_pieces(variant, dtype, p, extent, &[weight, bias]), x.dtype, dtype);
     let Some(index) = index else {
-        return gpu.launch(variant, "norm", geometry, &arguments.pointer(inputs[0]));
+        return gpu.launch(variant, "norm", geometry, &arguments.pointer(from));
     };
     let extent = x.layout.shape()[0];
-    let slot = gpu.status(call.op, Check::Index(extent))?;
+    let slot = gpu.status(op, Check::Index(extent))?;
     gpu.launch(variant, "norm", geometry, &arguments.pointer(slot.address))?;
-    check(gpu, call.op, slot, (index, 1), extent)
-}
-
-/// The operands of a normalisation's gradient.
-pub struct NormGradient {
-    /// dy, x, mean and rstd.
-    pub read: [Address; 4],
-    pub weight: Address,
-    pub dx: Address,
-    /// The gradients of weight and bias.
-    pub parameters: [Address; 2],
-    /// The dtype of weight and bias.
-    pub p: DType,
-}
-
-impl NormGradient {
-    /// Of a normalisation with a weight or a bias, or without.
-    pub fn new(call: &Call<'_>, [has_weight, has_bias]: [bool; 2], wanted: Wanted) -> Result<NormGradient> {
-        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-        let parameters = [has_weight, has_bias].map(|is_present| wanted.parameters && is_present);
-        let [dx, dweight, dbias] = optional(&outputs, [wanted.dx, parameters[0], parameters[1]], inputs[0]);
-        let p = match (has_weight, call.outputs.last()) {
-            (true, _) => call.inputs[4].dtype,
-            (false, Some(last)) if wanted.parameters => last.dtype,
-            _ => call.inputs[1].dtype,
-        };
-        Ok(NormGradient {
-            read: [0, 1, 2, 3].map(|i| inputs[i]),
-            weight: inputs[if has_weight { 4 } else { 0 }],
-            dx,
-            parameters: [dweight, dbias],
-            p,
-        })
-    }
+    check(gpu, op, slot, (index, 1), extent)
 }
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
-fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option<&Operand<'_>>) -> Result<()> {
-    let RowNormBackward { norm, wanted, is_added, is_mixed } = of;
+fn norm_backward(
+    gpu: &Gpu,
+    norm: &RowNorm,
+    NormBackwardInputs { dy, x, mean, rstd, weight, bias, added }: NormBackwardInputs<&Operand<'_>>,
+    NormBackwardOutputs { low, dx, weight: dweight, bias: dbias }: NormBackwardOutputs<&Operand<'_>>,
+    index: Option<&Operand<'_>>,
+) -> Result<()> {
     let (count, extent) = (norm.rows, norm.length);
+    let (are_wanted, has_bias) = (dweight.is_some() || dbias.is_some(), bias.is_some() || dbias.is_some());
+    let p = dtype_of_parameters([weight, bias, dweight, dbias], x.dtype);
     // A table has other rows than dy.
-    let (g, x) = (&call.inputs[0], &call.inputs[index.is_none() as usize]);
-    let (low_dx, outputs) = call.outputs.split_at((*is_mixed && wanted.dx) as usize);
-    let found = NormGradient::new(&Call { outputs, ..*call }, [norm.has_weight, norm.has_bias], *wanted)?;
-    let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
-    let low_dx = low_dx.first().map(place).transpose()?;
-    let variant = norm_variant(norm, x, p);
-    let flags = [("DX", wanted.dx), ("PARAMETERS", wanted.parameters), ("BACKWARD", true)];
-    let further = call.inputs.get(4 + norm.has_weight as usize).filter(|_| index.is_none()).map(place).transpose()?;
+    let variant = norm_variant(norm, if index.is_some() { dy } else { x }, p, [weight.is_some(), has_bias]);
     let program = match norm.activation.slope() {
         Some((row, reads_result)) => variant
             .clone()
             .define("SLOPE", row.name())
             .flags([("OF_RESULT", reads_result), ("NEAR", x.dtype.size() == 2)])
             .calling(row),
-        None => variant.clone().flag("ADDED", *is_added),
+        None => variant.clone().flag("ADDED", added.is_some()),
     };
-    let program = program.flags(flags);
-    let added = further.filter(|_| *is_added).unwrap_or(from);
-    let low = [dy, low_dx.unwrap_or(dy)].map(|address| in_rows(address, g.dtype, x.dtype));
-    let moved = [low[0], low[1], from, if wanted.dx { dx } else { from }, added];
+    let program = program.flags([("DX", dx.is_some()), ("PARAMETERS", are_wanted), ("BACKWARD", true)]);
+    let [g, from, mean, rstd] = places([dy, x, mean, rstd])?;
+    let [weight, dx_place, dweight, dbias] = places_or([weight, dx, dweight, dbias], g)?;
+    let (bias_place, low_place) = (place_or(bias, weight)?, place_or(low, g)?);
+    let added_place = added.map(place).transpose()?;
+    let lows = [g, low_place].map(|address| in_rows(address, dy.dtype, x.dtype));
+    let written = if dx.is_some() { dx_place } else { from };
+    let moved = [lows[0], lows[1], from, written, added_place.unwrap_or(from)];
     let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &moved, Kept::COLUMNS);
     let together = (RESIDENT / geometry.threads).max(1);
     // They run together if each has its share of the registers.
@@ -201,26 +191,27 @@ fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option
     let resident = gpu.driver().limits().units * together;
     geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
     let parts = geometry.groups[0];
-    let bytes = if wanted.parameters { parts * extent * x.dtype.acc().size() } else { 0 };
+    let bytes = if are_wanted { parts * extent * x.dtype.acc().size() } else { 0 };
     let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums = [weights.address, biases.address];
-    let arguments = Arguments::new().pointers([dy, from, mean, rstd, weight, dx, sums[0], sums[1]]);
-    let (program, mut arguments) = indexed(program, arguments, index, &call.inputs[1])?;
-    let reads_bias = norm.activation != Activation::Identity;
-    if reads_bias || *is_added {
-        arguments = arguments.pointer(further.unwrap_or(weight));
+    let arguments = Arguments::new().pointers([g, from, mean, rstd, weight, dx_place, sums[0], sums[1]]);
+    let (program, mut arguments) = indexed(program, arguments, index, x)?;
+    if norm.activation != Activation::Identity {
+        arguments = arguments.pointer(bias_place);
     }
-    if *is_mixed {
-        arguments = arguments.pointer(low_dx.unwrap_or(dy));
+    if let Some(added) = added_place {
+        arguments = arguments.pointer(added);
+    }
+    if dy.dtype != x.dtype {
+        arguments = arguments.pointer(low_place);
     }
     let arguments = arguments.numbers([count, extent]);
-    let bias = further.filter(|_| reads_bias).unwrap_or(weight);
-    let program = with_low(with_pieces(program, x.dtype, p, extent, &[weight, bias]), g.dtype, x.dtype);
+    let program = with_low(with_pieces(program, x.dtype, p, extent, &[weight, bias_place]), dy.dtype, x.dtype);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
-    if !wanted.parameters {
-        return Ok(());
+    match are_wanted {
+        true => join_parts(gpu, variant, sums, [dweight, dbias], parts, extent, has_bias),
+        false => Ok(()),
     }
-    join_parts(gpu, variant, sums, parameters, parts, extent, norm.has_bias)
 }
 
 /// Joins parts `[parts, extent]` of the gradients of a weight and a bias.
