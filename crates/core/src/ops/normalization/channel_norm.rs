@@ -1,12 +1,11 @@
 //! Normalisation of channels: over the batch, over groups of channels, and of single channels.
 
 use crate::check::{check_device, check_float, check_same, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::Operands;
 use crate::ops::elementwise::in_place::update_for;
 use crate::ops::in_acc;
-use crate::ops::normalization::norm::{
-    Norm, Wanted, alike, check_eps, gradients, in_f32, launch_backward, like, standardise,
-};
+use crate::ops::normalization::norm::{Norm, alike, check_eps, in_f32, memory_if, needed, standardise};
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Record, Saved, no_grad, report};
@@ -204,9 +203,7 @@ impl Then<'_> {
     }
 }
 
-/// Inputs: x `[batch, channels, inner]`; the weight and bias of channels, where present; a residual like x, where present; the given mean
-/// and variance of channels. Outputs: y; mean and `1 / sqrt(var + eps)` of channels; where present, running mean, running variance and number of batches,
-/// which are updated in place.
+/// The normalisation of the channels of x `[batch, channels, inner]`, each over the others. Mean and variance are given, or those of x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
     /// Samples.
@@ -215,64 +212,96 @@ pub struct BatchNorm {
     pub channels: usize,
     /// Elements of a channel of one sample.
     pub inner: usize,
-    /// True if there is a weight.
-    pub has_weight: bool,
-    /// True if there is a bias.
-    pub has_bias: bool,
-    /// True if there is a residual, which is added to what is normalised.
-    pub has_residual: bool,
-    /// True if y is `max(.., 0)` of this.
+    /// True if a maximum with 0 is taken after all else.
     pub is_relu: bool,
-    /// The source of mean and variance.
-    pub moments: ChannelMoments,
-    /// True if the number of batches is incremented, before running statistics are updated.
-    pub counts_batches: bool,
     /// The weight of this batch in running statistics. Without a momentum, all batches have the same weight.
     pub momentum: Option<f64>,
     /// Added to variances.
     pub eps: f64,
 }
 
-/// The source of a channel's mean and variance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChannelMoments {
-    /// From x.
-    Batch,
-    /// From x; running statistics are updated with them.
-    Update,
-    /// Inputs of the kernel.
-    Given,
+crate::operands! {
+    /// The inputs of [`BatchNorm`]. Weight and bias have the same dtype, as have mean and variance.
+    pub struct BatchNormInputs {
+        /// `[batch, channels, inner]`.
+        x,
+        /// The factor of normalised channels, `[channels]`.
+        weight?,
+        /// Added to the product, `[channels]`.
+        bias?,
+        /// Added to the result before the maximum with 0; like x.
+        residual?,
+        /// The mean of channels, `[channels]`, if it is given.
+        mean?,
+        /// The variance of channels, `[channels]`, if it is given.
+        var?,
+    }
 }
 
-/// Inputs: dy, x, mean, rstd, and the weight where present. After a relu: with a residual, y; without, the bias where present. If
-/// `is_added`, a further term of dy. Outputs: dx and the gradients of weight, bias and residual, where present and wanted.
+crate::operands! {
+    /// The outputs of [`BatchNorm`]. The running statistics are updated in place, in training.
+    pub struct BatchNormOutputs {
+        /// The result, like x.
+        y,
+        /// The mean of channels, `[channels]`.
+        mean,
+        /// `1 / sqrt(var + eps)` of channels, `[channels]`.
+        rstd,
+        /// The running mean, `[channels]`.
+        running_mean?,
+        /// The running unbiased variance, `[channels]`.
+        running_var?,
+        /// The number of batches, one i64, which is incremented before the statistics are updated.
+        batches?,
+    }
+}
+
+/// The gradients of [`BatchNorm`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNormBackward {
     /// The forward kernel.
     pub norm: BatchNorm,
-    /// The outputs of the kernel, beside the gradient of the residual.
-    pub wanted: Wanted,
-    /// True if the gradient of the residual is wanted.
-    pub residual: bool,
-    /// True if a further term is added to dy; needs the gradient of a residual.
-    pub is_added: bool,
+    /// True if mean and variance were given: they are constants.
+    pub is_given: bool,
 }
 
-impl BatchNorm {
-    /// True if the gradient reads y. Without a residual, the argument of a relu is computed again from x.
-    pub fn keeps_result(&self) -> bool {
-        self.is_relu && self.has_residual
-    }
-
-    /// True if the gradient reads the bias.
-    pub fn reads_bias(&self) -> bool {
-        self.is_relu && !self.has_residual && self.has_bias
+crate::operands! {
+    /// The inputs of [`BatchNormBackward`].
+    pub struct BatchNormBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// The input of the forward kernel.
+        x,
+        /// The mean of channels.
+        mean,
+        /// `1 / sqrt(var + eps)` of channels.
+        rstd,
+        /// The weight of the forward kernel.
+        weight?,
+        /// The result of a relu with a residual. Without a residual, the argument of a relu is computed again from x.
+        y?,
+        /// The bias of the forward kernel, if the argument of a relu is computed again.
+        bias?,
+        /// A further term of dy. Only where the gradient of the residual is written.
+        added?,
     }
 }
 
-/// Inputs: x `[batch, groups, channels, inner]`; the weight and bias of all channels, where present; the number of batches, if
-/// running statistics are updated and all batches have the same weight. Outputs: y; mean and `1 / sqrt(var + eps)` of each group;
-/// the running mean and variance of the groups, updated in place, if they are updated.
+crate::operands! {
+    /// The outputs of [`BatchNormBackward`].
+    pub struct BatchNormBackwardOutputs {
+        /// The gradient of x.
+        dx?,
+        /// The gradient of the weight.
+        weight?,
+        /// The gradient of the bias.
+        bias?,
+        /// The gradient of the residual.
+        residual?,
+    }
+}
+
+/// The normalisation of x `[batch, groups, channels, inner]`: each group of a sample, over its channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
     /// Samples.
@@ -283,119 +312,188 @@ pub struct GroupNorm {
     pub channels: usize,
     /// Elements of a channel.
     pub inner: usize,
-    /// True if there is a weight.
-    pub has_weight: bool,
-    /// True if there is a bias.
-    pub has_bias: bool,
-    /// True if running statistics are updated.
-    pub is_updated: bool,
     /// The weight of this batch in running statistics. Without a momentum, all batches have the same weight.
     pub momentum: Option<f64>,
     /// Added to variances.
     pub eps: f64,
 }
 
-/// [`BatchNormBackward`] for groups.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GroupNormBackward {
-    /// The forward kernel.
-    pub norm: GroupNorm,
-    /// The outputs of the kernel.
-    pub wanted: Wanted,
+crate::operands! {
+    /// The inputs of [`GroupNorm`]. Weight and bias have the same dtype.
+    pub struct GroupNormInputs {
+        /// `[batch, groups, channels, inner]`.
+        x,
+        /// The factor of normalised channels, `[groups * channels]`.
+        weight?,
+        /// Added to the product, `[groups * channels]`.
+        bias?,
+        /// The number of batches, one i64, if running statistics are updated without a momentum.
+        batches?,
+    }
 }
 
-impl FlatFused for BatchNorm {
+crate::operands! {
+    /// The outputs of [`GroupNorm`]. The running statistics are updated in place, in training.
+    pub struct GroupNormOutputs {
+        /// The result, like x.
+        y,
+        /// The mean of each group, `[batch * groups]`.
+        mean,
+        /// `1 / sqrt(var + eps)` of each group, `[batch * groups]`.
+        rstd,
+        /// The running mean, `[groups]`.
+        running_mean?,
+        /// The running unbiased variance, `[groups]`.
+        running_var?,
+    }
+}
+
+/// The gradients of [`GroupNorm`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNormBackward(pub GroupNorm);
+
+crate::operands! {
+    /// The inputs of [`GroupNormBackward`].
+    pub struct GroupNormBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// The input of the forward kernel.
+        x,
+        /// The mean of each group.
+        mean,
+        /// `1 / sqrt(var + eps)` of each group.
+        rstd,
+        /// The weight of the forward kernel.
+        weight?,
+    }
+}
+
+crate::operands! {
+    /// The outputs of [`GroupNormBackward`].
+    pub struct GroupNormBackwardOutputs {
+        /// The gradient of x.
+        dx?,
+        /// The gradient of the weight.
+        weight?,
+        /// The gradient of the bias.
+        bias?,
+    }
+}
+
+impl Fused for BatchNorm {
+    type Inputs<T> = BatchNormInputs<T>;
+    type Outputs<T> = BatchNormOutputs<T>;
+
     fn name(&self) -> &'static str {
         "batch_norm"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (channels, given) = (self.channels, &inputs[inputs.len() - 2..]);
-        let x = inputs[0].reshape((self.batch, channels, self.inner))?;
-        let (mean, var) = match self.moments {
-            ChannelMoments::Given => (given[0].reshape((1, channels, 1))?, given[1].reshape((1, channels, 1))?),
+    fn composite(
+        &self,
+        BatchNormInputs { x, weight, bias, residual, mean, var }: BatchNormInputs<&Tensor>,
+        before: BatchNormOutputs<&Tensor>,
+    ) -> Result<BatchNormOutputs<Option<Tensor>>> {
+        let BatchNorm { batch, channels, inner, .. } = *self;
+        let x = x.reshape((batch, channels, inner))?;
+        let (mean, var) = match (mean, var) {
+            (Some(mean), Some(var)) => (mean.reshape((1, channels, 1))?, var.reshape((1, channels, 1))?),
             _ => moments(&x, &[0, 2])?,
         };
         let rstd = var.add_scalar(self.eps)?.rsqrt()?;
-        let y = scaled(&x.sub(&mean)?.mul(&rstd)?, &inputs[1..], self.has_weight, self.has_bias)?;
-        let residual = &inputs[1 + self.has_weight as usize + self.has_bias as usize..];
-        let y = if self.has_residual { y.add(&residual[0].reshape(y.shape())?)? } else { y };
+        let y = scaled(&x.sub(&mean)?.mul(&rstd)?, weight, bias)?;
+        let y = residual.map_or(Ok(y.clone()), |residual| y.add(&residual.reshape(y.shape())?))?;
         let y = if self.is_relu { y.relu()? } else { y };
-        let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
-        if self.moments == ChannelMoments::Update {
-            let batches = if self.counts_batches { Some(before[5].add_scalar(1)?) } else { None };
-            let var = unbiased(&var, self.batch * self.inner)?;
-            found.extend(updated(&before[3..5], [mean, var], share(self.momentum, batches.as_ref())?)?);
-            found.extend(batches.map(Some));
-        }
-        Ok(found)
+        let batches = before.batches.map(|batches| batches.add_scalar(1)).transpose()?;
+        let share = share(self.momentum, batches.as_ref())?;
+        let var = unbiased(&var, batch * inner)?;
+        Ok(BatchNormOutputs {
+            y: Some(y),
+            running_mean: updated(before.running_mean, &mean, share)?,
+            running_var: updated(before.running_var, &var, share)?,
+            mean: Some(mean),
+            rstd: Some(rstd),
+            batches: batches.map(Some),
+        })
     }
 }
 
-impl FlatFused for BatchNormBackward {
+impl Fused for BatchNormBackward {
+    type Inputs<T> = BatchNormBackwardInputs<T>;
+    type Outputs<T> = BatchNormBackwardOutputs<T>;
+
     fn name(&self) -> &'static str {
         "batch_norm_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let BatchNorm { batch, channels, inner, has_weight, has_bias, moments, .. } = self.norm;
-        let is_given = moments == ChannelMoments::Given;
-        let gradients =
-            ChannelGradients { shape: &[batch, channels, inner], has_weight, has_bias, wanted: self.wanted };
-        let mut inputs = inputs.to_vec();
-        if self.is_added {
-            let further = inputs.pop().expect("a further term").reshape(inputs[0].shape())?;
-            inputs[0] = inputs[0].add(&further)?;
-        }
-        if self.norm.is_relu {
-            let read = inputs.split_off(4 + has_weight as usize);
-            let y = match self.norm.has_residual {
-                true => read[0].clone(),
-                false => {
-                    let by_channel = |t: &Tensor| t.reshape((1, channels, 1));
-                    let x = inputs[1].reshape((batch, channels, inner))?;
-                    let xhat = x.sub(&by_channel(&inputs[2])?)?.mul(&by_channel(&inputs[3])?)?;
-                    scaled(&xhat, &[&inputs[4..], &read].concat(), has_weight, has_bias)?
-                }
+    fn composite(
+        &self,
+        inputs: BatchNormBackwardInputs<&Tensor>,
+        before: BatchNormBackwardOutputs<&Tensor>,
+    ) -> Result<BatchNormBackwardOutputs<Option<Tensor>>> {
+        let BatchNormBackwardInputs { dy, x, mean, rstd, weight, y, bias, added } = inputs;
+        let BatchNorm { batch, channels, inner, is_relu, .. } = self.norm;
+        let mut dy = added.map_or(Ok(dy.clone()), |added| dy.add(&added.reshape(dy.shape())?))?;
+        if is_relu {
+            let by_channel = |t: &Tensor| t.reshape((1, channels, 1));
+            let again = || {
+                let xhat = x.reshape((batch, channels, inner))?.sub(&by_channel(mean)?)?.mul(&by_channel(rstd)?)?;
+                scaled(&xhat, weight, bias)
             };
-            let (dy, y) = (inputs[0].clone(), y.reshape(inputs[0].shape())?);
-            inputs[0] = row_like(Pointwise::ReluBackward, &[dy.clone(), y], &[dy], &[])?.remove(0);
+            let y = y.map_or_else(again, |y| Ok(y.clone()))?.reshape(dy.shape())?;
+            dy = row_like(Pointwise::ReluBackward, &[dy.clone(), y], &[dy], &[])?.remove(0);
         }
-        let mut found = gradients.of(&inputs, &[0, 2], is_given)?;
-        found.extend(self.residual.then(|| Some(inputs[0].clone())));
-        Ok(found)
+        let inputs = GroupNormBackwardInputs { dy: &dy, x, mean, rstd, weight };
+        let wanted = GroupNormBackwardOutputs { dx: before.dx, weight: before.weight, bias: before.bias };
+        let found = channel_gradients(&[batch, channels, inner], &[0, 2], self.is_given, inputs, wanted)?;
+        let GroupNormBackwardOutputs { dx, weight, bias } = found;
+        Ok(BatchNormBackwardOutputs { dx, weight, bias, residual: before.residual.map(|_| Some(dy)) })
     }
 }
 
-impl FlatFused for GroupNorm {
+impl Fused for GroupNorm {
+    type Inputs<T> = GroupNormInputs<T>;
+    type Outputs<T> = GroupNormOutputs<T>;
+
     fn name(&self) -> &'static str {
         "group_norm"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = inputs[0].reshape((self.batch, self.groups, self.channels, self.inner))?;
+    fn composite(
+        &self,
+        GroupNormInputs { x, weight, bias, batches }: GroupNormInputs<&Tensor>,
+        before: GroupNormOutputs<&Tensor>,
+    ) -> Result<GroupNormOutputs<Option<Tensor>>> {
+        let x = x.reshape((self.batch, self.groups, self.channels, self.inner))?;
         let (mean, var) = moments(&x, &[2, 3])?;
         let rstd = var.add_scalar(self.eps)?.rsqrt()?;
-        let y = scaled(&x.sub(&mean)?.mul(&rstd)?, &inputs[1..], self.has_weight, self.has_bias)?;
-        let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
-        if self.is_updated {
-            let var = unbiased(&var, self.channels * self.inner)?;
-            let share = share(self.momentum, inputs.last())?;
-            found.extend(updated(&before[3..5], [mean.mean(0)?, var.mean(0)?], share)?);
-        }
-        Ok(found)
+        let y = scaled(&x.sub(&mean)?.mul(&rstd)?, weight, bias)?;
+        let share = share(self.momentum, batches)?;
+        let var = unbiased(&var, self.channels * self.inner)?.mean(0)?;
+        Ok(GroupNormOutputs {
+            y: Some(y),
+            running_mean: updated(before.running_mean, &mean.mean(0)?, share)?,
+            running_var: updated(before.running_var, &var, share)?,
+            mean: Some(mean),
+            rstd: Some(rstd),
+        })
     }
 }
 
-impl FlatFused for GroupNormBackward {
+impl Fused for GroupNormBackward {
+    type Inputs<T> = GroupNormBackwardInputs<T>;
+    type Outputs<T> = GroupNormBackwardOutputs<T>;
+
     fn name(&self) -> &'static str {
         "group_norm_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let GroupNorm { batch, groups, channels, inner, has_weight, has_bias, .. } = self.norm;
-        let shape = &[batch, groups, channels, inner];
-        ChannelGradients { shape, has_weight, has_bias, wanted: self.wanted }.of(inputs, &[2, 3], false)
+    fn composite(
+        &self,
+        inputs: GroupNormBackwardInputs<&Tensor>,
+        before: GroupNormBackwardOutputs<&Tensor>,
+    ) -> Result<GroupNormBackwardOutputs<Option<Tensor>>> {
+        let GroupNorm { batch, groups, channels, inner, .. } = self.0;
+        channel_gradients(&[batch, groups, channels, inner], &[2, 3], false, inputs, before)
     }
 }
 
@@ -412,16 +510,10 @@ fn unbiased(var: &Tensor, count: usize) -> Result<Tensor> {
 }
 
 /// `y weight + bias`, with the parameters that are present. Channels are the dimensions between the first and the last of y.
-fn scaled(y: &Tensor, parameters: &[Tensor], has_weight: bool, has_bias: bool) -> Result<Tensor> {
+fn scaled(y: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
     let shape: Vec<usize> = y.dims()[1..].iter().copied().take(y.rank() - 2).chain([1]).collect();
-    let mut y = y.clone();
-    if has_weight {
-        y = y.mul(&parameters[0].reshape(&*shape)?)?;
-    }
-    if has_bias {
-        y = y.add(&parameters[has_weight as usize].reshape(&*shape)?)?;
-    }
-    Ok(y)
+    let y = weight.map_or(Ok(y.clone()), |weight| y.mul(&weight.reshape(&*shape)?))?;
+    bias.map_or(Ok(y.clone()), |bias| y.add(&bias.reshape(&*shape)?))
 }
 
 /// The weight of a batch in running statistics: the momentum, or one over the number of batches.
@@ -432,55 +524,43 @@ fn share(momentum: Option<f64>, batches: Option<&Tensor>) -> Result<f64> {
     }
 }
 
-/// Running statistics after an update.
-fn updated(old: &[Tensor], new: [Tensor; 2], share: f64) -> Result<Vec<Option<Tensor>>> {
-    let one = |(old, new): (&Tensor, Tensor)| {
-        old.mul_scalar(1.0 - share)?.add(&new.reshape(old.shape())?.mul_scalar(share)?).map(Some)
+/// A running statistic after an update.
+fn updated(old: Option<&Tensor>, new: &Tensor, share: f64) -> Result<Option<Option<Tensor>>> {
+    let one = |old: &Tensor| old.mul_scalar(1.0 - share)?.add(&new.reshape(old.shape())?.mul_scalar(share)?).map(Some);
+    old.map(one).transpose()
+}
+
+/// The gradients of a normalisation of x, whose `shape` is `[batch, .., inner]`. The dimensions in between are channels. Statistics are
+/// over `axes`, or `is_given`.
+// dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight. With given mean and variance, dx = rstd h.
+fn channel_gradients(
+    shape: &[usize],
+    axes: &[isize],
+    is_given: bool,
+    GroupNormBackwardInputs { dy, x, mean, rstd, weight }: GroupNormBackwardInputs<&Tensor>,
+    before: GroupNormBackwardOutputs<&Tensor>,
+) -> Result<GroupNormBackwardOutputs<Option<Tensor>>> {
+    let rank = shape.len();
+    let extent = |d: usize| if axes.contains(&(d as isize)) { 1 } else { shape[d] };
+    let statistics: Vec<usize> = (0..rank).map(extent).collect();
+    let (dy, x) = (dy.reshape(shape)?, x.reshape(shape)?);
+    let (mean, rstd) = (mean.reshape(&*statistics)?, rstd.reshape(&*statistics)?);
+    let xhat = x.sub(&mean)?.mul(&rstd)?;
+    let channels: Vec<usize> = shape[1..rank - 1].iter().copied().chain([1]).collect();
+    let others = [0, rank as isize - 1];
+    let dx = || {
+        let h = weight.map_or(Ok(dy.clone()), |weight| dy.mul(&weight.reshape(&*channels)?))?;
+        if is_given {
+            return h.mul(&rstd).map(Some);
+        }
+        let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(axes)?)?;
+        h.sub(&h.mean_keepdim(axes)?)?.sub(&along)?.mul(&rstd).map(Some)
     };
-    old.iter().zip(new).map(one).collect()
-}
-
-/// The gradients of a normalisation of x `[batch, .., inner]`. The dimensions in between are channels.
-struct ChannelGradients<'a> {
-    shape: &'a [usize],
-    has_weight: bool,
-    has_bias: bool,
-    wanted: Wanted,
-}
-
-impl ChannelGradients<'_> {
-    /// From dy, x, mean, rstd and, where present, the weight; statistics are over `axes`.
-    // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight. With given mean and variance, dx = rstd h.
-    fn of(&self, inputs: &[Tensor], axes: &[isize], is_given: bool) -> Result<Vec<Option<Tensor>>> {
-        let ChannelGradients { shape, wanted, .. } = *self;
-        let rank = shape.len();
-        let extent = |d: usize| if axes.contains(&(d as isize)) { 1 } else { shape[d] };
-        let statistics: Vec<usize> = (0..rank).map(extent).collect();
-        let (dy, x) = (inputs[0].reshape(shape)?, inputs[1].reshape(shape)?);
-        let (mean, rstd) = (inputs[2].reshape(&*statistics)?, inputs[3].reshape(&*statistics)?);
-        let xhat = x.sub(&mean)?.mul(&rstd)?;
-        let channels: Vec<usize> = shape[1..rank - 1].iter().copied().chain([1]).collect();
-        let others = [0, rank as isize - 1];
-        let mut found = Vec::new();
-        if wanted.dx {
-            let h = if self.has_weight { dy.mul(&inputs[4].reshape(&*channels)?)? } else { dy.clone() };
-            let h = match is_given {
-                true => h,
-                false => {
-                    let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(axes)?)?;
-                    h.sub(&h.mean_keepdim(axes)?)?.sub(&along)?
-                }
-            };
-            found.push(Some(h.mul(&rstd)?));
-        }
-        if wanted.parameters && self.has_weight {
-            found.push(Some(dy.mul(&xhat)?.sum(others)?));
-        }
-        if wanted.parameters && self.has_bias {
-            found.push(Some(dy.sum(others)?));
-        }
-        Ok(found)
-    }
+    Ok(GroupNormBackwardOutputs {
+        dx: before.dx.map(|_| dx()).transpose()?,
+        weight: before.weight.map(|_| dy.mul(&xhat)?.sum(others).map(Some)).transpose()?,
+        bias: before.bias.map(|_| dy.sum(others).map(Some)).transpose()?,
+    })
 }
 
 /// x and the other operands that are present.
@@ -671,72 +751,68 @@ impl Form {
         of: Statistics<'_>,
         then: Then<'_>,
     ) -> Result<Tensor> {
-        let (op, form, x) = (self.op, *self, x.contiguous()?);
-        let acc = x.dtype().acc();
-        let statistics = || Tensor::allocate(op, &Shape::from(self.groups), acc, x.device());
+        let (op, form, Then { residual, is_relu }) = (self.op, *self, then);
+        let inputs = BatchNormInputs { x, weight, bias, residual, mean: None, var: None };
+        let inputs = inputs.try_map(Tensor::contiguous)?;
+        let x = &inputs.x;
+        let statistics = || Tensor::allocate(op, &Shape::from(self.groups), x.dtype().acc(), x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-        let parameters = contiguous(weight, bias)?;
-        let residual = then.residual.map(Tensor::contiguous).transpose()?;
-        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).chain(&residual).collect();
         let (used, updated) = (of.used(), of.updated());
-        let changed = updated.iter().flat_map(|r| [r.mean, r.var].into_iter().chain(r.batches));
-        let changed: Vec<&Tensor> = changed.collect();
-        let read: Vec<&Tensor> = inputs.iter().copied().chain(used.iter().flat_map(|r| [r.mean, r.var])).collect();
-        let written: Vec<&Tensor> = [&y, &mean, &rstd].into_iter().chain(changed.iter().copied()).collect();
-        let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
-        let fused = BatchNorm {
-            batch: self.batch,
-            channels: self.groups,
-            inner: self.inner,
-            has_weight,
-            has_bias,
-            has_residual: residual.is_some(),
-            is_relu: then.is_relu,
-            moments: match (used, updated) {
-                (Some(_), _) => ChannelMoments::Given,
-                (_, Some(_)) => ChannelMoments::Update,
-                _ => ChannelMoments::Batch,
-            },
-            counts_batches: updated.is_some_and(|r| r.batches.is_some()),
-            momentum: updated.and_then(|r| r.momentum),
-            eps: self.eps,
-        };
-        run_fused(op, &fused, &read, &written)?;
-        changed.iter().for_each(|t| t.touch());
+        let momentum = updated.and_then(|r| r.momentum);
+        let norm =
+            BatchNorm { batch: self.batch, channels: self.groups, inner: self.inner, is_relu, momentum, eps: self.eps };
+        let (running_mean, running_var) = (updated.map(|r| r.mean), updated.map(|r| r.var));
+        let batches = updated.and_then(|r| r.batches);
+        let read = BatchNormInputs { mean: used.map(|r| r.mean), var: used.map(|r| r.var), ..inputs.as_ref() };
+        let written = BatchNormOutputs { y: &y, mean: &mean, rstd: &rstd, running_mean, running_var, batches };
+        run_fused(op, &norm, read, written)?;
+        [running_mean, running_var, batches].iter().flatten().for_each(|t| t.touch());
         let given = used.is_some().then(|| (mean.clone(), rstd.clone()));
-        let (is_relu, parameters) = (then.is_relu, has_weight as usize + has_bias as usize);
-        let again = move |x: &[Tensor]| {
-            let (weight, bias) = split(x, has_weight, has_bias);
-            let then = Then { residual: x.get(1 + parameters), is_relu };
-            form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3], then)
+        let (mask, is_given) = (inputs.mask(), used.is_some());
+        let again = move |inputs: &[Tensor]| {
+            let BatchNormInputs { x, weight, bias, residual, .. } = BatchNormInputs::of(mask, &mut inputs.iter());
+            form.composite(x, weight, bias, given.as_ref(), &[0, 3], Then { residual, is_relu })
         };
-        let result = fused.keeps_result().then(|| Saved::output(&y));
+        let result = (is_relu && residual.is_some()).then(|| Saved::output(&y));
         // The kernel adds two terms of the gradient where it writes their sum, the gradient of the residual.
-        let has_sum = residual.as_ref().is_some_and(Tensor::requires_grad);
-        let is_read_again = fused.keeps_result() && has_sum && fused.moments != ChannelMoments::Given;
-        let record = Record::new(op, &inputs);
-        let record = if is_read_again { record.reads_terms() } else { record };
+        let has_sum = inputs.residual.as_ref().is_some_and(Tensor::requires_grad);
+        let read = inputs.as_ref().present();
+        let record = Record::new(op, &read);
+        let record = if result.is_some() && has_sum && !is_given { record.reads_terms() } else { record };
         record.fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-            let is_parameter = |i: &usize| (1..=parameters).contains(i);
-            let needs = |i: usize| t.needs(i);
-            let wanted = Wanted { dx: needs(0), parameters: (0..inputs.len()).filter(is_parameter).any(needs) };
-            let residual = inputs.len() > 1 + parameters && needs(1 + parameters);
-            let wants = |i: usize| match i {
-                0 => wanted.dx,
-                i if is_parameter(&i) => wanted.parameters,
-                _ => residual,
+            let BatchNormInputs { x, weight, bias, residual, .. } = BatchNormInputs::of(mask, &mut inputs.iter());
+            let needs = BatchNormInputs::of(mask, &mut (0..).map(|i| t.needs(i)));
+            let are_wanted = [needs.weight, needs.bias].contains(&Some(true));
+            let outputs = BatchNormBackwardOutputs {
+                dx: memory_if(op, needs.x, Some(x))?,
+                weight: memory_if(op, are_wanted, weight)?,
+                bias: memory_if(op, are_wanted, bias)?,
+                residual: memory_if(op, needs.residual == Some(true), residual)?,
             };
-            let all: Vec<bool> = (0..inputs.len()).map(wants).collect();
             let y = result.as_ref().map(|y| t.get(y)).transpose()?;
-            let bias = fused.reads_bias().then(|| &inputs[1 + has_weight as usize]);
             let (dy, more) = (&t.terms()[0].value, t.terms().get(1));
-            let more = more.map(|term| term.value.contiguous()).transpose()?;
-            let kernel = BatchNormBackward { norm: fused, wanted, residual, is_added: more.is_some() };
-            let further: Vec<&Tensor> = y.iter().chain(bias).chain(&more).collect();
-            let backward = (like(op, inputs, &all)?, kernel);
-            let found = launch_backward(op, dy, inputs, &[&mean, &rstd], has_weight, &further, backward)?;
-            Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| needs(i))).collect())
+            let (dy, more) = (dy.contiguous()?, more.map(|term| term.value.contiguous()).transpose()?);
+            let inputs = BatchNormBackwardInputs {
+                dy: &dy,
+                x,
+                mean: &mean,
+                rstd: &rstd,
+                weight,
+                y: y.as_ref(),
+                bias: bias.filter(|_| is_relu && y.is_none()),
+                added: more.as_ref(),
+            };
+            run_fused(op, &BatchNormBackward { norm, is_given }, inputs, outputs.as_ref())?;
+            let gradients = BatchNormInputs {
+                x: outputs.dx,
+                weight: weight.map(|_| outputs.weight),
+                bias: bias.map(|_| outputs.bias),
+                residual: residual.map(|_| outputs.residual),
+                mean: None,
+                var: None,
+            };
+            Ok(needed(t, gradients))
         })
     }
 
@@ -757,46 +833,45 @@ impl Form {
             }
             return Ok(y);
         }
-        let x = x.contiguous()?;
-        let acc = x.dtype().acc();
-        let statistics = || Tensor::allocate(op, &Shape::from(self.batch * self.groups), acc, x.device());
+        let inputs = GroupNormInputs { x, weight, bias, batches: None }.try_map(Tensor::contiguous)?;
+        let x = &inputs.x;
+        let count = Shape::from(self.batch * self.groups);
+        let statistics = || Tensor::allocate(op, &count, x.dtype().acc(), x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-        let parameters = contiguous(weight, bias)?;
-        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
-        let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
-        let momentum = updated.and_then(|r| r.momentum);
-        let batches = updated.and_then(|r| r.batches);
+        let Form { batch, groups, channels, inner, eps, .. } = form;
+        let (momentum, batches) = (updated.and_then(|r| r.momentum), updated.and_then(|r| r.batches));
         count_batch(batches)?;
-        let read: Vec<&Tensor> = inputs.iter().copied().chain(batches.filter(|_| momentum.is_none())).collect();
-        let changed: Vec<&Tensor> = updated.iter().flat_map(|r| [r.mean, r.var]).collect();
-        let written: Vec<&Tensor> = [&y, &mean, &rstd].into_iter().chain(changed.iter().copied()).collect();
-        let fused = GroupNorm {
-            batch: self.batch,
-            groups: self.groups,
-            channels: self.channels,
-            inner: self.inner,
-            has_weight,
-            has_bias,
-            is_updated: updated.is_some(),
-            momentum,
-            eps: self.eps,
+        let norm = GroupNorm { batch, groups, channels, inner, momentum, eps };
+        let (running_mean, running_var) = (updated.map(|r| r.mean), updated.map(|r| r.var));
+        let read = GroupNormInputs { batches: batches.filter(|_| momentum.is_none()), ..inputs.as_ref() };
+        let written = GroupNormOutputs { y: &y, mean: &mean, rstd: &rstd, running_mean, running_var };
+        run_fused(op, &norm, read, written)?;
+        [running_mean, running_var].iter().flatten().for_each(|t| t.touch());
+        let mask = inputs.mask();
+        let again = move |inputs: &[Tensor]| {
+            let GroupNormInputs { x, weight, bias, .. } = GroupNormInputs::of(mask, &mut inputs.iter());
+            form.composite(x, weight, bias, None, &[2, 3], Then::default())
         };
-        run_fused(op, &fused, &read, &written)?;
-        changed.iter().for_each(|t| t.touch());
-        let again = move |x: &[Tensor]| {
-            let (weight, bias) = split(x, has_weight, has_bias);
-            form.composite(&x[0], weight, bias, None, &[2, 3], Then::default())
-        };
-        Record::new(op, &inputs).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-            let backward = |wanted| GroupNormBackward { norm: fused, wanted };
-            gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
+        Record::new(op, &inputs.as_ref().present()).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+            let GroupNormInputs { x, weight, bias, .. } = GroupNormInputs::of(mask, &mut inputs.iter());
+            let are_wanted = (1..inputs.len()).any(|i| t.needs(i));
+            let outputs = GroupNormBackwardOutputs {
+                dx: memory_if(op, t.needs(0), Some(x))?,
+                weight: memory_if(op, are_wanted, weight)?,
+                bias: memory_if(op, are_wanted, bias)?,
+            };
+            let dy = t.dy().contiguous()?;
+            let inputs = GroupNormBackwardInputs { dy: &dy, x, mean: &mean, rstd: &rstd, weight };
+            run_fused(op, &GroupNormBackward(norm), inputs, outputs.as_ref())?;
+            let (dweight, dbias) = (weight.map(|_| outputs.weight), bias.map(|_| outputs.bias));
+            Ok(needed(t, GroupNormInputs { x: outputs.dx, weight: dweight, bias: dbias, batches: None }))
         })
     }
 }
 
 /// True if the device has a kernel for these operands.
-fn has_fused<F: FlatFused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
+fn has_fused<F: Fused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
     let is_fit = |r: Running<'_>| {
         let is_contiguous = [r.mean, r.var].into_iter().chain(r.batches).all(Tensor::is_contiguous);
         r.mean.dtype() == r.var.dtype() && is_contiguous
@@ -808,13 +883,4 @@ fn has_fused<F: FlatFused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
 fn count_batch(batches: Option<&Tensor>) -> Result<()> {
     let Some(batches) = batches else { return Ok(()) };
     no_grad(|| batches.add_(&Tensor::ones(batches.shape(), DType::I64, batches.device())?))
-}
-
-fn contiguous(weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Vec<Tensor>> {
-    weight.into_iter().chain(bias).map(Tensor::contiguous).collect()
-}
-
-/// The weight and the bias among the inputs.
-fn split(inputs: &[Tensor], has_weight: bool, has_bias: bool) -> (Option<&Tensor>, Option<&Tensor>) {
-    (has_weight.then(|| &inputs[1]), has_bias.then(|| &inputs[1 + has_weight as usize]))
 }

@@ -4,12 +4,16 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
-use crate::launch::operands::{addresses, optional, variant};
+use crate::launch::operands::{place_or, places, places_or, variant};
 use crate::launch::rows::SHORT;
 use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::ops::normalization::norm::dtype_of_parameters;
 use crate::program::source::Variant;
-use isograd_core::ops::normalization::channel_norm::{BatchNorm, BatchNormBackward, ChannelMoments};
+use isograd_core::fused::Fused;
+use isograd_core::ops::normalization::channel_norm::{
+    BatchNorm, BatchNormBackward, BatchNormBackwardInputs, BatchNormBackwardOutputs, BatchNormInputs, BatchNormOutputs,
+};
 use isograd_core::ops::{Running, Statistics};
 use isograd_core::{Call, DType, Operand, Result, Tensor};
 
@@ -128,55 +132,49 @@ impl Parts {
     }
 }
 
-fn program(call: &Call<'_>, norm: &BatchNorm, p: DType, running: DType) -> Variant {
-    let variant = variant("normalization/batch_norm.c", &call.inputs[0]).define("P", p).define("R", running);
-    variant.flags([("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)])
-}
-
-fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
-    operands.get(at).map_or(or, |operand| operand.dtype)
+/// A program for operands like `x`. Parameters have the dtype `p`, and running statistics `r`.
+fn program(x: &Operand<'_>, p: DType, r: DType, [has_weight, has_bias]: [bool; 2]) -> Variant {
+    let variant = variant("normalization/batch_norm.c", x).define("P", p).define("R", r);
+    variant.flags([("WEIGHT", has_weight), ("BIAS", has_bias)])
 }
 
 /// The sums of parts, then their joins and the normalised x: two launches, or three for words of several channels. One with running
 /// statistics.
 fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
-    let BatchNorm { has_weight, has_bias, has_residual, moments, counts_batches: is_counted, momentum, .. } = *norm;
-    let (is_updated, is_given) = (moments == ChannelMoments::Update, moments == ChannelMoments::Given);
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let x = &call.inputs[0];
-    let parameters = has_weight as usize + has_bias as usize;
-    let others = 1 + parameters + has_residual as usize;
-    let p = if parameters > 0 { call.inputs[1].dtype } else { x.dtype };
-    let running = if is_given { dtype_of(call.inputs, others, p) } else { dtype_of(call.outputs, 3, p) };
-    let program = program(call, norm, p, running).flags([
+    let BatchNormInputs { x, weight, bias, residual, mean: given_mean, var: given_var } = norm.inputs(call);
+    let BatchNormOutputs { y, mean, rstd, running_mean, running_var, batches } = norm.outputs(call);
+    let is_given = given_mean.is_some();
+    let (running_mean, running_var) = (given_mean.or(running_mean), given_var.or(running_var));
+    let p = dtype_of_parameters([weight, bias], x.dtype);
+    let r = running_mean.map_or(p, |running| running.dtype);
+    let program = program(x, p, r, [weight.is_some(), bias.is_some()]).flags([
         ("GIVEN", is_given),
-        ("UPDATED", is_updated),
-        ("COUNTED", is_counted),
-        ("MOMENTUM", momentum.is_some()),
+        ("UPDATED", running_mean.is_some() && !is_given),
+        ("COUNTED", batches.is_some()),
+        ("MOMENTUM", norm.momentum.is_some()),
         ("RELU", norm.is_relu),
-        ("RESIDUAL", has_residual),
+        ("RESIDUAL", residual.is_some()),
     ]);
-    let (found, kept) = ([&inputs[1..], &outputs[3..]].concat(), is_given || is_updated);
+    let [from, y, mean, rstd] = places([x, y, mean, rstd])?;
+    let moved = [from, y, place_or(residual, y)?];
     let [weight, bias, residual, running_mean, running_var, batches] =
-        optional(&found, [has_weight, has_bias, has_residual, kept, kept, is_counted], outputs[1]);
-    let moved = [inputs[0], outputs[0], if has_residual { residual } else { outputs[0] }];
+        places_or([weight, bias, residual, running_mean, running_var, batches], mean)?;
     let alone = program.clone();
     let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &moved, BATCH);
-    let bytes = if is_given { 0 } else { parts.bytes(x.dtype.acc()) };
+    let acc = x.dtype.acc();
+    let bytes = if is_given { 0 } else { parts.bytes(acc) };
     let (sums, squares) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    let [s, q] = [sums.address, squares.address];
     if !is_given {
-        let arguments = parts.arguments([inputs[0], sums.address, squares.address, batches]);
+        let arguments = parts.arguments([from, s, q, batches]);
         gpu.launch(program.clone(), "batch_norm_parts", parts.geometry, &arguments)?;
     }
-    let [s, q] = [sums.address, squares.address];
-    let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
-    let acc = x.dtype.acc();
-    let numbers = [norm.eps, momentum.unwrap_or_default()];
+    let numbers = [norm.eps, norm.momentum.unwrap_or_default()];
     if let Some((join, geometry)) = parts.join(gpu, alone, x.dtype).filter(|_| !is_given) {
-        let pointers = [inputs[0], s, q, running_mean, running_var, batches, mean, rstd];
+        let pointers = [from, s, q, running_mean, running_var, batches, mean, rstd];
         gpu.launch(join, "batch_norm_join", geometry, &parts.joined(pointers).floats(numbers, acc))?;
     }
-    let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, residual, y, mean, rstd];
+    let pointers = [from, weight, bias, s, q, running_mean, running_var, batches, residual, y, mean, rstd];
     let arguments = parts.arguments(pointers).floats(numbers, acc);
     let geometry = if is_given { parts.geometry } else { parts.geometry.following() };
     gpu.launch(program, "batch_norm", geometry, &arguments)
@@ -184,45 +182,39 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
 
 /// The sums of parts, then their joins and the gradients: two launches, or three for words of several channels. One if no sum is wanted.
 fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
-    let BatchNormBackward { norm, wanted, residual: is_residual_wanted, is_added } = *of;
-    let is_given = norm.moments == ChannelMoments::Given;
-    let acc = call.inputs[1].dtype.acc();
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let [dy, x, mean, rstd] = [0, 1, 2, 3].map(|i| inputs[i]);
-    let is_of_x = norm.is_relu && !norm.keeps_result();
-    let present = [norm.has_weight, norm.keeps_result(), norm.reads_bias(), is_added];
-    let [weight, y, bias, further] = optional(&inputs[4..], present, x);
-    let [of_weight, of_bias] = [norm.has_weight, norm.has_bias].map(|is_present| wanted.parameters && is_present);
-    let present = [wanted.dx, of_weight, of_bias, is_residual_wanted];
-    let [dx, dweight, dbias, dresidual] = optional(&outputs, present, x);
-    let p = match norm.has_weight {
-        true => call.inputs[4].dtype,
-        false if norm.reads_bias() => call.inputs[4].dtype,
-        false if of_bias => call.outputs[usize::from(wanted.dx)].dtype,
-        false => call.inputs[1].dtype,
-    };
-    let sums_up = wanted.parameters || !is_given;
-    let base = program(call, &norm, p, p).flags([
+    let BatchNormBackwardInputs { dy, x, mean, rstd, weight, y, bias, added } = of.inputs(call);
+    let BatchNormBackwardOutputs { dx, weight: dweight, bias: dbias, residual } = of.outputs(call);
+    let BatchNormBackward { norm, is_given } = *of;
+    let (dtype, acc) = (dy.dtype, x.dtype.acc());
+    let [is_dx_wanted, is_residual_wanted] = [dx, residual].map(|wanted| wanted.is_some());
+    let are_parameters_wanted = dweight.is_some() || dbias.is_some();
+    let p = dtype_of_parameters([weight, bias, dweight, dbias], x.dtype);
+    let sums_up = are_parameters_wanted || !is_given;
+    let base = program(dy, p, p, [weight.is_some(), bias.is_some() || dbias.is_some()]).flags([
         ("BACKWARD", true),
         ("GIVEN", is_given),
         ("SUMS", sums_up),
-        ("DX", wanted.dx),
-        ("PARAMETERS", wanted.parameters),
+        ("DX", is_dx_wanted),
+        ("PARAMETERS", are_parameters_wanted),
     ]);
+    let relu = [("RELU", y.is_some()), ("RELU_OF_X", norm.is_relu && y.is_none())];
+    let added_terms = [("RESIDUAL", is_residual_wanted), ("ADDED", added.is_some())];
+    let [dy, x, mean, rstd] = places([dy, x, mean, rstd])?;
+    let [weight, y, bias, added] = places_or([weight, y, bias, added], x)?;
+    let [dx, dweight, dbias, dresidual] = places_or([dx, dweight, dbias, residual], x)?;
     let joining = base.clone();
-    let moved = [dy, x, dx, y, dresidual, further];
+    let moved = [dy, x, dx, y, dresidual, added];
     let at_once = if norm.is_relu { FEW } else { BATCH };
-    let (program, parts) = Parts::new(gpu, &norm, call.inputs[0].dtype, base, &moved, at_once);
-    let relu = [("RELU", norm.keeps_result()), ("RELU_OF_X", is_of_x)];
-    let first = program.clone().flags(relu).flags([("RESIDUAL", is_residual_wanted), ("ADDED", is_added)]);
-    let join = parts.join(gpu, joining, call.inputs[0].dtype).filter(|_| sums_up);
+    let (program, parts) = Parts::new(gpu, &norm, dtype, base, &moved, at_once);
+    let first = program.clone().flags(relu).flags(added_terms);
+    let join = parts.join(gpu, joining, dtype).filter(|_| sums_up);
     let bytes = if sums_up { parts.bytes(acc) } else { 0 };
     let joined = if join.is_some() { norm.channels * acc.size() } else { 0 };
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let (all_slopes, all_sums) = (gpu.scratch(joined)?, gpu.scratch(joined)?);
     let mut found = [slopes.address, sums.address];
     if sums_up {
-        let arguments = parts.arguments([dy, x, mean, rstd, weight, bias, y, further, dresidual, found[0], found[1]]);
+        let arguments = parts.arguments([dy, x, mean, rstd, weight, bias, y, added, dresidual, found[0], found[1]]);
         gpu.launch(first.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
         if let Some((join, geometry)) = join {
             let all = [all_slopes.address, all_sums.address];
@@ -231,11 +223,11 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
             found = all;
         }
     }
-    if !(wanted.dx || wanted.parameters || !sums_up) {
+    if !(is_dx_wanted || are_parameters_wanted || !sums_up) {
         return Ok(());
     }
     let mut geometry = if sums_up { parts.geometry.following() } else { parts.geometry };
-    if !(wanted.dx || (is_residual_wanted && !sums_up)) {
+    if !(is_dx_wanted || (is_residual_wanted && !sums_up)) {
         geometry.groups[1] = 1;
     }
     // After the first kernel the gradient of the residual is that of the sum.

@@ -4,15 +4,18 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::MOST_GROUPS;
-use crate::launch::operands::{addresses, optional, variant};
+use crate::launch::operands::{place, places, places_or, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
-use crate::ops::normalization::norm::{NormGradient, join_parts};
+use crate::ops::normalization::norm::{dtype_of_parameters, join_parts};
 use crate::program::source::Variant;
-use isograd_core::ops::normalization::channel_norm::{GroupNorm, GroupNormBackward};
+use isograd_core::fused::Fused;
+use isograd_core::ops::normalization::channel_norm::{
+    GroupNorm, GroupNormBackward, GroupNormBackwardInputs, GroupNormBackwardOutputs, GroupNormInputs, GroupNormOutputs,
+};
 use isograd_core::ops::{Running, Statistics};
-use isograd_core::{Call, DType, Result};
+use isograd_core::{Call, DType, Operand, Result};
 
 /// Words of each array that a thread reads at once, and may keep.
 const MOST_WORDS: usize = 4;
@@ -39,38 +42,37 @@ impl FusedLaunch for GroupNormBackward {
     }
 }
 
-/// A program, whose parameters have the dtype `p`.
-fn program(file: &'static str, call: &Call<'_>, norm: &GroupNorm, p: DType) -> Variant {
-    let variant = variant(file, &call.inputs[0]).define("P", p);
-    variant.flags([("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)])
+/// A program for operands like `x`, whose parameters have the dtype `p`.
+fn program(file: &'static str, x: &Operand<'_>, p: DType, [has_weight, has_bias]: [bool; 2]) -> Variant {
+    variant(file, x).define("P", p).flags([("WEIGHT", has_weight), ("BIAS", has_bias)])
 }
 
 /// One launch, in which a group of channels is a row with a weight and a bias for each channel. A second launch updates running
 /// statistics.
 fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     let GroupNorm { batch, groups, channels, inner, .. } = *norm;
+    let GroupNormInputs { x, weight, bias, batches } = norm.inputs(call);
+    let GroupNormOutputs { y, mean, rstd, running_mean, running_var } = norm.outputs(call);
     let (count, extent) = (batch * groups, channels * inner);
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let x = &call.inputs[0];
-    let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
-    let [weight, bias] = optional(&inputs[1..], [norm.has_weight, norm.has_bias], inputs[0]);
+    let p = dtype_of_parameters([weight, bias], x.dtype);
+    let program = program("normalization/norm.c", x, p, [weight.is_some(), bias.is_some()]);
+    let [from, y, mean, rstd] = places([x, y, mean, rstd])?;
+    let [weight, bias, batches] = places_or([weight, bias, batches], from)?;
     let arguments = Arguments::new()
-        .pointers([inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]])
+        .pointers([from, weight, bias, y, mean, rstd])
         .numbers([count, extent, groups, inner])
         .float(norm.eps, x.dtype.acc());
-    let program = program("normalization/norm.c", call, norm, p).define("CENTERED", true).define("CHANNELS", true);
+    let program = program.define("CENTERED", true).define("CHANNELS", true);
     let kept = Kept::normalised(x.dtype, extent);
-    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
-    let program = program.flag("ALIKE", inner.is_multiple_of(16 / x.dtype.size())).flag("UPDATED", norm.is_updated);
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[from, y], kept);
+    let program =
+        program.flag("ALIKE", inner.is_multiple_of(16 / x.dtype.size())).flag("UPDATED", running_mean.is_some());
     // The norm of rows that an index names has a status.
-    gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))?;
-    if !norm.is_updated {
-        return Ok(());
-    }
-    let update = variant("normalization/norm.c", x).define("P", call.outputs[3].dtype).define("UPDATED", true);
+    gpu.launch(program, "norm", geometry, &arguments.pointer(from))?;
+    let (Some(running_mean), Some(running_var)) = (running_mean, running_var) else { return Ok(()) };
+    let update = variant("normalization/norm.c", x).define("P", running_mean.dtype).define("UPDATED", true);
     let (update, geometry) = columns(gpu, update.flag("MOMENTUM", norm.momentum.is_some()), groups, 2);
-    // Without one, the number of batches is the last input.
-    let pointers = outputs[1..].iter().chain(inputs.last()).copied();
+    let pointers = [mean, rstd, place(running_mean)?, place(running_var)?, batches];
     let floats = [norm.eps, norm.momentum.unwrap_or_default(), extent as f64 / (extent as f64 - 1.0)];
     let arguments = Arguments::new().pointers(pointers).numbers([batch, groups]).floats(floats, x.dtype.acc());
     gpu.launch(update, "norm_update", geometry.following(), &arguments)
@@ -78,11 +80,17 @@ fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
 
 /// One launch, and a second that adds up the gradients of the parameters over the batch.
 fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Result<()> {
-    let GroupNormBackward { norm, wanted } = of;
-    let GroupNorm { batch, groups, channels, inner, .. } = *norm;
-    let dtype = call.inputs[1].dtype;
-    let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
-    let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters, p } = found;
+    let GroupNorm { batch, groups, channels, inner, .. } = of.0;
+    let GroupNormBackwardInputs { dy: g, x, mean, rstd, weight } = of.inputs(call);
+    let GroupNormBackwardOutputs { dx, weight: dweight, bias: dbias } = of.outputs(call);
+    let (dtype, has_bias) = (x.dtype, dbias.is_some());
+    let p = dtype_of_parameters([weight, dweight, dbias], dtype);
+    let program = |file| program(file, g, p, [weight.is_some(), has_bias]);
+    let (joining, are_wanted) = (program("normalization/norm.c"), dweight.is_some() || has_bias);
+    let backward = program("normalization/group_norm.c");
+    let has_dx = dx.is_some();
+    let [dy, x, mean, rstd] = places([g, x, mean, rstd])?;
+    let [weight, dx, dweight, dbias] = places_or([weight, dx, dweight, dbias], dy)?;
     let limits = gpu.driver().limits();
     let vector = vector_of(dtype, inner, &[dy, x, dx]);
     let width = inner / vector;
@@ -94,13 +102,13 @@ fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Re
     let threads = (team * teams).max(least).next_power_of_two().min(most);
     let teams = threads / team;
     let per = width.div_ceil(team).min(MOST_WORDS);
-    let backward = program("normalization/group_norm.c", call, norm, p)
+    let backward = backward
         .define("THREADS", threads)
         .define("TEAM", team)
         .words(vector, dtype.size())
         .define("BATCH", 1usize)
         .define("PER", per)
-        .flags([("DX", wanted.dx), ("KEPT", channels <= teams && width <= per * team)]);
+        .flags([("DX", has_dx), ("KEPT", channels <= teams && width <= per * team)]);
     let slices = batch * groups;
     let bytes = slices * channels * dtype.acc().size();
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
@@ -109,18 +117,10 @@ fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Re
     let arguments = Arguments::new().pointers(pointers).numbers([slices, groups, channels, width]);
     let geometry = Geometry::new([slices.clamp(1, MOST_GROUPS), 1, 1], threads);
     gpu.launch(backward, "group_norm_backward", geometry, &arguments)?;
-    if !wanted.parameters {
-        return Ok(());
+    match are_wanted {
+        true => join_parts(gpu, joining, sums, [dweight, dbias], batch, groups * channels, has_bias),
+        false => Ok(()),
     }
-    join_parts(
-        gpu,
-        program("normalization/norm.c", call, norm, p),
-        sums,
-        parameters,
-        batch,
-        groups * channels,
-        norm.has_bias,
-    )
 }
 
 /// Calls that together launch every kernel of the family.
