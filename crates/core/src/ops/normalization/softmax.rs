@@ -1,7 +1,8 @@
 //! Softmax and log-softmax.
 
 use crate::check::check_float;
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::{Input, Output};
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Record, Saved, report};
@@ -15,7 +16,7 @@ enum Form {
     Logarithm,
 }
 
-/// Input: x. Output: y, its softmax along the middle dimension, or the logarithm of the softmax.
+/// The softmax of x `[outer, extent, inner]` along the middle dimension, or its logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
     /// The product of the extents before the dimension.
@@ -28,10 +29,21 @@ pub struct Softmax {
     pub is_logarithm: bool,
 }
 
-/// Inputs: dy, y and x of [`Softmax`]. Output: dx. In a slice with an undefined softmax, where y is NaN, dx is 0 where x is
-/// -infinity.
+/// The gradient of [`Softmax`]. In a slice with an undefined softmax, where y is NaN, it is 0 where x is -infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftmaxBackward(pub Softmax);
+
+crate::operands! {
+    /// The inputs of [`SoftmaxBackward`].
+    pub struct SoftmaxBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// The result of the forward kernel.
+        y,
+        /// Its input.
+        x,
+    }
+}
 
 impl Softmax {
     fn form(&self) -> Form {
@@ -43,30 +55,39 @@ impl Softmax {
     }
 }
 
-impl FlatFused for Softmax {
+impl Fused for Softmax {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "softmax"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(composite(&self.shaped(&inputs[0])?, 1, self.form())?)])
+    fn composite(&self, Input { x }: Input<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(composite(&self.shaped(x)?, 1, self.form())?) })
     }
 }
 
-impl FlatFused for SoftmaxBackward {
+impl Fused for SoftmaxBackward {
+    type Inputs<T> = SoftmaxBackwardInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "softmax_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let [dy, y, x] = [0, 1, 2].map(|i| self.0.shaped(&inputs[i]));
-        let (dy, y, x) = (dy?, y?, x?);
+    fn composite(
+        &self,
+        inputs: SoftmaxBackwardInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let SoftmaxBackwardInputs { dy, y, x } = inputs.try_map(|t| self.0.shaped(t))?;
         let dx = match self.0.form() {
             Form::Plain => y.mul(&dy.sub(&dy.mul(&y)?.sum_keepdim(1)?)?)?,
             Form::Logarithm => dy.sub(&y.exp()?.mul(&dy.sum_keepdim(1)?)?)?,
         };
         let is_masked = y.ne(&y)?.logical_and(&x.eq_scalar(f64::NEG_INFINITY)?)?;
-        Ok(vec![Some(is_masked.logical_not()?.where_scalar(&dx, 0.0)?)])
+        Ok(Output { y: Some(is_masked.logical_not()?.where_scalar(&dx, 0.0)?) })
     }
 }
 
@@ -105,7 +126,7 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
     let fused = Softmax { outer, extent: x.dims()[d], inner, is_logarithm: form == Form::Logarithm };
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-    run_fused(op, &fused, &[&x], &[&y])?;
+    run_fused(op, &fused, Input { x: &x }, Output { y: &y })?;
     let saved = Saved::output(&y);
     Record::new(op, &[&x]).fused(
         y,
@@ -113,7 +134,8 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
         move |t, x| {
             let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
             let dx = Tensor::allocate(op, y.shape(), y.dtype(), y.device())?;
-            run_fused(op, &SoftmaxBackward(fused), &[&dy, &y, &x[0]], &[&dx])?;
+            let inputs = SoftmaxBackwardInputs { dy: &dy, y: &y, x: &x[0] };
+            run_fused(op, &SoftmaxBackward(fused), inputs, Output { y: &dx })?;
             gradients![Some(dx)]
         },
     )

@@ -2,17 +2,16 @@
 
 use crate::capture::Draw;
 use crate::check::{check_float, check_same, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::Output;
 use crate::ops::random::draw::threshold;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::record;
 use crate::tensor::Attributes;
 use crate::{Error, Result, Rng, RngState, Shape, Tensor, autocast};
-use smallvec::SmallVec;
 
-/// Input: x. Output: `x m scale`, where m is 1 if a 32-bit draw is below the threshold, else 0. An optional second input, i64
-/// `[3]`, is added to the generator's state. The kernel is its own backward kernel.
+/// `x m scale`, where m is 1 if a 32-bit draw is below the threshold, else 0. The kernel is its own backward kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     /// The state of the generator at the first draw.
@@ -23,25 +22,73 @@ pub struct Dropout {
     pub scale: f64,
 }
 
-/// [`Dropout`] of the sum of x `[.., C]` and a bias `[C]`, which is the second input, before the state.
+/// [`Dropout`] of the sum of x and a bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BiasDropout(pub Dropout);
 
-/// The gradient of [`BiasDropout`]. Input: dy `[.., C]`, where C is a multiple of 8. Outputs: [`Dropout`] of dy, and its sum over
-/// rows, `[C]`.
+/// The gradients of [`BiasDropout`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BiasDropoutBackward(pub Dropout);
+
+crate::operands! {
+    /// The inputs of [`Dropout`].
+    pub struct DropoutInputs {
+        /// x, or the gradient of y.
+        x,
+        /// Added to the generator's state: i64 `[3]`.
+        state?,
+    }
+}
+
+crate::operands! {
+    /// The inputs of [`BiasDropout`].
+    pub struct BiasDropoutInputs {
+        /// `[.., C]`.
+        x,
+        /// Added to each row of x, `[C]`.
+        bias,
+        /// Added to the generator's state: i64 `[3]`.
+        state?,
+    }
+}
+
+crate::operands! {
+    /// The inputs of [`BiasDropoutBackward`].
+    pub struct BiasDropoutBackwardInputs {
+        /// The gradient of y `[.., C]`. C is a multiple of 8.
+        dy,
+        /// Added to the generator's state: i64 `[3]`.
+        state?,
+    }
+}
+
+crate::operands! {
+    /// The outputs of [`BiasDropoutBackward`].
+    pub struct BiasDropoutBackwardOutputs {
+        /// The gradient of x: [`Dropout`] of dy.
+        dx,
+        /// The gradient of the bias: the sum of dx over rows, `[C]`.
+        bias,
+    }
+}
 
 /// The channels of [`BiasDropoutBackward`] are a multiple of this number: a thread takes whole words.
 const CHANNELS: usize = 8;
 
-impl FlatFused for Dropout {
+impl Fused for Dropout {
+    type Inputs<T> = DropoutInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.applied(&inputs[0], inputs.get(1))?)])
+    fn composite(
+        &self,
+        DropoutInputs { x, state }: DropoutInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(self.applied(x, state)?) })
     }
 }
 
@@ -54,35 +101,53 @@ impl Dropout {
     }
 }
 
-impl FlatFused for BiasDropout {
+impl Fused for BiasDropout {
+    type Inputs<T> = BiasDropoutInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "bias_dropout"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.0.applied(&inputs[0].add(&inputs[1])?, inputs.get(2))?)])
+    fn composite(
+        &self,
+        BiasDropoutInputs { x, bias, state }: BiasDropoutInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(self.0.applied(&x.add(bias)?, state)?) })
     }
 }
 
 impl BiasDropoutBackward {
-    fn outputs(&self, dy: &Tensor, base: Option<&Tensor>) -> Result<Vec<Tensor>> {
-        let dx = self.0.applied(dy, base)?;
-        let dbias = dx.reshape(as_rows(&dx))?.sum(0)?;
-        Ok(vec![dx, dbias])
+    fn gradients(&self, dy: &Tensor, state: Option<&Tensor>) -> Result<BiasDropoutBackwardOutputs<Tensor>> {
+        let dx = self.0.applied(dy, state)?;
+        let bias = dx.reshape(as_rows(&dx))?.sum(0)?;
+        Ok(BiasDropoutBackwardOutputs { dx, bias })
     }
 }
 
-impl FlatFused for BiasDropoutBackward {
+impl Fused for BiasDropoutBackward {
+    type Inputs<T> = BiasDropoutBackwardInputs<T>;
+    type Outputs<T> = BiasDropoutBackwardOutputs<T>;
+
     fn name(&self) -> &'static str {
         "bias_dropout_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(self.outputs(&inputs[0], inputs.get(1))?.into_iter().map(Some).collect())
+    fn composite(
+        &self,
+        BiasDropoutBackwardInputs { dy, state }: BiasDropoutBackwardInputs<&Tensor>,
+        _before: BiasDropoutBackwardOutputs<&Tensor>,
+    ) -> Result<BiasDropoutBackwardOutputs<Option<Tensor>>> {
+        Ok(self.gradients(dy, state)?.map(Some))
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        self.outputs(&inputs[0].abs()?, inputs.get(1)).map(Some)
+    fn companions(
+        &self,
+        BiasDropoutBackwardInputs { dy, state }: BiasDropoutBackwardInputs<&Tensor>,
+        _before: BiasDropoutBackwardOutputs<&Tensor>,
+    ) -> Result<Option<BiasDropoutBackwardOutputs<Tensor>>> {
+        self.gradients(&dy.abs()?, state).map(Some)
     }
 }
 
@@ -161,9 +226,8 @@ fn as_rows(x: &Tensor) -> Shape {
 fn fused(op: &'static str, x: &Tensor, draw: Draw, threshold: i64, scale: f64) -> Result<Tensor> {
     let x = x.contiguous()?;
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-    let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
-    run_fused(op, &Dropout { state: draw.state, threshold, scale }, &inputs, &[&y])?;
-    drop(inputs);
+    let inputs = DropoutInputs { x: &x, state: draw.base.as_ref() };
+    run_fused(op, &Dropout { state: draw.state, threshold, scale }, inputs, Output { y: &y })?;
     record(op, &[&x], y, move |t| gradients![Some(fused("dropout_backward", t.dy(), draw.clone(), threshold, scale)?)])
 }
 
@@ -179,9 +243,8 @@ fn fused_with_bias(
     let (x, bias) = (x.contiguous()?, bias.contiguous()?);
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     let kernel = Dropout { state: draw.state, threshold, scale };
-    let inputs: SmallVec<[&Tensor; 3]> = [&x, &bias].into_iter().chain(&draw.base).collect();
-    run_fused(op, &BiasDropout(kernel), &inputs, &[&y])?;
-    drop(inputs);
+    let inputs = BiasDropoutInputs { x: &x, bias: &bias, state: draw.base.as_ref() };
+    run_fused(op, &BiasDropout(kernel), inputs, Output { y: &y })?;
     record(op, &[&x, &bias], y, move |t| {
         let (dy, op) = (t.dy(), "bias_dropout_backward");
         let is_whole = dy.dims()[dy.rank() - 1].is_multiple_of(CHANNELS);
@@ -189,8 +252,9 @@ fn fused_with_bias(
             let dy = dy.contiguous()?;
             let like = |shape: &Shape| Tensor::allocate(op, shape, dy.dtype(), dy.device());
             let (dx, dbias) = (like(dy.shape())?, like(&Shape::from(dy.dims()[dy.rank() - 1]))?);
-            let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&dy).chain(&draw.base).collect();
-            run_fused(op, &BiasDropoutBackward(kernel), &inputs, &[&dx, &dbias])?;
+            let inputs = BiasDropoutBackwardInputs { dy: &dy, state: draw.base.as_ref() };
+            let outputs = BiasDropoutBackwardOutputs { dx: &dx, bias: &dbias };
+            run_fused(op, &BiasDropoutBackward(kernel), inputs, outputs)?;
             return gradients![Some(dx), Some(dbias)];
         }
         let dx = fused(op, dy, draw.clone(), threshold, scale)?;

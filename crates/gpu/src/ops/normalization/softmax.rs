@@ -4,13 +4,15 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{MOST_GROUPS, group_size};
-use crate::launch::operands::{addresses, variant};
+use crate::launch::operands::{places, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::Variant;
-use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward};
-use isograd_core::{Call, DType, Result};
+use isograd_core::fused::Fused;
+use isograd_core::operands::{Input, Output};
+use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward, SoftmaxBackwardInputs};
+use isograd_core::{Call, DType, Operand, Result};
 
 /// Words that a thread reads at once of a column.
 const BATCH: usize = 4;
@@ -26,43 +28,44 @@ pub const FAMILY: Family =
 
 impl FusedLaunch for Softmax {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, *self, false)
+        let (Input { x }, Output { y }) = (self.inputs(call), self.outputs(call));
+        let all = places([x, y])?;
+        run(gpu, y, *self, &all, &all)
     }
 }
 
 impl FusedLaunch for SoftmaxBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, self.0, true)
+        let (SoftmaxBackwardInputs { dy, y, x }, Output { y: dx }) = (self.inputs(call), self.outputs(call));
+        let [dy, y, x, to] = places([dy, y, x, dx])?;
+        run(gpu, dx, self.0, &[dy, y, x, to], &[dy, y, to])
     }
 }
 
-fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()> {
+/// `all`: the operands, of which the last is `result`; `moved`: those that are read or written in words.
+fn run(gpu: &Gpu, result: &Operand<'_>, of: Softmax, all: &[Address], moved: &[Address]) -> Result<()> {
     let Softmax { outer, extent, inner, is_logarithm } = of;
     if outer * extent * inner == 0 {
         return Ok(());
     }
-    let dtype = call.outputs[0].dtype;
-    let mut all = addresses(call.inputs)?;
-    all.extend(addresses(call.outputs)?);
-    // x and y, or dy, y and dx, are moved in words.
-    let moved = if is_backward { vec![all[0], all[1], all[3]] } else { all.to_vec() };
+    let (dtype, is_backward) = (result.dtype, all.len() > 2);
     let flags = [("LOGARITHM", is_logarithm), ("BACKWARD", is_backward)];
-    let program = variant("normalization/softmax.c", &call.outputs[0]).flags(flags);
+    let program = variant("normalization/softmax.c", result).flags(flags);
     if inner > 1 || extent < SHORT {
-        return columns(gpu, program, dtype, &all, &moved, of);
+        return columns(gpu, program, dtype, all, moved, of);
     }
     let kept = match dtype.size() {
         _ if is_backward => Kept::TWO,
         2 => Kept::HALVES,
         _ => Kept::ONE,
     };
-    let (program, geometry) = rows(gpu, program, dtype, outer, extent, &moved, kept);
+    let (program, geometry) = rows(gpu, program, dtype, outer, extent, moved, kept);
     let entry = if is_backward { "softmax_rows_backward" } else { "softmax_rows" };
-    gpu.launch(program, entry, geometry, &Arguments::new().pointers(all).numbers([outer, extent]))
+    let arguments = Arguments::new().pointers(all.iter().copied()).numbers([outer, extent]);
+    gpu.launch(program, entry, geometry, &arguments)
 }
 
-/// One launch. Where columns are too few for the device, a launch before it reduces parts of them. `all`: the operands, the result
-/// last; `moved`: those that are read or written in words.
+/// One launch. Where columns are too few for the device, a launch before it reduces parts of them. The addresses are those of [`run`].
 fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Softmax) -> Result<()> {
     let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), of);
     let threads = group_size(limits);

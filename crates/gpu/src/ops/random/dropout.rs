@@ -9,7 +9,12 @@ use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::normalization::norm::join_parts;
 use crate::ops::random::draw::{state_ints, with_base};
 use crate::program::source::{Variant, word};
-use isograd_core::ops::random::dropout::{BiasDropout, BiasDropoutBackward, Dropout};
+use isograd_core::fused::Fused;
+use isograd_core::operands::Output;
+use isograd_core::ops::random::dropout::{
+    BiasDropout, BiasDropoutBackward, BiasDropoutBackwardInputs, BiasDropoutBackwardOutputs, BiasDropoutInputs,
+    Dropout, DropoutInputs,
+};
 use isograd_core::{Call, DType, Operand, Result, Rng};
 
 /// Threads along a row whose columns are summed.
@@ -24,19 +29,20 @@ pub const FAMILY: Family = Family {
 
 impl FusedLaunch for Dropout {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, self, None)
+        run(gpu, self, self.inputs(call), self.outputs(call), None)
     }
 }
 
 impl FusedLaunch for BiasDropout {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, &self.0, Some(&call.inputs[1]))
+        let BiasDropoutInputs { x, bias, state } = self.inputs(call);
+        run(gpu, &self.0, DropoutInputs { x, state }, self.outputs(call), Some(bias))
     }
 }
 
 impl FusedLaunch for BiasDropoutBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        sum(gpu, call, &self.0)
+        sum(gpu, &self.0, self.inputs(call), self.outputs(call))
     }
 }
 
@@ -53,11 +59,15 @@ fn masking(x: &Operand<'_>, y: &Operand<'_>, threads: usize) -> Result<Variant> 
 }
 
 /// Masks x, or its sum with a bias, by draws that are made on the way.
-fn run(gpu: &Gpu, call: &Call<'_>, of: &Dropout, bias: Option<&Operand<'_>>) -> Result<()> {
-    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+fn run(
+    gpu: &Gpu,
+    of: &Dropout,
+    DropoutInputs { x, state }: DropoutInputs<&Operand<'_>>,
+    Output { y }: Output<&Operand<'_>>,
+    bias: Option<&Operand<'_>>,
+) -> Result<()> {
     let (to, n, threads) = (place(y)?, y.layout.shape().numel(), group_size(gpu.driver().limits()));
-    let base = call.inputs.get(1 + bias.is_some() as usize);
-    let (mut variant, base) = with_base(masking(x, y, threads)?, base)?;
+    let (mut variant, base) = with_base(masking(x, y, threads)?, state)?;
     let mut arguments = Arguments::new().pointers([place(x)?, to, base.unwrap_or(to)]);
     if let Some(bias) = bias {
         let width = bias.layout.shape().numel();
@@ -71,8 +81,12 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &Dropout, bias: Option<&Operand<'_>>) -> 
 }
 
 /// Masks dy, and sums the results over rows. Each group leaves a part of the sums.
-fn sum(gpu: &Gpu, call: &Call<'_>, of: &Dropout) -> Result<()> {
-    let (dy, dx, dbias) = (&call.inputs[0], &call.outputs[0], &call.outputs[1]);
+fn sum(
+    gpu: &Gpu,
+    of: &Dropout,
+    BiasDropoutBackwardInputs { dy, state }: BiasDropoutBackwardInputs<&Operand<'_>>,
+    BiasDropoutBackwardOutputs { dx, bias: dbias }: BiasDropoutBackwardOutputs<&Operand<'_>>,
+) -> Result<()> {
     let (width, limits) = (dbias.layout.shape().numel(), gpu.driver().limits());
     let (rows, threads) = (dx.layout.shape().numel() / width, group_size(limits).min(256));
     let columns = COLUMNS.min(threads);
@@ -81,7 +95,7 @@ fn sum(gpu: &Gpu, call: &Call<'_>, of: &Dropout) -> Result<()> {
     let parts = (8 * limits.units / across).max(rows.div_ceil(lines * TERMS)).clamp(1, rows.div_ceil(lines));
     let sums = gpu.scratch(parts * width * dx.dtype.acc().size())?;
     let program = masking(dy, dx, threads)?.flag("SUMMED", true).define("COLUMNS", columns);
-    let (program, base) = with_base(program, call.inputs.get(1))?;
+    let (program, base) = with_base(program, state)?;
     let to = place(dx)?;
     let arguments = Arguments::new().pointers([place(dy)?, to, sums.address, base.unwrap_or(to)]);
     let arguments = arguments.numbers([rows, width]).numbers(state_ints(of.state)).int(of.threshold);
