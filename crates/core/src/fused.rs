@@ -5,7 +5,7 @@
 //! computed through it.
 
 use crate::backend::{Call, Kernel, Operand};
-use crate::operands::{List, Mask, Operands};
+use crate::operands::{List, Mask, Operands, Output};
 use crate::pointwise::Pointwise;
 use crate::tape::{
     Backward, BackwardOptions, Gradients, Outputs, Record, Saved, enable_grad, grad_with, gradients_from,
@@ -360,11 +360,11 @@ pub(crate) fn gradient_by_ops(
     x: &Tensor,
     dy: &Tensor,
     f: impl FnOnce() -> Result<Tensor>,
-) -> Result<Vec<Option<Tensor>>> {
+) -> Result<Output<Option<Tensor>>> {
     enable_grad(|| {
         let y = f()?;
         let options = BackwardOptions { gradient: Some(dy.reshape(y.shape())?), ..Default::default() };
-        Ok(grad_with(&y, &[x], &options)?.into_iter().map(Some).collect())
+        Ok(Output { y: grad_with(&y, &[x], &options)?.pop() })
     })
 }
 

@@ -2,9 +2,13 @@
 
 use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc};
 use crate::memory::scratch;
-use isograd_core::ops::image::pool::{AvgPoolForward, Divisor};
+use isograd_core::fused::Fused;
+use isograd_core::operands::{Input, Output};
+use isograd_core::ops::image::pool::{
+    AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolBackwardInputs, MaxPoolForward, MaxPoolOutputs,
+};
 use isograd_core::ops::image::window::Windows;
-use isograd_core::{Call, DType, Result, host};
+use isograd_core::{Call, DType, Operand, Result, host};
 use rayon::prelude::*;
 
 /// The elements of a window along a dimension that are not in the padding.
@@ -59,12 +63,14 @@ fn read_position(dtype: DType, bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// The largest element of each window, and its position if there is a second output.
-pub fn max(call: &Call<'_>, windows: &Windows) -> Result<()> {
-    let source = Source::new(&call.inputs[0])?;
-    let mut target = Target::new(&call.outputs[0])?;
+/// The largest element of each window, and its position if this is an output.
+pub fn max(call: &Call<'_>, of: &MaxPoolForward) -> Result<()> {
+    let (Input { x }, MaxPoolOutputs { y, index }) = (of.inputs(call), of.outputs(call));
+    let windows = &of.0;
+    let source = Source::new(x)?;
+    let mut target = Target::new(y)?;
     let dtype = target.dtype;
-    let mut index = call.outputs.get(1).map(Target::new).transpose()?;
+    let mut index = index.map(Target::new).transpose()?;
     let index_dtype = index.as_ref().map_or(DType::I64, |index| index.dtype);
     let (outputs, lines) = (windows.outputs(), lines(call.op, windows)?);
     let values = target.elements().par_chunks_mut(outputs * dtype.size()).with_min_len(least(windows));
@@ -132,7 +138,7 @@ fn max_of_plane<A: Acc>(
                     }
                 }
             }
-            store(&best, call.outputs[0].dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
+            store(&best, source.dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
             if let Some((dtype, bytes)) = &mut index {
                 found.iter().enumerate().for_each(|(i, &v)| write_index(*dtype, bytes, line * per_line + i, v));
             }
@@ -143,8 +149,9 @@ fn max_of_plane<A: Acc>(
 }
 
 /// `dx`, from dy and the positions of the maxima.
-pub fn max_backward(call: &Call<'_>, windows: &Windows) -> Result<()> {
-    let (dy, index) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
+pub fn max_backward(call: &Call<'_>, of: &MaxPoolBackward) -> Result<()> {
+    let (MaxPoolBackwardInputs { dy, index }, Output { y: dx }, windows) = (of.inputs(call), of.outputs(call), &of.0);
+    let (dy, index) = (Source::new(dy)?, Source::new(index)?);
     let [_, height, width] = windows.input;
     let at = |[z, y, x]: [usize; 3], of: [usize; 3]| (z * of[0] * height + y * of[1]) * width + x * of[2];
     let numbered = index.dtype == DType::U8;
@@ -156,7 +163,7 @@ pub fn max_backward(call: &Call<'_>, windows: &Windows) -> Result<()> {
     let [_, rows, columns] = windows.output;
     let start = index.layout.offset();
     let bytes = &index.bytes;
-    backward(call, windows, &dy, |plane, dy, dx| {
+    backward(call, windows, &dy, dx, |plane, dy, dx| {
         let first = start + plane * dy.len();
         for (line, dy) in dy.chunks(columns).enumerate() {
             let begin = at([line / rows, line % rows, 0], windows.stride);
@@ -191,8 +198,8 @@ fn divisors(op: &'static str, windows: &Windows, lines: &Lines, divisor: Divisor
 
 /// The sum of each window over its divisor. Sums are in f64; one that is out of the dtype's range is infinite.
 pub fn avg(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
-    let (source, windows) = (Source::new(&call.inputs[0])?, &of.windows);
-    let mut target = Target::new(&call.outputs[0])?;
+    let (Input { x }, Output { y }) = (of.inputs(call), of.outputs(call));
+    let (source, mut target, windows) = (Source::new(x)?, Target::new(y)?, &of.windows);
     let (dtype, lines) = (target.dtype, lines(call.op, windows)?);
     let divisors = divisors(call.op, windows, &lines, of.divisor)?;
     let planes = target.elements().par_chunks_mut(windows.outputs() * dtype.size());
@@ -221,7 +228,7 @@ fn avg_of_plane<A: Acc>(
         .iter_mut()
         .zip(sums.iter().zip(divisors))
         .for_each(|(y, (sum, n))| *y = A::from_f64(A::from_f64(*sum).to_f64() / n));
-    store(&results, call.outputs[0].dtype, y);
+    store(&results, source.dtype, y);
     Ok(())
 }
 
@@ -245,11 +252,13 @@ fn each_element(windows: &Windows, [depths, rows, columns]: &Lines, mut f: impl 
 }
 
 /// `dx` of averages.
-pub fn avg_backward(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
-    let (dy, windows) = (Source::new(&call.inputs[0])?, &of.windows);
+pub fn avg_backward(call: &Call<'_>, of: &AvgPoolBackward) -> Result<()> {
+    let (Input { x: dy }, Output { y: dx }) = (of.inputs(call), of.outputs(call));
+    let AvgPoolForward { windows, divisor } = &of.0;
+    let dy = Source::new(dy)?;
     let lines = lines(call.op, windows)?;
-    let divisors = divisors(call.op, windows, &lines, of.divisor)?;
-    backward(call, windows, &dy, |_, dy, dx| {
+    let divisors = divisors(call.op, windows, &lines, *divisor)?;
+    backward(call, windows, &dy, dx, |_, dy, dx| {
         dy.iter_mut().zip(&divisors).for_each(|(v, n)| *v /= n);
         each_element(windows, &lines, |window, at| dx[at] += dy[window]);
     })
@@ -260,9 +269,10 @@ fn backward(
     call: &Call<'_>,
     windows: &Windows,
     dy: &Source<'_>,
+    dx: &Operand<'_>,
     add: impl Fn(usize, &mut [f64], &mut [f64]) + Sync,
 ) -> Result<()> {
-    let mut target = Target::new(&call.outputs[0])?;
+    let mut target = Target::new(dx)?;
     let (dtype, volume) = (target.dtype, windows.volume());
     let planes = target.elements().par_chunks_mut(volume * dtype.size()).with_min_len(least(windows));
     planes.enumerate().try_for_each(|(plane, dx)| {
@@ -287,6 +297,6 @@ fn gradient_of_plane<A: Acc>(
     add(plane, &mut wide, &mut sums);
     let mut results = scratch::<A>(call, volume)?;
     results.iter_mut().zip(sums.iter()).for_each(|(dx, sum)| *dx = A::from_f64(*sum));
-    store(&results, call.outputs[0].dtype, dx);
+    store(&results, dy.dtype, dx);
     Ok(())
 }

@@ -150,13 +150,13 @@ fn fused_op(call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
         normalization::variance(call, variance)
     } else if let Some(of_norm) = fused.downcast_ref::<Moments>() {
         normalization::moments(call, of_norm)
-    } else if let Some(MaxPoolForward(windows)) = fused.downcast_ref() {
-        image::max(call, windows)
-    } else if let Some(MaxPoolBackward(windows)) = fused.downcast_ref() {
-        image::max_backward(call, windows)
+    } else if let Some(maximum) = fused.downcast_ref::<MaxPoolForward>() {
+        image::max(call, maximum)
+    } else if let Some(maximum) = fused.downcast_ref::<MaxPoolBackward>() {
+        image::max_backward(call, maximum)
     } else if let Some(average) = fused.downcast_ref::<AvgPoolForward>() {
         image::avg(call, average)
-    } else if let Some(AvgPoolBackward(average)) = fused.downcast_ref() {
+    } else if let Some(average) = fused.downcast_ref::<AvgPoolBackward>() {
         image::avg_backward(call, average)
     } else if let Some(steps) = fused.downcast_ref::<RecurrentForward>() {
         recurrent::forward(call, steps)

@@ -4,8 +4,10 @@
 
 use crate::access::{Acc, Source, Strided, Target, borrow, for_runs, store, with_acc, with_scratch};
 use crate::reduction::reduce::{COLUMNS, Rows, SEGMENT};
-use isograd_core::ops::reduction::reduce::{self, Variance};
-use isograd_core::{Call, DType, Result};
+use isograd_core::fused::Fused;
+use isograd_core::operands::Input;
+use isograd_core::ops::reduction::reduce::{self, MomentsOutputs, Variance, VarianceOutputs};
+use isograd_core::{Call, DType, Operand, Result};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -37,21 +39,30 @@ pub fn variance(call: &Call<'_>, of: &Variance) -> Result<()> {
         let share = count / of.divisor;
         [m.square * share / m.scale / m.scale, m.mean / m.scale]
     };
-    run(call, of.dims, true, put)
+    let (Input { x }, VarianceOutputs { y, mean }) = (of.inputs(call), of.outputs(call));
+    run(x, [y, mean], of.dims, true, put)
 }
 
 /// The mean and the reciprocal deviation.
 pub fn moments(call: &Call<'_>, of: &reduce::Moments) -> Result<()> {
-    run(call, of.dims, of.is_centred, |m, _| [m.mean / m.scale, m.deviation().hypot(of.eps.sqrt()).recip()])
+    let (Input { x }, MomentsOutputs { mean, rstd }) = (of.inputs(call), of.outputs(call));
+    let put = |m: &Moments, _| [m.mean / m.scale, m.deviation().hypot(of.eps.sqrt()).recip()];
+    run(x, [mean, rstd], of.dims, of.is_centred, put)
 }
 
-/// Writes `put(moments, number of elements)` of each slice to the two outputs.
-fn run(call: &Call<'_>, dims: usize, is_centred: bool, put: impl Fn(&Moments, f64) -> [f64; 2]) -> Result<()> {
-    let source = Source::new(&call.inputs[0])?;
+/// Writes `put(moments, number of elements)` of each slice of x to the two outputs.
+fn run(
+    x: &Operand<'_>,
+    outputs: [&Operand<'_>; 2],
+    dims: usize,
+    is_centred: bool,
+    put: impl Fn(&Moments, f64) -> [f64; 2],
+) -> Result<()> {
+    let source = Source::new(x)?;
     let rows = Rows::new(&source, dims);
     let found = with_acc!(source.dtype, all(&rows, is_centred));
     let results: Vec<[f64; 2]> = found.iter().map(|m| put(m, rows.count as f64)).collect();
-    for (k, output) in call.outputs.iter().enumerate() {
+    for (k, output) in outputs.into_iter().enumerate() {
         let values: SmallVec<[f64; 32]> = results.iter().map(|result| result[k]).collect();
         let mut target = Target::new(output)?;
         let dtype = target.dtype;

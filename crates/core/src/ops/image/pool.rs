@@ -1,7 +1,8 @@
 //! Pooling: the maximum or the average of windows.
 
 use crate::check::{check_float, describe};
-use crate::fused::{AnyFused, FlatFused, gradient_by_ops, has_kernel, run_fused, run_unnamed};
+use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::operands::{Input, Output};
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::reduction::reduce::argmax_last_nan;
 use crate::ops::{gradients, in_acc, named};
@@ -295,16 +296,35 @@ pub enum Divisor {
     Number(i64),
 }
 
-/// Input: x. Outputs: the largest element of each window and, optionally, its position: its number within the window as u8, or its
-/// position in the volume as i32 or i64.
+/// The largest element of each window of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPoolForward(pub Windows);
 
-/// Inputs: dy and the positions of [`MaxPoolForward`]. Output: dx.
+crate::operands! {
+    /// The outputs of [`MaxPoolForward`].
+    pub struct MaxPoolOutputs {
+        /// The largest elements.
+        y,
+        /// Their positions: numbers within the windows as u8, or positions in the volume as i32 or i64.
+        index?,
+    }
+}
+
+/// The gradient of [`MaxPoolForward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPoolBackward(pub Windows);
 
-/// Input: x. Output: the sum of each window over a divisor.
+crate::operands! {
+    /// The inputs of [`MaxPoolBackward`].
+    pub struct MaxPoolBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// The positions that the forward kernel wrote.
+        index,
+    }
+}
+
+/// The sum of each window of x over a divisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPoolForward {
     /// The windows.
@@ -313,7 +333,7 @@ pub struct AvgPoolForward {
     pub divisor: Divisor,
 }
 
-/// Input: dy of [`AvgPoolForward`]. Output: dx.
+/// The gradient of [`AvgPoolForward`], from that of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPoolBackward(pub AvgPoolForward);
 
@@ -361,35 +381,49 @@ fn places(windows: &Windows, index: &Tensor) -> Result<Tensor> {
     renumbered(windows, index, [windows.kernel, windows.input], |number, first, step| first + number * step)
 }
 
-impl FlatFused for MaxPoolForward {
+impl Fused for MaxPoolForward {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = MaxPoolOutputs<T>;
+
     fn name(&self) -> &'static str {
         "max_pool"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (y, index) = max_pool_by_ops(&self.0, &inputs[0])?;
-        let index = match before.get(1).map(Tensor::dtype) {
-            Some(DType::U8) => numbers(&self.0, &index)?,
-            _ => index,
-        };
-        Ok(vec![Some(y), Some(index)])
+    fn composite(
+        &self,
+        Input { x }: Input<&Tensor>,
+        before: MaxPoolOutputs<&Tensor>,
+    ) -> Result<MaxPoolOutputs<Option<Tensor>>> {
+        let (y, index) = max_pool_by_ops(&self.0, x)?;
+        let index = before.index.map(|before| match before.dtype() {
+            DType::U8 => numbers(&self.0, &index).map(Some),
+            _ => Ok(Some(index)),
+        });
+        Ok(MaxPoolOutputs { y: Some(y), index: index.transpose()? })
     }
 }
 
-impl FlatFused for MaxPoolBackward {
+impl Fused for MaxPoolBackward {
+    type Inputs<T> = MaxPoolBackwardInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "max_pool_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let index = match inputs[1].dtype() {
-            DType::U8 => places(&self.0, &inputs[1])?,
-            _ => inputs[1].cast(DType::I64)?,
+    fn composite(
+        &self,
+        MaxPoolBackwardInputs { dy, index }: MaxPoolBackwardInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let index = match index.dtype() {
+            DType::U8 => places(&self.0, index)?,
+            _ => index.cast(DType::I64)?,
         };
         let shape = (self.0.planes, self.0.outputs());
-        let (index, dy) = (index.reshape(shape)?, inputs[0].reshape(shape)?);
+        let (index, dy) = (index.reshape(shape)?, dy.reshape(shape)?);
         let zeros = Tensor::zeros((self.0.planes, self.0.volume()), dy.dtype(), dy.device())?;
-        Ok(vec![Some(zeros.scatter_add(1, &index, &dy)?)])
+        Ok(Output { y: Some(zeros.scatter_add(1, &index, &dy)?) })
     }
 }
 
@@ -416,24 +450,30 @@ impl AvgPoolForward {
     }
 }
 
-impl FlatFused for AvgPoolForward {
+impl Fused for AvgPoolForward {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "avg_pool"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.output(&inputs[0])?)])
+    fn composite(&self, Input { x }: Input<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(self.output(x)?) })
     }
 }
 
-impl FlatFused for AvgPoolBackward {
+impl Fused for AvgPoolBackward {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "avg_pool_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = before[0].require_grad()?;
-        gradient_by_ops(&x, &inputs[0], || self.0.output(&x))
+    fn composite(&self, Input { x: dy }: Input<&Tensor>, before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        let x = before.y.require_grad()?;
+        gradient_by_ops(&x, dy, || self.0.output(&x))
     }
 }
 
@@ -568,7 +608,12 @@ fn max_values(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     }
     let op = pooling.names[0];
     let y = Tensor::allocate(op, &pooling.to, x.dtype(), x.device())?;
-    run_fused(op, &MaxPoolForward(pooling.windows), &[&x.contiguous()?], &[&y])?;
+    run_fused(
+        op,
+        &MaxPoolForward(pooling.windows),
+        Input { x: &x.contiguous()? },
+        MaxPoolOutputs { y: &y, index: None },
+    )?;
     pooling.report(x, &[&y], None);
     Ok(y)
 }
@@ -615,7 +660,8 @@ fn largest_of_windows(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tens
     };
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
     let index = Tensor::allocate(op, shape, dtype, x.device())?;
-    run_fused(op, &MaxPoolForward(pooling.windows), &[&x], &[&y, &index])?;
+    let outputs = MaxPoolOutputs { y: &y, index: Some(&index) };
+    run_fused(op, &MaxPoolForward(pooling.windows), Input { x: &x }, outputs)?;
     Ok((on_tape(&x, pooling, y, &index)?, index))
 }
 
@@ -649,7 +695,8 @@ fn on_tape(x: &Tensor, pooling: &Pooling, y: Tensor, index: &Tensor) -> Result<T
 fn max_gradient(pooling: &Pooling, dy: &Tensor, index: &Tensor) -> Result<Tensor> {
     let op = pooling.names[1];
     let dx = Tensor::allocate(op, &pooling.from, dy.dtype(), dy.device())?;
-    run_fused(op, &MaxPoolBackward(pooling.windows), &[&dy.contiguous()?, index], &[&dx])?;
+    let inputs = MaxPoolBackwardInputs { dy: &dy.contiguous()?, index };
+    run_fused(op, &MaxPoolBackward(pooling.windows), inputs, Output { y: &dx })?;
     let (pooling, saved) = (pooling.clone(), Saved::input(index));
     record(op, &[dy], dx, move |t| {
         let (index, planes, outputs) = (t.get(&saved)?, pooling.windows.planes, pooling.windows.outputs());
@@ -715,14 +762,16 @@ enum Way {
 /// The kernel of an average or of its gradient. Each is the gradient of the other.
 fn linear(x: &Tensor, pooling: &Pooling, divisor: Divisor, way: Way) -> Result<Tensor> {
     let x = x.contiguous()?;
-    let forward = AvgPoolForward { windows: pooling.windows, divisor };
-    let backward = AvgPoolBackward(forward);
-    let (op, kernel, shape, back): (_, &dyn AnyFused, _, _) = match way {
-        Way::Forward => (pooling.names[0], &forward, &pooling.to, Way::Backward),
-        Way::Backward => (pooling.names[1], &backward, &pooling.from, Way::Forward),
+    let (op, shape, back) = match way {
+        Way::Forward => (pooling.names[0], &pooling.to, Way::Backward),
+        Way::Backward => (pooling.names[1], &pooling.from, Way::Forward),
     };
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
-    run_unnamed(op, kernel, &[&x], &[&y])?;
+    let (kernel, from, to) = (AvgPoolForward { windows: pooling.windows, divisor }, Input { x: &x }, Output { y: &y });
+    match way {
+        Way::Forward => run_fused(op, &kernel, from, to)?,
+        Way::Backward => run_fused(op, &AvgPoolBackward(kernel), from, to)?,
+    }
     let pooling = pooling.clone();
     record(op, &[&x], y, move |t| gradients![Some(linear(t.dy(), &pooling, divisor, back)?)])
 }

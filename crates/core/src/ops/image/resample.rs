@@ -1,8 +1,9 @@
 //! Linear maps along the last dimensions, one after the other: each output is a weighted sum of a few elements. The borders of a
 //! padding and interpolation are such maps.
 
-use crate::fused::{FlatFused, gradient_by_ops, has_kernel, run_fused};
+use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
 use crate::host;
+use crate::operands::{Input, Output};
 use crate::ops::{gradients, in_acc};
 use crate::tape::record;
 use crate::{DType, Result, Shape, Tensor};
@@ -172,7 +173,7 @@ pub enum Way {
     Backward,
 }
 
-/// Input: `[.., D, H, W]` with the inputs' extents. Output: the same with the outputs'. The other way round for the gradient.
+/// Maps x `[.., D, H, W]`, which has the inputs' extents, to y, which has the outputs'. The other way round for the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resample {
     /// The maps along the last three dimensions.
@@ -181,7 +182,10 @@ pub struct Resample {
     pub way: Way,
 }
 
-impl FlatFused for Resample {
+impl Fused for Resample {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         match self.way {
             Way::Forward => "resample",
@@ -189,14 +193,12 @@ impl FlatFused for Resample {
         }
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        match self.way {
-            Way::Forward => Ok(vec![Some(by_ops(&self.axes, &inputs[0])?)]),
-            Way::Backward => {
-                let x = before[0].require_grad()?;
-                gradient_by_ops(&x, &inputs[0], || by_ops(&self.axes, &x))
-            }
+    fn composite(&self, Input { x }: Input<&Tensor>, before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        if self.way == Way::Forward {
+            return Ok(Output { y: Some(by_ops(&self.axes, x)?) });
         }
+        let from = before.y.require_grad()?;
+        gradient_by_ops(&from, x, || by_ops(&self.axes, &from))
     }
 }
 
@@ -248,7 +250,7 @@ impl Resampling {
             Way::Backward => (self.names[1], &self.from, Way::Forward),
         };
         let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
-        run_fused(op, &Resample { axes, way }, &[&x], &[&y])?;
+        run_fused(op, &Resample { axes, way }, Input { x: &x }, Output { y: &y })?;
         let maps = self.clone();
         record(op, &[&x], y, move |t| gradients![Some(maps.by_kernel(t.dy(), back)?)])
     }

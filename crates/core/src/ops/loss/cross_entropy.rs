@@ -3,7 +3,8 @@
 use super::{Reduction, check_constant};
 use crate::backend::class_error;
 use crate::check::{check_device, check_float, check_same, describe};
-use crate::fused::{FlatFused, gradient_by_ops, has_kernel, run_fused};
+use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::operands::{List, Operands, Output};
 use crate::tape::{Backward, Record};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
 use std::iter::{once, repeat};
@@ -24,8 +25,7 @@ pub struct CrossEntropy {
     pub token_bytes: Option<Tensor>,
 }
 
-/// Inputs: logits `[outer, classes, inner]`, targets `[outer, inner]` and, where present, numbers per class (weights, then bytes).
-/// Outputs: the loss; statistics `[2, outer, inner]` for the backward pass; if the losses are summed, the divisor of the sum.
+/// The losses of logits, or of log probabilities, for class indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropyForward {
     /// The product of the extents before the classes.
@@ -36,10 +36,6 @@ pub struct CrossEntropyForward {
     pub inner: usize,
     /// The ignored target.
     pub ignored: i64,
-    /// True if classes have weights.
-    pub has_weight: bool,
-    /// True if classes have bytes; see [`CrossEntropy::token_bytes`].
-    pub has_bytes: bool,
     /// The sum of the losses, if any.
     pub total: LossTotal,
     /// True if the logits are log probabilities.
@@ -63,22 +59,64 @@ pub enum LossTotal {
     Mean,
 }
 
-/// Inputs: dy, logits, targets, statistics; where present, weights and bytes; the divisor, if the losses are summed; the sum of the
-/// weights, if there is label smoothing too. Output: the gradient of the logits.
+/// The gradient of [`CrossEntropyForward`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropyBackward(pub CrossEntropyForward);
 
-impl CrossEntropyForward {
-    /// The weights and the bytes among the numbers per class.
-    fn split<'a>(&self, numbers: &'a [Tensor]) -> [Option<&'a Tensor>; 2] {
-        [self.has_weight.then(|| &numbers[0]), self.has_bytes.then(|| &numbers[self.has_weight as usize])]
+crate::operands! {
+    /// The inputs of [`CrossEntropyForward`]. Numbers of classes are in the accumulation dtype.
+    pub struct CrossEntropyInputs {
+        /// Logits or log probabilities, `[outer, classes, inner]`.
+        x,
+        /// The class of each loss, `[outer, inner]`.
+        target,
+        /// The weights of classes, `[classes]`.
+        weight?,
+        /// The bytes of classes, `[classes]`; see [`CrossEntropy::token_bytes`].
+        bytes?,
     }
+}
 
-    /// The loss of logits, targets and numbers per class.
-    fn loss(&self, x: &Tensor, target: &Tensor, numbers: &[Tensor]) -> Result<Tensor> {
+crate::operands! {
+    /// The outputs of [`CrossEntropyForward`].
+    pub struct CrossEntropyOutputs {
+        /// The losses `[outer, inner]`, or one number from them.
+        y,
+        /// The largest logit, and the logarithm of the sum of powers relative to it: `[2, outer, inner]`. Unspecified for log probabilities.
+        statistics,
+        /// The divisor of the sum, if the losses are summed.
+        divisor?,
+    }
+}
+
+crate::operands! {
+    /// The inputs of [`CrossEntropyBackward`].
+    pub struct CrossEntropyBackwardInputs {
+        /// The gradient of y.
+        dy,
+        /// As in the forward kernel.
+        x,
+        /// As in the forward kernel.
+        target,
+        /// As in the forward kernel.
+        statistics,
+        /// As in the forward kernel.
+        weight?,
+        /// As in the forward kernel.
+        bytes?,
+        /// As in the forward kernel.
+        divisor?,
+        /// The sum of the weights, if there is label smoothing too.
+        all_weights?,
+    }
+}
+
+impl CrossEntropyForward {
+    /// The losses, or one number from them.
+    fn loss(&self, CrossEntropyInputs { x, target, weight, bytes }: CrossEntropyInputs<&Tensor>) -> Result<Tensor> {
         let x = x.reshape((self.outer, self.classes, self.inner))?;
         let target = target.reshape((self.outer, self.inner))?;
-        let [weight, token_bytes] = self.split(numbers).map(|t| t.cloned());
+        let (weight, token_bytes) = (weight.cloned(), bytes.cloned());
         let (reduction, divisor) = match self.total {
             LossTotal::None => (Reduction::None, 1.0),
             LossTotal::Sum { divisor } => (Reduction::Sum, divisor),
@@ -90,15 +128,12 @@ impl CrossEntropyForward {
         composite(op, &x, &target, 1, &options)?.div_scalar(divisor)
     }
 
-    /// The divisor of the sum of the losses, if they are summed.
-    fn divisor(&self, x: &Tensor, target: &Tensor, numbers: &[Tensor]) -> Result<Option<Tensor>> {
-        match self.total {
-            LossTotal::None => return Ok(None),
-            LossTotal::Sum { divisor } => return Tensor::full((), divisor, x.dtype(), x.device()).map(Some),
-            LossTotal::Mean => {}
+    /// The divisor of the sum of the losses.
+    fn divisor(&self, CrossEntropyInputs { x, target, weight, bytes }: CrossEntropyInputs<&Tensor>) -> Result<Tensor> {
+        if let LossTotal::Sum { divisor } = self.total {
+            return Tensor::full((), divisor, x.dtype(), x.device());
         }
         let is_counted = target.ne_scalar(self.ignored)?;
-        let [weight, bytes] = self.split(numbers);
         let counts = match bytes.or(weight) {
             None => Tensor::ones(target.shape(), x.dtype(), x.device())?,
             Some(numbers) => {
@@ -106,48 +141,60 @@ impl CrossEntropyForward {
                 numbers.cast(x.dtype())?.index_select(0, &index)?.reshape(target.shape())?
             }
         };
-        is_counted.where_scalar(&counts, 0.0)?.sum(..).map(Some)
+        is_counted.where_scalar(&counts, 0.0)?.sum(..)
     }
 }
 
-impl FlatFused for CrossEntropyForward {
+impl Fused for CrossEntropyForward {
+    type Inputs<T> = CrossEntropyInputs<T>;
+    type Outputs<T> = CrossEntropyOutputs<T>;
+
     fn name(&self) -> &'static str {
         "cross_entropy"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (x, target, numbers) = (&inputs[0], &inputs[1], &inputs[2..]);
+    fn composite(
+        &self,
+        inputs: CrossEntropyInputs<&Tensor>,
+        before: CrossEntropyOutputs<&Tensor>,
+    ) -> Result<CrossEntropyOutputs<Option<Tensor>>> {
         // The loss of log probabilities needs no statistics.
         let statistics = match self.is_logarithm {
             true => None,
             false => {
-                let x = x.reshape((self.outer, self.classes, self.inner))?;
+                let x = inputs.x.reshape((self.outer, self.classes, self.inner))?;
                 let max = x.amax_keepdim(1)?;
                 Some(Tensor::stack(&[&max, &x.sub(&max)?.exp()?.sum_keepdim(1)?.log()?], 0)?)
             }
         };
-        let divisor = self.divisor(x, target, numbers)?.map(Some);
-        Ok([Some(self.loss(x, target, numbers)?), statistics].into_iter().chain(divisor).collect())
+        let divisor = before.divisor.map(|_| self.divisor(inputs).map(Some)).transpose()?;
+        Ok(CrossEntropyOutputs { y: Some(self.loss(inputs)?), statistics, divisor })
     }
 
     // The statistics of an ignored target are not read.
-    fn is_read(&self, inputs: &[Tensor], output: usize) -> Result<Option<Tensor>> {
-        if output != 1 {
-            return Ok(None);
-        }
-        let is_counted = inputs[1].ne_scalar(self.ignored)?;
-        Tensor::stack(&[&is_counted, &is_counted], 0).map(Some)
+    fn are_read(&self, inputs: CrossEntropyInputs<&Tensor>) -> Result<List<Option<Tensor>>> {
+        let is_counted = inputs.target.ne_scalar(self.ignored)?;
+        let statistics = Tensor::stack(&[&is_counted, &is_counted], 0)?;
+        Ok(CrossEntropyOutputs { y: None, statistics: Some(statistics), divisor: None }.present())
     }
 }
 
-impl FlatFused for CrossEntropyBackward {
+impl Fused for CrossEntropyBackward {
+    type Inputs<T> = CrossEntropyBackwardInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "cross_entropy_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = inputs[1].require_grad()?;
-        gradient_by_ops(&x, &inputs[0].cast(x.dtype())?, || self.0.loss(&x, &inputs[2], &inputs[4..]))
+    fn composite(
+        &self,
+        CrossEntropyBackwardInputs { dy, x, target, weight, bytes, .. }: CrossEntropyBackwardInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let x = x.require_grad()?;
+        let inputs = CrossEntropyInputs { x: &x, target, weight, bytes };
+        gradient_by_ops(&x, &dy.cast(x.dtype())?, || self.0.loss(inputs))
     }
 }
 
@@ -291,8 +338,6 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         classes: x.dims()[d],
         inner,
         ignored: ignored(options),
-        has_weight: weight.is_some(),
-        has_bytes: bytes.is_some(),
         total,
         is_logarithm: op == NLL,
         smoothing: options.label_smoothing,
@@ -302,22 +347,29 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
     let y = Tensor::allocate(op, &shape, dtype, device)?;
     let statistics = Tensor::allocate(op, &Shape::from((2, target.numel())), acc, device)?;
     let divisor = if total == LossTotal::None { None } else { Some(Tensor::allocate(op, &shape, acc, device)?) };
-    let inputs: Vec<&Tensor> = [&x, &target].into_iter().chain(&weight).chain(&bytes).collect();
-    let outputs: Vec<&Tensor> = [&y, &statistics].into_iter().chain(&divisor).collect();
-    run_fused(op, &kernel, &inputs, &outputs)?;
-    let spreads_weights = weight.is_some() && options.label_smoothing > 0.0;
+    let inputs = CrossEntropyInputs { x: &x, target: &target, weight: weight.as_ref(), bytes: bytes.as_ref() };
+    let outputs = CrossEntropyOutputs { y: &y, statistics: &statistics, divisor: divisor.as_ref() };
+    run_fused(op, &kernel, inputs, outputs)?;
     let again = {
         let options = options.clone();
         move |x: &[Tensor]| composite(op, &x[0].cast(dtype)?, &x[1], dim, &options)
     };
-    Record::new(op, &inputs).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-        let (dy, dx) =
-            (t.dy().contiguous()?, Tensor::allocate(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
-        let (fixed, numbers) = inputs.split_at(2);
-        let all_weights = if spreads_weights { Some(numbers[0].sum(..)?) } else { None };
-        let operands = [&dy].into_iter().chain(fixed).chain([&statistics]).chain(numbers);
-        let operands: Vec<&Tensor> = operands.chain(&divisor).chain(&all_weights).collect();
-        run_fused(op, &CrossEntropyBackward(kernel), &operands, &[&dx])?;
+    let mask = inputs.mask();
+    Record::new(op, &inputs.present()).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        let CrossEntropyInputs { x, target, weight, bytes } = CrossEntropyInputs::of(mask, &mut inputs.iter());
+        let (dy, dx) = (t.dy().contiguous()?, Tensor::allocate(op, x.shape(), x.dtype(), x.device())?);
+        let all_weights = weight.filter(|_| kernel.smoothing > 0.0).map(|weight| weight.sum(..)).transpose()?;
+        let read = CrossEntropyBackwardInputs {
+            dy: &dy,
+            x,
+            target,
+            statistics: &statistics,
+            weight,
+            bytes,
+            divisor: divisor.as_ref(),
+            all_weights: all_weights.as_ref(),
+        };
+        run_fused(op, &CrossEntropyBackward(kernel), read, Output { y: &dx })?;
         Ok(once(Some(dx)).chain(repeat(None)).take(inputs.len()).collect())
     })
 }

@@ -5,7 +5,8 @@
 
 use super::Reduction;
 use crate::check::{check_device, check_float, check_index, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::Output;
 use crate::ops::{gradients, named};
 use crate::tape::{Gradient, Record};
 use crate::{DType, Error, Result, Tensor, autocast, no_grad};
@@ -21,25 +22,42 @@ pub struct Ctc {
     pub zero_infinity: bool,
 }
 
-/// Inputs: log-probabilities of states `[T, N, L]`, f32 or f64; whether a state can be entered by a skip (bool, `[N, L]`); the number
-/// of frames, and of labels, of each sequence (i64, `[N, 2]`). Output `[T, N, L]`: the logarithm of the sum over all alignments up to a
-/// state, with this state; or from a state on.
+/// The logarithm of the sum over all alignments up to a state, with this state; or from a state on: `[T, N, L]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CtcScan {
     /// From the last frame to the first.
     pub is_reversed: bool,
 }
 
+crate::operands! {
+    /// The inputs of [`CtcScan`].
+    pub struct CtcInputs {
+        /// Log-probabilities of states `[T, N, L]`, f32 or f64.
+        emission,
+        /// True for states that can be entered by a skip: bool, `[N, L]`.
+        skip,
+        /// The number of frames, and of labels, of each sequence: i64, `[N, 2]`.
+        lengths,
+    }
+}
+
 /// The largest number of states of the kernel, which keeps two frames of a sequence on chip.
 const MOST_STATES: usize = 1024;
 
-impl FlatFused for CtcScan {
+impl Fused for CtcScan {
+    type Inputs<T> = CtcInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "ctc_scan"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.by_ops(&inputs[0], &inputs[1], &inputs[2])?)])
+    fn composite(
+        &self,
+        CtcInputs { emission, skip, lengths }: CtcInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(self.by_ops(emission, skip, lengths)?) })
     }
 }
 
@@ -90,14 +108,14 @@ impl CtcScan {
 
     /// By the kernel, outside of the tape.
     fn run(self, states: &States) -> Result<Tensor> {
-        let inputs = [&states.emission.detach(), &states.skip, &states.lengths].map(Tensor::contiguous);
-        let [emission, skip, lengths] = inputs;
-        let (emission, skip, lengths) = (emission?, skip?, lengths?);
-        if !has_kernel::<CtcScan>(&emission) || states.skip.dims()[1] > MOST_STATES {
-            return no_grad(|| self.by_ops(&emission, &skip, &lengths));
+        let inputs = CtcInputs { emission: &states.emission.detach(), skip: &states.skip, lengths: &states.lengths };
+        let inputs = inputs.try_map(Tensor::contiguous)?;
+        let CtcInputs { emission, skip, lengths } = inputs.as_ref();
+        if !has_kernel::<CtcScan>(emission) || skip.dims()[1] > MOST_STATES {
+            return no_grad(|| self.by_ops(emission, skip, lengths));
         }
         let y = Tensor::allocate("ctc_loss", emission.shape(), emission.dtype(), emission.device())?;
-        run_fused("ctc_loss", &self, &[&emission, &skip, &lengths], &[&y])?;
+        run_fused("ctc_loss", &self, inputs.as_ref(), Output { y: &y })?;
         Ok(y)
     }
 }

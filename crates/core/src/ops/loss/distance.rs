@@ -2,7 +2,9 @@
 
 use super::{Reduction, check_constant, check_operands};
 use crate::check::check_same;
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::Operands;
+use crate::ops::normalization::norm::needed;
 use crate::tape::{BackwardOptions, Record, grad_with};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, enable_grad};
 
@@ -50,23 +52,17 @@ pub enum RowLoss {
 }
 
 impl RowLoss {
-    /// The pairs of inputs whose distances are computed.
-    fn pairs(self) -> &'static [(usize, usize)] {
+    /// The number of distances of a row.
+    fn distances(self) -> usize {
         match self {
-            RowLoss::Contrastive => &[(0, 1)],
-            RowLoss::Triplet => &[(0, 1), (0, 2)],
-            RowLoss::NearestTriplet => &[(0, 1), (0, 2), (1, 2)],
+            RowLoss::Contrastive => 1,
+            RowLoss::Triplet => 2,
+            RowLoss::NearestTriplet => 3,
         }
-    }
-
-    /// The number of inputs that have gradients. They come first.
-    fn moving(self) -> usize {
-        if self == RowLoss::Contrastive { 2 } else { 3 }
     }
 }
 
-/// Inputs: two or three tensors of rows `[N, D]`, of the same dtype; for a contrastive loss also `[N]`, 1 for rows that are alike.
-/// Outputs: the losses `[N]` and the distances `[1 to 3, N]` between rows, in the accumulation dtype.
+/// The losses of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DistanceLoss {
     /// The loss.
@@ -79,7 +75,7 @@ pub struct DistanceLoss {
     pub eps: f64,
 }
 
-/// Inputs: dy, one number or `[N]`, and the inputs and distances of [`DistanceLoss`]. Outputs: the gradients of the rows.
+/// The gradients of [`DistanceLoss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DistanceLossBackward {
     /// The forward kernel.
@@ -88,53 +84,123 @@ pub struct DistanceLossBackward {
     pub share: f64,
 }
 
+crate::operands! {
+    /// The inputs of [`DistanceLoss`].
+    pub struct DistanceInputs {
+        /// The first rows, or the anchors: `[N, D]`.
+        a,
+        /// The other rows, or the positives: like the first.
+        b,
+        /// The negatives of a triplet loss, like the anchors.
+        c?,
+        /// Of a contrastive loss: 1 for rows that are alike, `[N]`, in the dtype of the rows.
+        like?,
+    }
+}
+
+crate::operands! {
+    /// The outputs of [`DistanceLoss`], in the accumulation dtype.
+    pub struct DistanceOutputs {
+        /// `[N]`.
+        losses,
+        /// The distances of b and c from a, and of c from b, as far as the loss needs them: `[1 to 3, N]`.
+        distances,
+    }
+}
+
+crate::operands! {
+    /// The inputs of [`DistanceLossBackward`]: dy, and the inputs and distances of the forward kernel.
+    pub struct DistanceBackwardInputs {
+        /// The gradient of the reduced loss, one number, or of the losses, `[N]`.
+        dy,
+        /// As in the forward kernel.
+        a,
+        /// As in the forward kernel.
+        b,
+        /// As in the forward kernel.
+        c?,
+        /// As in the forward kernel.
+        like?,
+        /// As in the forward kernel.
+        distances,
+    }
+}
+
+crate::operands! {
+    /// The outputs of [`DistanceLossBackward`]: the gradients of the rows.
+    pub struct DistanceBackwardOutputs {
+        /// The gradient of a.
+        a,
+        /// The gradient of b.
+        b,
+        /// The gradient of c.
+        c?,
+    }
+}
+
 impl DistanceLoss {
-    fn losses(&self, x: &[Tensor]) -> Result<Tensor> {
+    fn losses(&self, DistanceInputs { a, b, c, like }: DistanceInputs<&Tensor>) -> Result<Tensor> {
         let (DistanceLoss { margin, order: p, eps, .. }, reduction) = (*self, Reduction::None);
+        if let Some(like) = like {
+            return a.contrastive_loss(b, like, margin, reduction);
+        }
+        let c = c.expect("a triplet has a negative");
         let negative = match self.loss {
-            RowLoss::Contrastive => return x[0].contrastive_loss(&x[1], &x[2], margin, reduction),
-            RowLoss::Triplet => TripletNegative::FromAnchor,
             RowLoss::NearestTriplet => TripletNegative::Nearest,
+            _ => TripletNegative::FromAnchor,
         };
-        x[0].triplet_loss(&x[1], &x[2], &Triplet { margin, p, eps, negative, reduction })
+        a.triplet_loss(b, c, &Triplet { margin, p, eps, negative, reduction })
     }
 
-    fn distances(&self, x: &[Tensor]) -> Result<Tensor> {
+    fn distances(&self, DistanceInputs { a, b, c, .. }: DistanceInputs<&Tensor>) -> Result<Tensor> {
         let p = self.order;
-        let of = |&(a, b): &(usize, usize)| {
-            x[a].sub(&x[b])?.add_scalar(self.eps)?.abs()?.pow_scalar(p)?.sum(1)?.pow_scalar(1.0 / p)
-        };
-        let all = self.loss.pairs().iter().map(of).collect::<Result<Vec<_>>>()?;
+        let of =
+            |x: &Tensor, y: &Tensor| x.sub(y)?.add_scalar(self.eps)?.abs()?.pow_scalar(p)?.sum(1)?.pow_scalar(1.0 / p);
+        let pairs = [Some((a, b)), c.map(|c| (a, c)), c.map(|c| (b, c))];
+        let pairs = pairs.into_iter().flatten().take(self.loss.distances());
+        let all = pairs.map(|(x, y)| of(x, y)).collect::<Result<Vec<_>>>()?;
         Tensor::stack(&all.iter().collect::<Vec<_>>(), 0)
     }
 }
 
-impl FlatFused for DistanceLoss {
+impl Fused for DistanceLoss {
+    type Inputs<T> = DistanceInputs<T>;
+    type Outputs<T> = DistanceOutputs<T>;
+
     fn name(&self) -> &'static str {
         "row_loss"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.losses(inputs)?), Some(self.distances(inputs)?)])
+    fn composite(
+        &self,
+        inputs: DistanceInputs<&Tensor>,
+        _before: DistanceOutputs<&Tensor>,
+    ) -> Result<DistanceOutputs<Option<Tensor>>> {
+        Ok(DistanceOutputs { losses: Some(self.losses(inputs)?), distances: Some(self.distances(inputs)?) })
     }
 }
 
-impl FlatFused for DistanceLossBackward {
+impl Fused for DistanceLossBackward {
+    type Inputs<T> = DistanceBackwardInputs<T>;
+    type Outputs<T> = DistanceBackwardOutputs<T>;
+
     fn name(&self) -> &'static str {
         "row_loss_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (moving, mut x) = (self.forward.loss.moving(), inputs[1..4].to_vec());
-        for x in &mut x[..moving] {
-            *x = x.require_grad()?;
-        }
+    fn composite(
+        &self,
+        DistanceBackwardInputs { dy, a, b, c, like, .. }: DistanceBackwardInputs<&Tensor>,
+        before: DistanceBackwardOutputs<&Tensor>,
+    ) -> Result<DistanceBackwardOutputs<Option<Tensor>>> {
+        let rows = DistanceBackwardOutputs { a, b, c }.try_map(Tensor::require_grad)?;
+        let DistanceBackwardOutputs { a, b, c } = rows.as_ref();
         enable_grad(|| {
-            let losses = self.forward.losses(&x)?;
-            let dy = inputs[0].mul_scalar(self.share)?.broadcast_to(losses.shape())?;
+            let losses = self.forward.losses(DistanceInputs { a, b, c, like })?;
+            let dy = dy.mul_scalar(self.share)?.broadcast_to(losses.shape())?;
             let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
-            let wanted: Vec<&Tensor> = x[..moving].iter().collect();
-            Ok(grad_with(&losses, &wanted, &options)?.into_iter().map(Some).collect())
+            let found = grad_with(&losses, &rows.as_ref().present(), &options)?;
+            Ok(DistanceBackwardOutputs::of(before.mask(), &mut found.into_iter().map(Some)))
         })
     }
 }
@@ -171,10 +237,10 @@ impl Tensor {
             TripletNegative::Nearest => RowLoss::NearestTriplet,
         };
         let reduced = reduced(options.reduction, self.dtype(), composite);
-        let inputs = [self, positive, negative];
+        let inputs = DistanceInputs { a: self, b: positive, c: Some(negative), like: None };
         match has_kernel::<DistanceLoss>(self) && p.is_finite() {
             true => fused(op, DistanceLoss { loss, margin, order: p, eps }, inputs, options.reduction, reduced),
-            false => reduced(inputs),
+            false => reduced(self, positive, negative),
         }
     }
 
@@ -205,11 +271,11 @@ impl Tensor {
             // `d^2` may be infinite where y is 0.
             y.mul(&d)?.mul(&d)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)
         };
-        let (loss, inputs) = (RowLoss::Contrastive, [self, other, y]);
+        let (loss, inputs) = (RowLoss::Contrastive, DistanceInputs { a: self, b: other, c: None, like: Some(y) });
         let reduced = reduced(reduction, self.dtype(), composite);
         match has_kernel::<DistanceLoss>(self) {
             true => fused(op, DistanceLoss { loss, margin, order: 2.0, eps: 0.0 }, inputs, reduction, reduced),
-            false => reduced(inputs),
+            false => reduced(self, other, y),
         }
     }
 }
@@ -219,37 +285,36 @@ fn reduced(
     reduction: Reduction,
     dtype: DType,
     composite: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
-) -> impl Fn([&Tensor; 3]) -> Result<Tensor> {
-    move |[a, b, c]| reduction.apply(&composite(a, b, c)?)?.cast(dtype)
+) -> impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> {
+    move |a, b, c| reduction.apply(&composite(a, b, c)?)?.cast(dtype)
 }
 
 /// The losses of rows by a kernel, reduced. All inputs have gradients, except the last of a contrastive loss.
 fn fused(
     op: &'static str,
     kernel: DistanceLoss,
-    inputs: [&Tensor; 3],
+    inputs: DistanceInputs<&Tensor>,
     reduction: Reduction,
-    composite: impl Fn([&Tensor; 3]) -> Result<Tensor> + Send + Sync + 'static,
+    composite: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    let x = inputs.iter().map(|t| t.contiguous()).collect::<Result<Vec<_>>>()?;
-    let (rows, acc, device) = (x[0].dims()[0], x[0].dtype().acc(), x[0].device());
-    let distances = kernel.loss.pairs().len();
-    let losses = Tensor::allocate(op, &Shape::from(rows), acc, device)?;
-    let distances = Tensor::allocate(op, &Shape::from((distances, rows)), acc, device)?;
-    let references: Vec<&Tensor> = x.iter().collect();
-    run_fused(op, &kernel, &references, &[&losses, &distances])?;
-    let y = reduction.apply(&losses)?.cast(x[0].dtype())?;
+    let inputs = inputs.try_map(Tensor::contiguous)?;
+    let (rows, dtype, device) = (inputs.a.dims()[0], inputs.a.dtype(), inputs.a.device());
+    let losses = Tensor::allocate(op, &Shape::from(rows), dtype.acc(), device)?;
+    let distances = Tensor::allocate(op, &Shape::from((kernel.loss.distances(), rows)), dtype.acc(), device)?;
+    run_fused(op, &kernel, inputs.as_ref(), DistanceOutputs { losses: &losses, distances: &distances })?;
+    let y = reduction.apply(&losses)?.cast(dtype)?;
     let share = 1.0 / reduction.divisor(&[rows]).unwrap_or(1.0);
-    let again = move |x: &[Tensor]| composite([&x[0], &x[1], &x[2]]);
-    Record::new(op, &references).fused(y, again, move |t, x| {
-        let dy = t.dy().contiguous()?;
-        let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-        let found = x[..kernel.loss.moving()].iter().map(like).collect::<Result<Vec<_>>>()?;
-        let operands: Vec<&Tensor> = [&dy].into_iter().chain(x).chain([&distances]).collect();
-        let backward = DistanceLossBackward { forward: kernel, share };
-        run_fused(op, &backward, &operands, &found.iter().collect::<Vec<_>>())?;
-        let found = found.into_iter().enumerate().map(|(i, d)| Some(d).filter(|_| t.needs(i)));
-        Ok(found.chain(std::iter::repeat(None)).take(x.len()).collect())
+    let again = move |x: &[Tensor]| composite(&x[0], &x[1], &x[2]);
+    let mask = inputs.mask();
+    Record::new(op, &inputs.as_ref().present()).fused(y, again, move |t, inputs| {
+        let DistanceInputs { a, b, c, like } = DistanceInputs::of(mask, &mut inputs.iter());
+        let (dy, distances) = (&t.dy().contiguous()?, &distances);
+        let memory = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
+        let found = DistanceBackwardOutputs { a, b, c }.try_map(memory)?;
+        let inputs = DistanceBackwardInputs { dy, a, b, c, like, distances };
+        run_fused(op, &DistanceLossBackward { forward: kernel, share }, inputs, found.as_ref())?;
+        let DistanceBackwardOutputs { a, b, c } = found.map(Some);
+        Ok(needed(t, DistanceInputs { a, b, c, like: like.map(|_| None) }))
     })
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Reduction, check_constant, check_operands};
 use crate::check::{check_float, check_same};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::{List, Output};
 use crate::ops::{common_shape, pointwise_one, row_like, run_expanded};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Record, Saved, record};
@@ -63,7 +64,10 @@ pub struct PointwiseTotal {
     pub divisor: f64,
 }
 
-impl FlatFused for PointwiseTotal {
+impl Fused for PointwiseTotal {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "pointwise_total"
     }
@@ -72,12 +76,15 @@ impl FlatFused for PointwiseTotal {
         Some(self.row)
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (own, numbers) = inputs.split_at(inputs.len() - self.numbers);
-        let number = |t: &Tensor| t.reshape(())?.broadcast_to(inputs[0].shape());
-        let expanded = own.iter().cloned().map(Ok).chain(numbers.iter().map(number)).collect::<Result<Vec<_>>>()?;
-        let y = row_like(self.row, &expanded, &[inputs[0].zeros_like()?], &self.attributes)?;
-        Ok(vec![Some(y[0].sum(..)?.div_scalar(self.divisor)?)])
+    fn composite(&self, inputs: List<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        let (first, own) = (inputs[0], inputs.len() - self.numbers);
+        let expanded = |(i, t): (usize, &Tensor)| match i < own {
+            true => Ok(t.clone()),
+            false => t.reshape(())?.broadcast_to(first.shape()),
+        };
+        let expanded = inputs.into_iter().enumerate().map(expanded).collect::<Result<Vec<_>>>()?;
+        let y = row_like(self.row, &expanded, &[first.zeros_like()?], &self.attributes)?;
+        Ok(Output { y: Some(y[0].sum(..)?.div_scalar(self.divisor)?) })
     }
 }
 
@@ -202,7 +209,7 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
     let y = Tensor::allocate(op, &Shape::from(()), x.dtype(), x.device())?;
     let (numbers, own_attributes) = (operands.len() - own, attributes.to_vec());
     let kernel = PointwiseTotal { row, numbers, attributes: own_attributes, divisor };
-    run_fused(op, &kernel, &inputs.iter().collect::<Vec<_>>(), &[&y])?;
+    run_fused(op, &kernel, inputs.iter().collect::<List<_>>(), Output { y: &y })?;
     let (dtype, shape) = (x.dtype(), x.shape().clone());
     let second = attributes.to_vec();
     let attributes = [attributes, &[1.0 / divisor]].concat();

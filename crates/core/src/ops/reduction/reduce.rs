@@ -2,7 +2,8 @@
 
 use crate::backend::{Kernel, Reduce};
 use crate::check::check_float;
-use crate::fused::{FlatFused, gradient_by_ops, has_kernel, run_fused};
+use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::operands::{Input, Output};
 use crate::ops::reduction::scan::ScanOptions;
 use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
@@ -118,7 +119,9 @@ impl Plan {
     pub(crate) fn moments(&self, op: &'static str, is_centred: bool, eps: f64) -> Result<[Tensor; 2]> {
         let empty = || Tensor::allocate(op, &self.keepdim, self.view.dtype().acc(), self.view.device());
         let found = [empty()?, empty()?];
-        run_fused(op, &Moments { dims: self.reduced, is_centred, eps }, &[&self.view], &[&found[0], &found[1]])?;
+        let [mean, rstd] = &found;
+        let kernel = Moments { dims: self.reduced, is_centred, eps };
+        run_fused(op, &kernel, Input { x: &self.view }, MomentsOutputs { mean, rstd })?;
         Ok(found)
     }
 
@@ -130,16 +133,25 @@ impl Plan {
     }
 }
 
-/// Input: x of any strides. Outputs: the logarithm of the sum of `e^x` over the last dimensions; optionally `[2, ..]`, the largest
-/// elements and the logarithms of the sums of `e^(x - max)`. Both of these are 0 for a slice of -infinity alone.
+/// The logarithm of the sum of `e^x` over the last dimensions of x, of any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSumExp {
     /// Number of reduced dimensions.
     pub dims: usize,
 }
 
-/// Input: x of any strides. Outputs: the sum of squared deviations from the mean over the last dimensions, divided by a number; the
-/// mean, in the accumulation dtype.
+crate::operands! {
+    /// The outputs of [`LogSumExp`].
+    pub struct LogSumExpOutputs {
+        /// The logarithms.
+        y,
+        /// `[2, ..]`, in the accumulation dtype: the largest elements, and the logarithms of the sums of `e^(x - max)`. Both are 0 for a
+        /// slice of -infinity alone.
+        parts?,
+    }
+}
+
+/// The sum of squared deviations from the mean over the last dimensions of x, of any strides, divided by a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variance {
     /// Number of reduced dimensions.
@@ -148,8 +160,18 @@ pub struct Variance {
     pub divisor: f64,
 }
 
-/// Input: x of any strides. Outputs: the mean over the last dimensions, and `1 / sqrt(var + eps)` of the biased variance, in the
-/// accumulation dtype. No intermediate value overflows. For backends without kernels of the norms.
+crate::operands! {
+    /// The outputs of [`Variance`].
+    pub struct VarianceOutputs {
+        /// The sums over the divisor.
+        y,
+        /// The mean, in the accumulation dtype.
+        mean,
+    }
+}
+
+/// Mean and deviation over the last dimensions of x, of any strides. No intermediate value overflows. For backends without kernels of
+/// the norms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     /// Number of reduced dimensions.
@@ -160,10 +182,29 @@ pub struct Moments {
     pub eps: f64,
 }
 
-/// Inputs: rows x `[rows, length]` and dy `[rows]`. Output: the gradient of the products of rows. A row has at most
-/// [`LONGEST_PRODUCT`] bytes in the accumulation dtype.
+crate::operands! {
+    /// The outputs of [`Moments`], in the accumulation dtype.
+    pub struct MomentsOutputs {
+        /// The mean.
+        mean,
+        /// `1 / sqrt(var + eps)` of the biased variance.
+        rstd,
+    }
+}
+
+/// The gradient of the products of rows. A row has at most [`LONGEST_PRODUCT`] bytes in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProdBackward;
+
+crate::operands! {
+    /// The inputs of [`ProdBackward`].
+    pub struct ProdBackwardInputs {
+        /// `[rows, length]`.
+        x,
+        /// The gradient of the products, `[rows]`.
+        dy,
+    }
+}
 
 /// Bytes of the longest row that [`ProdBackward`] accepts.
 pub const LONGEST_PRODUCT: usize = 1 << 15;
@@ -173,61 +214,88 @@ fn last_axes(x: &Tensor, dims: usize) -> Vec<isize> {
     (0..x.rank() as isize).skip(x.rank() - dims).collect()
 }
 
-impl FlatFused for LogSumExp {
+impl Fused for LogSumExp {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = LogSumExpOutputs<T>;
+
     fn name(&self) -> &'static str {
         "logsumexp"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (x, axes) = (&inputs[0], &last_axes(&inputs[0], self.dims)[..]);
-        let y = x.logsumexp(axes)?;
-        if before.len() == 1 {
-            return Ok(vec![Some(y)]);
-        }
-        let max = x.amax_keepdim(axes)?;
-        let has_numbers = max.ne_scalar(f64::NEG_INFINITY)?;
-        let max = has_numbers.where_scalar(&max, 0.0)?;
-        let sum = x.sub(&max)?.exp()?.sum_keepdim(axes)?;
-        let log = has_numbers.where_scalar(&sum, 1.0)?.log()?;
-        Ok(vec![Some(y), Some(Tensor::stack(&[&max, &log], 0)?)])
+    fn composite(
+        &self,
+        Input { x }: Input<&Tensor>,
+        before: LogSumExpOutputs<&Tensor>,
+    ) -> Result<LogSumExpOutputs<Option<Tensor>>> {
+        let axes = &last_axes(x, self.dims)[..];
+        let parts = || {
+            let max = x.amax_keepdim(axes)?;
+            let has_numbers = max.ne_scalar(f64::NEG_INFINITY)?;
+            let max = has_numbers.where_scalar(&max, 0.0)?;
+            let sum = x.sub(&max)?.exp()?.sum_keepdim(axes)?;
+            let log = has_numbers.where_scalar(&sum, 1.0)?.log()?;
+            Tensor::stack(&[&max, &log], 0).map(Some)
+        };
+        Ok(LogSumExpOutputs { y: Some(x.logsumexp(axes)?), parts: before.parts.map(|_| parts()).transpose()? })
     }
 }
 
-impl FlatFused for Variance {
+impl Fused for Variance {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = VarianceOutputs<T>;
+
     fn name(&self) -> &'static str {
         "variance"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (x, axes) = (&inputs[0], last_axes(&inputs[0], self.dims));
+    fn composite(
+        &self,
+        Input { x }: Input<&Tensor>,
+        _before: VarianceOutputs<&Tensor>,
+    ) -> Result<VarianceOutputs<Option<Tensor>>> {
+        let axes = last_axes(x, self.dims);
         let count: usize = axes.iter().map(|&d| x.dims()[d as usize]).product();
         let variance = x.var(axes.clone(), count as f64 - self.divisor)?;
-        Ok(vec![Some(variance), Some(x.mean(axes)?)])
+        Ok(VarianceOutputs { y: Some(variance), mean: Some(x.mean(axes)?) })
     }
 }
 
-impl FlatFused for Moments {
+impl Fused for Moments {
+    type Inputs<T> = Input<T>;
+    type Outputs<T> = MomentsOutputs<T>;
+
     fn name(&self) -> &'static str {
         "moments"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (x, axes) = (&inputs[0], &last_axes(&inputs[0], self.dims)[..]);
+    fn composite(
+        &self,
+        Input { x }: Input<&Tensor>,
+        _before: MomentsOutputs<&Tensor>,
+    ) -> Result<MomentsOutputs<Option<Tensor>>> {
+        let axes = &last_axes(x, self.dims)[..];
         let mean = x.mean_keepdim(axes)?;
         let mean = if self.is_centred { mean } else { mean.zeros_like()? };
         let var = x.sub(&mean)?.square()?.mean_keepdim(axes)?;
-        Ok(vec![Some(mean), Some(var.add_scalar(self.eps)?.rsqrt()?)])
+        Ok(MomentsOutputs { mean: Some(mean), rstd: Some(var.add_scalar(self.eps)?.rsqrt()?) })
     }
 }
 
-impl FlatFused for ProdBackward {
+impl Fused for ProdBackward {
+    type Inputs<T> = ProdBackwardInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "prod_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = inputs[0].require_grad()?;
-        gradient_by_ops(&x, &inputs[1], || x.prod(-1))
+    fn composite(
+        &self,
+        ProdBackwardInputs { x, dy }: ProdBackwardInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let x = x.require_grad()?;
+        gradient_by_ops(&x, dy, || x.prod(-1))
     }
 }
 
@@ -458,7 +526,8 @@ impl Tensor {
             return Ok(y);
         }
         let (y, mean) = (plan.empty(op, self.dtype())?, plan.empty(op, self.dtype().acc())?);
-        run_fused(op, &Variance { dims: plan.reduced, divisor }, &[&plan.view], &[&y, &mean])?;
+        let (kernel, outputs) = (Variance { dims: plan.reduced, divisor }, VarianceOutputs { y: &y, mean: &mean });
+        run_fused(op, &kernel, Input { x: &plan.view }, outputs)?;
         reported(&y);
         let keepdim = plan.keepdim;
         Record::new(op, &[self]).fused(
@@ -508,13 +577,13 @@ impl Tensor {
         }
         let (kernel, dtype, y) = (LogSumExp { dims: plan.reduced }, self.dtype(), plan.empty(op, self.dtype())?);
         if !is_recording(&[self]) {
-            run_fused(op, &kernel, &[&plan.view], &[&y])?;
+            run_fused(op, &kernel, Input { x: &plan.view }, LogSumExpOutputs { y: &y, parts: None })?;
             plan.report(op, self, &y);
             return Ok(y);
         }
         let parts: Dims = [2].into_iter().chain(plan.kept.iter().copied()).collect();
         let parts = Tensor::allocate(op, &Shape::from(parts), dtype.acc(), self.device())?;
-        run_fused(op, &kernel, &[&plan.view], &[&y, &parts])?;
+        run_fused(op, &kernel, Input { x: &plan.view }, LogSumExpOutputs { y: &y, parts: Some(&parts) })?;
         let keepdim = plan.keepdim;
         Record::new(op, &[self]).fused(
             y,
@@ -603,7 +672,7 @@ fn with_index(
 fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (rows, dy) = (rows.contiguous()?, dy.contiguous()?);
     let dx = Tensor::allocate("prod", rows.shape(), rows.dtype(), rows.device())?;
-    run_fused("prod", &ProdBackward, &[&rows, &dy], &[&dx])?;
+    run_fused("prod", &ProdBackward, ProdBackwardInputs { x: &rows, dy: &dy }, Output { y: &dx })?;
     Ok(dx)
 }
 

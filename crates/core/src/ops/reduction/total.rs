@@ -1,7 +1,8 @@
 //! One number from all elements of many tensors, for clipping by norm and loss scaling.
 
 use crate::check::{check_device, check_float};
-use crate::fused::{FlatFused, has_kernel, has_kernel_for, run_fused};
+use crate::fused::{Fused, has_kernel, has_kernel_for, run_fused};
+use crate::operands::{List, Output};
 use crate::{DType, Error, Result, Shape, Tensor};
 
 /// A reduction over many tensors. As a kernel, its inputs have the same dtype and are not empty. The output is one number, in the
@@ -18,15 +19,18 @@ pub enum Total {
     NotFinite,
 }
 
-impl FlatFused for Total {
+impl Fused for Total {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "total"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(&self, inputs: List<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
         let wide = inputs.iter().any(|t| t.dtype() == DType::F64);
         let dtype = if wide { DType::F64 } else { DType::F32 };
-        Ok(vec![Some(composite(*self, &inputs.iter().collect::<Vec<_>>(), dtype)?)])
+        Ok(Output { y: Some(composite(*self, &inputs, dtype)?) })
     }
 }
 
@@ -63,7 +67,7 @@ fn fused(op: &'static str, kind: Total, tensors: &[&Tensor], dtype: DType) -> Re
     let dense = |t: &&Tensor| if t.layout().is_dense() { Ok((*t).clone()) } else { t.contiguous() };
     let tensors: Vec<Tensor> = tensors.iter().map(dense).collect::<Result<_>>()?;
     let y = Tensor::allocate(op, &Shape::from(()), dtype, tensors[0].device())?;
-    run_fused(op, &kind, &tensors.iter().collect::<Vec<_>>(), &[&y])?;
+    run_fused(op, &kind, tensors.iter().collect::<List<_>>(), Output { y: &y })?;
     Ok(y)
 }
 

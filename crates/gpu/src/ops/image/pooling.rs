@@ -6,15 +6,19 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
-use crate::launch::operands::addresses;
+use crate::launch::operands::place;
 use crate::launch::words::{divider, fits, widest};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::image::window::{self, is_one};
 use crate::program::source::{Variant, word};
-use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolForward};
+use isograd_core::fused::Fused;
+use isograd_core::operands::{Input, Output};
+use isograd_core::ops::image::pool::{
+    AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolBackwardInputs, MaxPoolForward, MaxPoolOutputs,
+};
 use isograd_core::ops::image::window::Windows;
 use isograd_core::ops::{AvgPool, MaxPool};
-use isograd_core::{Call, DType, Result};
+use isograd_core::{Call, DType, Operand, Result};
 
 /// Elements of a line that a thread holds, at most.
 const HELD: usize = 64;
@@ -45,25 +49,28 @@ pub const FAMILY: Family = Family {
 
 impl FusedLaunch for MaxPoolForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        forward(gpu, call, self.0, None)
+        forward(gpu, self.0, self.inputs(call), self.outputs(call), None)
     }
 }
 
 impl FusedLaunch for MaxPoolBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        backward(gpu, call, self.0, None)
+        let (MaxPoolBackwardInputs { dy, index }, Output { y: dx }) = (self.inputs(call), self.outputs(call));
+        backward(gpu, self.0, dy, Some(index), dx, None)
     }
 }
 
 impl FusedLaunch for AvgPoolForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        forward(gpu, call, self.windows, Some(self.divisor))
+        let Output { y } = self.outputs(call);
+        forward(gpu, self.windows, self.inputs(call), MaxPoolOutputs { y, index: None }, Some(self.divisor))
     }
 }
 
 impl FusedLaunch for AvgPoolBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        backward(gpu, call, self.0.windows, Some(self.0.divisor))
+        let (Input { x: dy }, Output { y: dx }) = (self.inputs(call), self.outputs(call));
+        backward(gpu, self.0.windows, dy, None, dx, Some(self.0.divisor))
     }
 }
 
@@ -91,8 +98,8 @@ fn readers(windows: &Windows, threads: usize, has_words: bool) -> usize {
 }
 
 /// A program for these windows in the dtype of the output.
-fn variant(windows: &Windows, call: &Call<'_>, threads: usize) -> Variant {
-    window::define(Variant::new("image/pooling.c").define("THREADS", threads).stored(call.outputs[0].dtype), windows)
+fn variant(windows: &Windows, dtype: DType, threads: usize) -> Variant {
+    window::define(Variant::new("image/pooling.c").define("THREADS", threads).stored(dtype), windows)
 }
 
 /// Windows of which a thread makes the results, and the words in which it reads a line.
@@ -252,42 +259,60 @@ fn strip_word(windows: &Windows, method: &Method, address: Address, size: usize)
 }
 
 /// The largest elements and, if wanted, their positions; or averages.
-fn forward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor>) -> Result<()> {
-    let (y, threads) = (&call.outputs[0], group_size(gpu.driver().limits()));
-    let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
-    let method = Method::new(&windows, y.dtype.size(), x, threads);
+fn forward(
+    gpu: &Gpu,
+    windows: Windows,
+    Input { x }: Input<&Operand<'_>>,
+    MaxPoolOutputs { y, index }: MaxPoolOutputs<&Operand<'_>>,
+    divisor: Option<Divisor>,
+) -> Result<()> {
+    let (dtype, threads) = (y.dtype, group_size(gpu.driver().limits()));
+    let (x, y) = (place(x)?, place(y)?);
+    let method = Method::new(&windows, dtype.size(), x, threads);
     let (count, ints, geometry) = method.launch(&windows, threads);
     let [max, avg] = method.entries();
-    let variant = variant(&windows, call, threads).define("INTS", ints.len());
-    let variant = method.define(variant, &windows, y.dtype.size());
-    let variant = variant.optional("Y_WORD", strip_word(&windows, &method, outputs[0], y.dtype.size()));
-    let arguments = Arguments::new().pointer(x).pointers(outputs.iter().copied()).ints(&ints).int(count);
+    let variant = variant(&windows, dtype, threads).define("INTS", ints.len());
+    let variant = method.define(variant, &windows, dtype.size());
+    let variant = variant.optional("Y_WORD", strip_word(&windows, &method, y, dtype.size()));
+    let positions = index.map(place).transpose()?;
+    let arguments = Arguments::new().pointers([x, y].into_iter().chain(positions)).ints(&ints).int(count);
     if let Some(divisor) = divisor {
         let (variant, divisor) = divided(variant, &windows, divisor);
-        return gpu.launch(variant, avg, geometry, &arguments.float(divisor, y.dtype.acc()));
+        return gpu.launch(variant, avg, geometry, &arguments.float(divisor, dtype.acc()));
     }
     let mut variant = variant.define("MAX", true);
-    if let Some(index) = call.outputs.get(1) {
-        let word = strip_word(&windows, &method, outputs[1], index.dtype.size());
+    if let (Some(index), Some(positions)) = (index, positions) {
+        let word = strip_word(&windows, &method, positions, index.dtype.size());
         variant = indexed(variant, index.dtype).optional("INDEX_WORD", word);
     }
     gpu.launch(variant, max, geometry, &arguments)
 }
 
 /// The gradient of either.
-fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor>) -> Result<()> {
+fn backward(
+    gpu: &Gpu,
+    windows: Windows,
+    dy: &Operand<'_>,
+    index: Option<&Operand<'_>>,
+    dx: &Operand<'_>,
+    divisor: Option<Divisor>,
+) -> Result<()> {
     let windows = flattened(windows);
-    let dtype = call.outputs[0].dtype;
-    let (inputs, dx) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
+    let (dtype, dx) = (dx.dtype, place(dx)?);
+    // The arrays that are read, and the bytes of their elements.
+    let mut read = vec![(place(dy)?, dtype.size())];
+    if let Some(index) = index {
+        read.push((place(index)?, index.dtype.size()));
+    }
+    let index = index.map(|index| index.dtype);
     let threads = group_size(gpu.driver().limits());
     let (vector, width) = (16 / dtype.size(), windows.input[2]);
     let per = widest(vector, [width], [(dx, dtype.size())]);
     let strips = width / per;
-    let mut variant = variant(&windows, call, threads)
+    let mut variant = variant(&windows, dtype, threads)
         .define("STRIP", per)
         .define("BACKWARD", true)
         .define("WORD", word(per * dtype.size()));
-    let index = call.inputs.get(1).map(|index| index.dtype);
     if let Some(dtype) = index {
         variant = indexed(variant.define("MAX", true), dtype);
     }
@@ -300,9 +325,8 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Diviso
         let most = (per as i64 - 1 + padding) / stride - first + 1;
         let is_present = strips * piece <= windows.output[2];
         variant = variant.define("FIRST", first).define("MOST", most).define("IS_WHOLE", is_present);
-        let sizes = [Some(dtype.size()), index.map(DType::size)].into_iter().flatten();
-        let read = inputs.iter().copied().zip(sizes);
-        let are_words = read.clone().all(|(_, size)| piece * size <= 16) && fits(piece, [windows.output[2]], read);
+        let are_words =
+            read.iter().all(|(_, size)| piece * size <= 16) && fits(piece, [windows.output[2]], read.iter().copied());
         if piece > 1 && is_present && are_words {
             variant = variant
                 .define("PIECE", piece)
@@ -319,7 +343,7 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Diviso
     let ints = window::ints(&windows, strips, windows.input);
     let is_unrolled = !has_first && most <= UNROLLED;
     let variant = variant.optional("MOST", is_unrolled.then_some(most)).define("INTS", ints.len());
-    let arguments = Arguments::new().pointers(inputs.iter().copied().chain([dx])).ints(&ints).int(count);
+    let arguments = Arguments::new().pointers(read.iter().map(|(from, _)| *from).chain([dx])).ints(&ints).int(count);
     let Some(divisor) = divisor else {
         return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
     };

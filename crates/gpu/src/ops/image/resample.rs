@@ -8,6 +8,8 @@ use crate::launch::words::divider;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::indexing::index::is_wide;
 use crate::program::source::Variant;
+use isograd_core::fused::Fused;
+use isograd_core::operands::{Input, Output};
 use isograd_core::ops::image::resample::{Axis, Resample, Rule, Taps, Way};
 use isograd_core::ops::{Interpolate, Interpolation, Pad, Target};
 use isograd_core::{Call, DType, Result};
@@ -57,7 +59,7 @@ fn bits(weight: f64, acc: DType) -> i64 {
 }
 
 fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
-    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let (Input { x }, Output { y }) = (of.inputs(call), of.outputs(call));
     let (n, acc) = (y.layout.shape().numel(), y.dtype.acc());
     let is_weighted = of.axes.iter().any(|axis| matches!(axis.rule, Rule::Linear(_) | Rule::Cubic(_)));
     let planes = of.axes[..2].iter().take_while(|axis| axis.rule == Rule::Keep).count();

@@ -5,14 +5,19 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each, group_size};
-use crate::launch::operands::{addresses, optional, variant};
+use crate::launch::operands::{place, places, places_or, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::program::source::Variant;
 use isograd_core::backend::{class_error, index_error};
+use isograd_core::fused::Fused;
+use isograd_core::operands::Output;
 use isograd_core::ops::loss::CrossEntropy;
-use isograd_core::ops::loss::cross_entropy::{CrossEntropyBackward, CrossEntropyForward, LossTotal};
+use isograd_core::ops::loss::cross_entropy::{
+    CrossEntropyBackward, CrossEntropyBackwardInputs, CrossEntropyForward, CrossEntropyInputs, CrossEntropyOutputs,
+    LossTotal,
+};
 use isograd_core::{Call, DType, Operand, Result};
 use std::ops::Deref;
 
@@ -26,19 +31,27 @@ pub const FAMILY: Family = Family {
 
 impl FusedLaunch for CrossEntropyForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        cross_entropy(gpu, call, &Loss::of(self, call, &call.outputs[0]))
+        let (inputs, outputs) = (self.inputs(call), self.outputs(call));
+        let numbers = [inputs.weight.is_some(), inputs.bytes.is_some()];
+        let loss = Loss { of: self, numbers, acc: outputs.y.dtype.acc(), y: outputs.y.dtype };
+        cross_entropy(gpu, call.op, &loss, inputs, outputs)
     }
 }
 
 impl FusedLaunch for CrossEntropyBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        cross_entropy_backward(gpu, call, &Loss::of(&self.0, call, &call.inputs[0]))
+        let (inputs, Output { y: dx }) = (self.inputs(call), self.outputs(call));
+        let numbers = [inputs.weight.is_some(), inputs.bytes.is_some()];
+        let loss = Loss { of: &self.0, numbers, acc: dx.dtype.acc(), y: inputs.dy.dtype };
+        cross_entropy_backward(gpu, &loss, inputs, dx)
     }
 }
 
 /// The attributes of a call, the dtype of its arithmetic, and that of the result.
 struct Loss<'a> {
     of: &'a CrossEntropyForward,
+    /// Whether classes have weights, and whether they have bytes.
+    numbers: [bool; 2],
     acc: DType,
     y: DType,
 }
@@ -52,10 +65,6 @@ impl Deref for Loss<'_> {
 }
 
 impl Loss<'_> {
-    fn of<'a>(of: &'a CrossEntropyForward, call: &Call<'_>, y: &Operand<'_>) -> Loss<'a> {
-        Loss { of, acc: call.outputs[0].dtype.acc(), y: y.dtype }
-    }
-
     /// Targets.
     fn count(&self) -> usize {
         self.outer * self.inner
@@ -76,8 +85,8 @@ impl Loss<'_> {
 
     fn define(&self, variant: Variant) -> Variant {
         variant.define("Y", self.y).flags([
-            ("WEIGHT", self.has_weight),
-            ("BYTES", self.has_bytes),
+            ("WEIGHT", self.numbers[0]),
+            ("BYTES", self.numbers[1]),
             ("SMOOTHING", self.smoothing > 0.0),
             ("REDUCED", self.is_reduced()),
             ("MEAN", self.total == LossTotal::Mean),
@@ -92,39 +101,42 @@ impl Loss<'_> {
     }
 
     /// Adds the numbers that all kernels of logits take.
-    fn numbers(&self, arguments: Arguments) -> Arguments {
+    fn arguments(&self, arguments: Arguments) -> Arguments {
         let shares = [1.0 - self.smoothing, self.smoothing / self.classes as f64];
         arguments.numbers([self.count(), self.classes]).int(self.ignored).floats(shares, self.acc)
     }
 }
 
-fn cross_entropy(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()> {
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let bytes = a.acc.size() * if a.is_reduced() { a.count() } else { 0 };
-    let (losses, counts) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
-    let slot = gpu.status(call.op, Check::Class(a.classes))?;
-    let [weight, bytes] = optional(&inputs[2..], [a.has_weight, a.has_bytes], inputs[0]);
-    let (loss, count) = if a.is_reduced() { (losses.address, counts.address) } else { (outputs[0], outputs[1]) };
-    let pointers = [inputs[0], inputs[1], weight, bytes, loss, count, outputs[1]];
-    let arguments = a.numbers(Arguments::new().pointers(pointers)).pointer(slot.address);
-    let logits = &call.inputs[0];
-    let variant = a.variant(logits, &call.inputs[1]);
+fn cross_entropy(
+    gpu: &Gpu,
+    op: &'static str,
+    a: &Loss<'_>,
+    CrossEntropyInputs { x, target, weight, bytes }: CrossEntropyInputs<&Operand<'_>>,
+    CrossEntropyOutputs { y, statistics, divisor }: CrossEntropyOutputs<&Operand<'_>>,
+) -> Result<()> {
+    let size = a.acc.size() * if a.is_reduced() { a.count() } else { 0 };
+    let (losses, counts) = (gpu.scratch(size)?, gpu.scratch(size)?);
+    let slot = gpu.status(op, Check::Class(a.classes))?;
+    let [logits, targets, y, statistics] = places([x, target, y, statistics])?;
+    let [weight, bytes] = places_or([weight, bytes], logits)?;
+    let (loss, count) = if a.is_reduced() { (losses.address, counts.address) } else { (y, statistics) };
+    let pointers = [logits, targets, weight, bytes, loss, count, statistics];
+    let arguments = a.arguments(Arguments::new().pointers(pointers)).pointer(slot.address);
+    let variant = a.variant(x, target);
     if a.by_column() || a.is_logarithm {
         let variant = variant.define("THREADS", THREADS);
         gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner))?;
     } else {
-        let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], Kept::READ);
+        let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits], Kept::READ);
         gpu.launch(variant, "cross_entropy_rows", geometry, &arguments)?;
     }
-    let target = &call.inputs[1];
     gpu.checked(slot, |i| {
         let class = gpu.element(target, target.layout.shape().rank(), i)?.as_i64()?;
-        Ok(class_error(call.op, &index_error(call.op, i as i64, class, a.classes)))
+        Ok(class_error(op, &index_error(op, i as i64, class, a.classes)))
     })?;
-    if a.is_reduced() {
-        total(gpu, a, logits, [losses.address, counts.address], &[outputs[0], outputs[2]])
-    } else {
-        Ok(())
+    match divisor {
+        Some(divisor) => total(gpu, a, x, [losses.address, counts.address], [y, place(divisor)?]),
+        None => Ok(()),
     }
 }
 
@@ -134,7 +146,7 @@ fn total(
     a: &Loss<'_>,
     logits: &Operand<'_>,
     [losses, counts]: [Address; 2],
-    outputs: &[Address],
+    outputs: [Address; 2],
 ) -> Result<()> {
     let threads = group_size(gpu.driver().limits());
     let program = a.define(variant("loss/cross_entropy.c", logits)).define("TOTAL", true).define("THREADS", threads);
@@ -155,21 +167,24 @@ fn total(
     finish(of_parts, parts)
 }
 
-fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()> {
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let are_present = [a.has_weight, a.has_bytes, a.is_reduced(), a.has_weight && a.smoothing > 0.0];
-    let [weight, bytes, divisor, weights] = optional(&inputs[4..], are_present, inputs[0]);
-    let [dy, logits, target, statistics] = [0, 1, 2, 3].map(|i| inputs[i]);
-    let pointers = [dy, divisor, logits, target, weight, weights, bytes, statistics, outputs[0]];
-    let arguments = a.numbers(Arguments::new().pointers(pointers));
-    let x = &call.inputs[1];
-    let variant = a.variant(x, &call.inputs[2]);
+fn cross_entropy_backward(
+    gpu: &Gpu,
+    a: &Loss<'_>,
+    inputs: CrossEntropyBackwardInputs<&Operand<'_>>,
+    dx: &Operand<'_>,
+) -> Result<()> {
+    let CrossEntropyBackwardInputs { dy, x, target, statistics, weight, bytes, divisor, all_weights } = inputs;
+    let variant = a.variant(x, target);
+    let [dy, logits, target, statistics, dx] = places([dy, x, target, statistics, dx])?;
+    let [weight, bytes, divisor, all_weights] = places_or([weight, bytes, divisor, all_weights], dy)?;
+    let pointers = [dy, divisor, logits, target, weight, all_weights, bytes, statistics, dx];
+    let arguments = a.arguments(Arguments::new().pointers(pointers));
     if a.by_column() {
         let geometry = each(a.count() * a.classes);
         let arguments = arguments.int(a.inner);
         return gpu.launch(variant.define("THREADS", THREADS), "cross_entropy_columns_backward", geometry, &arguments);
     }
-    let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, outputs[0]], Kept::NONE);
+    let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, dx], Kept::NONE);
     gpu.launch(variant, "cross_entropy_rows_backward", geometry, &arguments)
 }
 

@@ -4,18 +4,20 @@ use crate::driver::Limits;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups};
-use crate::launch::operands::addresses;
+use crate::launch::operands::places;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, is_float, zeros};
 use crate::program::source::Variant;
+use isograd_core::fused::Fused;
+use isograd_core::operands::Output;
 use isograd_core::ops::loss::Ctc;
-use isograd_core::ops::loss::ctc::CtcScan;
+use isograd_core::ops::loss::ctc::{CtcInputs, CtcScan};
 use isograd_core::{Call, DType, Result, Tensor};
 
 pub const FAMILY: Family = Family { launchers: &[Launcher::of::<CtcScan>()], examples: EXAMPLES };
 
 impl FusedLaunch for CtcScan {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let y = &call.outputs[0];
+        let (CtcInputs { emission, skip, lengths }, Output { y }) = (self.inputs(call), self.outputs(call));
         let [steps, batch, states] = [0, 1, 2].map(|d| y.layout.shape()[d]);
         let threads = group_size(gpu.driver().limits()).min(states.next_power_of_two());
         let variant = Variant::new("loss/ctc.c")
@@ -24,8 +26,8 @@ impl FusedLaunch for CtcScan {
             .define("STATES", states.next_power_of_two())
             .flag("REVERSED", self.is_reversed)
             .flag("NEEDS_F64", y.dtype == DType::F64);
-        let pointers = [addresses(call.inputs)?, addresses(call.outputs)?].concat();
-        let arguments = Arguments::new().pointers(pointers).numbers([steps, batch, states]);
+        let arguments =
+            Arguments::new().pointers(places([emission, skip, lengths, y])?).numbers([steps, batch, states]);
         gpu.launch(variant, "ctc_scan", groups(batch, threads), &arguments)
     }
 

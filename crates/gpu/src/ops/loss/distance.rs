@@ -1,59 +1,78 @@
 //! Losses of distances between rows: a launch for the losses of all rows, and one for the gradients.
 
+use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{addresses, variant};
+use crate::launch::operands::{place, places, places_or, variant};
 use crate::launch::rows::{Kept, rows};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
-use isograd_core::ops::loss::distance::{DistanceLoss, DistanceLossBackward, RowLoss};
+use crate::program::source::Variant;
+use isograd_core::fused::Fused;
+use isograd_core::ops::loss::distance::{
+    DistanceBackwardInputs, DistanceBackwardOutputs, DistanceInputs, DistanceLoss, DistanceLossBackward,
+    DistanceOutputs, RowLoss,
+};
 use isograd_core::ops::loss::{Reduction, Triplet, TripletNegative};
-use isograd_core::{Call, DType, Device, Result};
+use isograd_core::{Call, DType, Device, Operand, Result};
 
 pub const FAMILY: Family =
     Family { launchers: &[Launcher::of::<DistanceLoss>(), Launcher::of::<DistanceLossBackward>()], examples: EXAMPLES };
 
 impl FusedLaunch for DistanceLoss {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, *self, None)
+        let (inputs, DistanceOutputs { losses, distances }) = (self.inputs(call), self.outputs(call));
+        let (x, read) = (inputs.a, read(inputs)?);
+        let arguments = Arguments::new().pointers(read).pointers(places([losses, distances])?);
+        launch(gpu, program(self, x), "row_loss", x, &read[..3], &numbers(self, x, arguments))
     }
 }
 
 impl FusedLaunch for DistanceLossBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, self.forward, Some(self.share))
+        let DistanceBackwardInputs { dy, a, b, c, like, distances } = self.inputs(call);
+        let DistanceBackwardOutputs { a: da, b: db, c: dc } = self.outputs(call);
+        let ([dy_at, distances], read) = (places([dy, distances])?, read(DistanceInputs { a, b, c, like })?);
+        let written = places([da, db, dc.unwrap_or(db)])?;
+        let arguments = Arguments::new().pointer(dy_at).pointers(read).pointer(distances).pointers(written);
+        let is_each = dy.layout.shape().numel() == a.layout.shape()[0];
+        let arguments = numbers(&self.forward, a, arguments).int(is_each).float(self.share, a.dtype.acc());
+        let program = program(&self.forward, a).define("BACKWARD", true);
+        launch(gpu, program, "row_loss_backward", a, &[&read[..3], &written].concat(), &arguments)
     }
 }
 
-/// The losses, or the gradients by which dy is multiplied with a share.
-fn run(gpu: &Gpu, call: &Call<'_>, of: DistanceLoss, share: Option<f64>) -> Result<()> {
-    let (DistanceLoss { loss, margin, order, eps }, is_backward) = (of, share.is_some());
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    // Backward, dy comes first and the distances last.
-    let first = is_backward as usize;
-    let (x, names) = (&call.inputs[first], &inputs[first..]);
+/// The addresses of the inputs.
+fn read(DistanceInputs { a, b, c, like }: DistanceInputs<&Operand<'_>>) -> Result<[Address; 4]> {
+    places_or([Some(a), Some(b), c, like], place(a)?)
+}
+
+/// The program for rows x.
+fn program(of: &DistanceLoss, x: &Operand<'_>) -> Variant {
+    let is_known = of.order == 1.0 || of.order == 2.0;
+    variant("loss/distance.c", x)
+        .flag("LIKE", of.loss == RowLoss::Contrastive)
+        .flag("NEAREST", of.loss == RowLoss::NearestTriplet)
+        .optional("ORDER", is_known.then_some(of.order as usize))
+}
+
+/// Adds the numbers that both kernels take.
+fn numbers(of: &DistanceLoss, x: &Operand<'_>, arguments: Arguments) -> Arguments {
     let [count, extent] = [0, 1].map(|d| x.layout.shape()[d]);
-    // A kernel does not touch the pointer of an absent operand: any other address stands for it.
-    let (a, b, third) = (names[0], names[1], names[2]);
-    let (c, like) = if loss == RowLoss::Contrastive { (a, third) } else { (third, a) };
-    let pointers = match is_backward {
-        false => vec![a, b, c, like, outputs[0], outputs[1]],
-        true => vec![inputs[0], a, b, c, like, names[3], outputs[0], outputs[1], outputs[outputs.len() - 1]],
-    };
-    let acc = x.dtype.acc();
-    let arguments = Arguments::new().pointers(pointers).numbers([count, extent]).floats([margin, order, eps], acc);
-    let arguments = match share {
-        Some(share) => arguments.int(call.inputs[0].layout.shape().numel() == count).float(share, acc),
-        None => arguments,
-    };
-    let program = variant("loss/distance.c", x)
-        .flag("LIKE", loss == RowLoss::Contrastive)
-        .flag("NEAREST", loss == RowLoss::NearestTriplet)
-        .flag("BACKWARD", is_backward)
-        .optional("ORDER", (order == 1.0 || order == 2.0).then_some(order as usize));
-    let written = if is_backward { &outputs[..] } else { &[] };
-    let all = [&[a, b, c], written].concat();
-    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &all, Kept::READ);
-    gpu.launch(program, if is_backward { "row_loss_backward" } else { "row_loss" }, geometry, &arguments)
+    arguments.numbers([count, extent]).floats([of.margin, of.order, of.eps], x.dtype.acc())
+}
+
+/// Launches an entry for rows x. The arrays of rows are `moved` in words.
+fn launch(
+    gpu: &Gpu,
+    program: Variant,
+    entry: &'static str,
+    x: &Operand<'_>,
+    moved: &[Address],
+    arguments: &Arguments,
+) -> Result<()> {
+    let [count, extent] = [0, 1].map(|d| x.layout.shape()[d]);
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, moved, Kept::READ);
+    gpu.launch(program, entry, geometry, arguments)
 }
 
 /// The gradients of a triplet loss.

@@ -3,11 +3,13 @@
 use crate::driver::Limits;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{addresses, variant};
+use crate::launch::operands::{places, variant};
 use crate::launch::rows::{Kept, rows};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, is_float};
-use isograd_core::ops::reduction::reduce::ProdBackward;
-use isograd_core::{Call, DType, Result};
+use isograd_core::fused::Fused;
+use isograd_core::operands::Output;
+use isograd_core::ops::reduction::reduce::{ProdBackward, ProdBackwardInputs};
+use isograd_core::{Call, DType, Operand, Result};
 
 /// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
 const FEWEST: usize = 256;
@@ -16,7 +18,7 @@ pub const FAMILY: Family = Family { launchers: &[Launcher::of::<ProdBackward>()]
 
 impl FusedLaunch for ProdBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        backward(gpu, call)
+        backward(gpu, self.inputs(call), self.outputs(call))
     }
 
     /// Groups must be large enough.
@@ -25,13 +27,16 @@ impl FusedLaunch for ProdBackward {
     }
 }
 
-fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let x = &call.inputs[0];
+fn backward(
+    gpu: &Gpu,
+    ProdBackwardInputs { x, dy }: ProdBackwardInputs<&Operand<'_>>,
+    Output { y: dx }: Output<&Operand<'_>>,
+) -> Result<()> {
     let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
-    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let program = variant("reduction/prod.c", x).define("SCALED", "i32");
-    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ALL);
-    let arguments = Arguments::new().pointers([inputs[0], inputs[1], outputs[0]]).numbers([count, extent]);
+    let (dtype, [x, dy, dx]) = (x.dtype, places([x, dy, dx])?);
+    let (program, geometry) = rows(gpu, program, dtype, count, extent, &[x, dx], Kept::ALL);
+    let arguments = Arguments::new().pointers([x, dy, dx]).numbers([count, extent]);
     gpu.launch(program, "prod_backward", geometry, &arguments)
 }
 

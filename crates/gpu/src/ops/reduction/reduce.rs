@@ -11,7 +11,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
-use crate::launch::operands::{address, element_address, place};
+use crate::launch::operands::{place, place_or};
 use crate::launch::words::widest;
 use crate::memory::last_group;
 use crate::ops::elementwise::each::share_of;
@@ -19,8 +19,10 @@ use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, 
 use crate::ops::reduction::reduce_prologue::Prologue;
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
+use isograd_core::fused::Fused;
+use isograd_core::operands::Input;
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
-use isograd_core::ops::reduction::reduce::{LogSumExp, Variance};
+use isograd_core::ops::reduction::reduce::{LogSumExp, LogSumExpOutputs, Variance, VarianceOutputs};
 use isograd_core::{Call, DType, Error, Kernel, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -123,14 +125,16 @@ pub const FAMILY: Family = Family {
 impl FusedLaunch for LogSumExp {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let fold = Fold { finish: Some("FINISH_LOG"), partial: Some(PAIR), ..Fold::plain("JOIN_POWERS") };
-        run_fold(gpu, call, fold, self.dims, None)
+        let (Input { x }, LogSumExpOutputs { y, parts }) = (self.inputs(call), self.outputs(call));
+        run_fold(gpu, call.op, fold, [x, y], parts, self.dims, None)
     }
 }
 
 impl FusedLaunch for Variance {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let fold = Fold { finish: Some("FINISH_MEAN"), partial: Some(TRIPLE), ..Fold::plain("JOIN_SPREAD") };
-        run_fold(gpu, call, fold, self.dims, Some(self.divisor))
+        let (Input { x }, VarianceOutputs { y, mean }) = (self.inputs(call), self.outputs(call));
+        run_fold(gpu, call.op, fold, [x, y], Some(mean), self.dims, Some(self.divisor))
     }
 }
 
@@ -148,16 +152,25 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     if fold.finish.is_some() && !input.dtype.is_float() {
         return Err(refused());
     }
-    run_fold(gpu, call, fold, call.ints[0] as usize, None)
+    let fold = Fold { is_last_nan: fold.is_arg && call.ints.get(1) == Some(&1), ..fold };
+    run_fold(gpu, call.op, fold, [input, &call.outputs[0]], call.outputs.get(1), call.ints[0] as usize, None)
 }
 
-/// Folds the last `dims` dimensions of the input; a mean divides by `divisor`, or else by the number of elements.
-fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option<f64>) -> Result<()> {
-    let (input, output, reduced) = (&call.inputs[0], &call.outputs[0], dims);
-    let fold = match (fold.is_arg, call.outputs.len() == 2) {
-        (true, _) => Fold { is_last_nan: call.ints.get(1) == Some(&1), ..fold },
-        (_, true) => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
-        _ => fold,
+/// Folds the last `dims` dimensions of the input to the output, and to a second one; a mean divides by `divisor`, or else by the number of
+/// elements.
+fn run_fold(
+    gpu: &Gpu,
+    op: &'static str,
+    fold: Fold,
+    [input, output]: [&Operand<'_>; 2],
+    second: Option<&Operand<'_>>,
+    dims: usize,
+    divisor: Option<f64>,
+) -> Result<()> {
+    let reduced = dims;
+    let fold = match second.is_some() && !fold.is_arg {
+        true => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
+        false => fold,
     };
     let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
     let at = dims.len() - reduced;
@@ -170,19 +183,19 @@ fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option
     if kept.numel() == 0 {
         return Ok(());
     }
-    let y = element_address(address(output.memory)?, output);
-    let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
+    let (x, y) = (place(input)?, place(output)?);
+    let second = place_or(second, y)?;
     // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
     let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
     let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
     let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
     let task = Task {
-        op: call.op,
+        op,
         fold,
         acc: input.dtype.acc(),
         from: Some(input.dtype),
         to: Some(output.dtype),
-        x: element_address(address(input.memory)?, input),
+        x,
         y,
         second,
         kept: kept.at_least_one(),

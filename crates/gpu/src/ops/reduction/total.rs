@@ -7,6 +7,8 @@ use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::place;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::Variant;
+use isograd_core::fused::Fused;
+use isograd_core::operands::Output;
 use isograd_core::ops::Total;
 use isograd_core::ops::elementwise::unscale::Unscale;
 use isograd_core::ops::{total, unscale_};
@@ -29,7 +31,8 @@ impl FusedLaunch for Unscale {
 }
 
 fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
-    let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
+    let Output { y } = kind.outputs(call);
+    let (from, acc) = (call.inputs[0].dtype, y.dtype);
     let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
     let parts = gpu.scratch(table.chunks * acc.size())?;
@@ -37,7 +40,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
     let arguments = table.arguments().pointer(parts.address);
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
     let arguments = Arguments::new().pointer(parts.address).int(table.chunks);
-    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place(&call.outputs[0])?))
+    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place(y)?))
 }
 
 /// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
