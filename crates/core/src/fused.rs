@@ -355,6 +355,19 @@ pub(crate) fn run_unnamed(
     run(op, Kernel::Fused(FusedCall::unnamed(fused)), inputs, outputs, Attributes::default())
 }
 
+/// The outputs of a composite for the absolute values of its float inputs: the companions of a kernel that adds products of these.
+pub(crate) fn of_sizes<F: Fused>(
+    fused: &F,
+    inputs: F::Inputs<&Tensor>,
+    before: F::Outputs<&Tensor>,
+) -> Result<Option<F::Outputs<Tensor>>> {
+    let (read, written) = (inputs.mask(), before.mask());
+    let size = |x: &Tensor| if x.dtype().is_float() { x.abs() } else { Ok(x.clone()) };
+    let sizes: Vec<Tensor> = inputs.present().into_iter().map(size).collect::<Result<_>>()?;
+    let found = fused.composite(F::Inputs::of(read, &mut sizes.iter()), before)?;
+    Ok(Some(F::Outputs::of(written, &mut found.present().into_iter().flatten())))
+}
+
 /// The gradient of `x` from the gradient `dy` of `f()`. `dy` may have another shape with the same number of elements.
 pub(crate) fn gradient_by_ops(
     x: &Tensor,

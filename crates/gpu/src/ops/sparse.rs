@@ -4,12 +4,15 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
-use crate::launch::operands::{addresses, optional};
+use crate::launch::operands::{place, place_or};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::indexing::index::is_wide;
 use crate::program::source::Variant;
-use isograd_core::ops::sparse::kernels::{SparseBackward, SparseReduce, Terms};
+use isograd_core::fused::Fused;
+use isograd_core::ops::sparse::kernels::{
+    SparseBackward, SparseBackwardInputs, SparseGradients, SparseInputs, SparseOutputs, SparseReduce,
+};
 use isograd_core::ops::{Csr, IndexReduce, Message, Messages};
 use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 
@@ -26,21 +29,25 @@ const MANY: usize = 32;
 
 impl FusedLaunch for SparseReduce {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-        let Terms { has_weight, has_attribute, .. } = self.terms;
-        let rest = optional(&inputs[3..], [self.is_permuted, has_weight, has_attribute], inputs[2]);
-        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false, MOST_OF_ROW);
-        let mut pointers = [&inputs[..3], &rest[..], &outputs[..1]].concat();
-        let mut variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
-        if self.terms.reduce == IndexReduce::Max {
-            let kept = call.outputs.get(2);
-            pointers.extend([outputs[1], outputs[kept.map_or(0, |_| 2)]]);
-            variant =
-                rows.with_best(variant, kept.unwrap_or(&call.outputs[0]).dtype).flag("KEEPS_BEST", kept.is_some());
+        let SparseInputs { starts, columns, x, entries, weight, attribute } = self.inputs(call);
+        let SparseOutputs { y, ties, best } = self.outputs(call);
+        let (of_x, of_y) = (place(x)?, place(y)?);
+        let [of_entries, of_weight, of_attribute] =
+            [place_or(entries, of_x)?, place_or(weight, of_x)?, place_or(attribute, of_x)?];
+        let rows = Rows::new(gpu, x, &[of_x, of_attribute, of_y], false, MOST_OF_ROW);
+        let mut pointers = vec![place(starts)?, place(columns)?, of_x, of_entries, of_weight, of_attribute, of_y];
+        let mut variant = rows.variant(self.reduce, starts.dtype, call.inputs).flags([
+            ("WEIGHTED", weight.is_some()),
+            ("ATTRIBUTES", attribute.is_some()),
+            ("PERMUTED", entries.is_some()),
+        ]);
+        if let Some(ties) = ties {
+            pointers.extend([place(ties)?, place_or(best, of_y)?]);
+            variant = rows.with_best(variant, best.unwrap_or(y).dtype).flag("KEEPS_BEST", best.is_some());
         }
-        let (lists, width) = (call.outputs[0].layout.shape()[0], rows.heads * rows.per_head);
+        let (lists, width) = (y.layout.shape()[0], rows.heads * rows.per_head);
         let count = lists * rows.slices;
-        let are_long = self.terms.reduce != IndexReduce::Max && has_many(call.inputs, lists);
+        let are_long = self.reduce != IndexReduce::Max && has_many(columns, lists);
         let variant = variant.flag("LONG_LISTS", are_long);
         let together = rows.together(count);
         let numbers =
@@ -52,32 +59,41 @@ impl FusedLaunch for SparseReduce {
 
 impl FusedLaunch for SparseBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-        let Terms { reduce, has_weight, has_attribute } = self.terms;
-        let (is_max, x) = (reduce == IndexReduce::Max, inputs[2]);
-        let (present, last) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 3 } else { 1 });
-        let rest = optional(present, [self.is_permuted, has_weight, has_attribute, reduce == IndexReduce::Mean], x);
-        let written = optional(&outputs, self.wanted(), outputs[0]);
-        let places = [x, rest[2], last[0], if self.wants_input { written[0] } else { x }];
-        let attributes = if self.wants_attribute { written[2] } else { x };
-        let most = if self.wants_weight { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
-        let rows = Rows::new(gpu, call, &[&places[..], &[attributes]].concat(), true, most);
-        let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
-        let variant = variant.flag("OF_INPUT", self.wants_input).flag("OF_WEIGHTS", self.wants_weight);
-        let variant = variant.flag("OF_ATTRIBUTES", self.wants_attribute);
-        let variant = if is_max { rows.with_best(variant, call.inputs[inputs.len() - 2].dtype) } else { variant };
+        let SparseBackwardInputs { starts, rows: row, x, entries, weight, attribute, row_starts, dy, best, ties } =
+            self.inputs(call);
+        let (of_x, of_dy, of_attribute) = (place(x)?, place(dy)?, place_or(attribute, place(x)?)?);
+        let SparseGradients { x: dx, weight: dweight, attribute: dattribute } = self.outputs(call);
+        // It stands for those that are not wanted.
+        let first = place(&call.outputs[0])?;
+        let most = if dweight.is_some() { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
+        let places = [of_x, of_attribute, of_dy, place_or(dx, of_x)?, place_or(dattribute, of_x)?];
+        let rows = Rows::new(gpu, x, &places, true, most);
+        let variant = rows.variant(self.reduce, starts.dtype, call.inputs).flags([
+            ("WEIGHTED", weight.is_some()),
+            ("ATTRIBUTES", attribute.is_some()),
+            ("PERMUTED", entries.is_some()),
+            ("OF_INPUT", dx.is_some()),
+            ("OF_WEIGHTS", dweight.is_some()),
+            ("OF_ATTRIBUTES", dattribute.is_some()),
+        ]);
+        let variant = if let Some(best) = best { rows.with_best(variant, best.dtype) } else { variant };
 
-        let (columns, entries) = (call.inputs[2].layout.shape()[0], call.inputs[1].layout.shape()[0]);
-        let (of_slice, weights) = (columns * rows.heads, entries * rows.heads);
+        let [of_slice, weights] = [x, row].map(|t| t.layout.shape()[0] * rows.heads);
         // The parts of sums that several slices make.
         let acc = rows.dtype.acc();
-        let parts = match self.wants_weight && rows.slices > 1 {
+        let parts = match dweight.is_some() && rows.slices > 1 {
             true => Some(gpu.scratch(rows.slices * weights * acc.size())?),
             false => None,
         };
         let variant = variant.define("DOT", if parts.is_some() { acc } else { rows.dtype });
-        let dots = parts.as_ref().map_or(written[1], |parts| parts.address);
-        let pointers = [&inputs[..3], &rest[..], last, &[written[0], dots, written[2]]].concat();
+        let of_weights = place_or(dweight, first)?;
+        let dots = parts.as_ref().map_or(of_weights, |parts| parts.address);
+        let mut pointers = vec![place(starts)?, place(row)?, of_x, place_or(entries, of_x)?, place_or(weight, of_x)?];
+        pointers.extend([of_attribute, place_or(row_starts, of_x)?, of_dy]);
+        for operand in [best, ties].into_iter().flatten() {
+            pointers.push(place(operand)?);
+        }
+        pointers.extend([place_or(dx, first)?, dots, place_or(dattribute, first)?]);
         let count = of_slice * rows.slices;
         let by_heads = divider(rows.heads);
         let numbers = [count, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
@@ -91,12 +107,12 @@ impl FusedLaunch for SparseBackward {
         if parts.is_none() {
             return Ok(());
         }
-        let arguments = Arguments::new().pointers([dots, written[1]]).numbers([weights, rows.slices]);
+        let arguments = Arguments::new().pointers([dots, of_weights]).numbers([weights, rows.slices]);
         gpu.launch(variant, "sparse_weights", in_groups(weights, rows.threads), &arguments)
     }
 }
 
-/// The rows `[heads, F]` of the third input, in words, and the threads that share a slice of one.
+/// The rows `[heads, F]` of x, in words, and the threads that share a slice of one.
 struct Rows {
     dtype: DType,
     heads: usize,
@@ -115,8 +131,7 @@ struct Rows {
 impl Rows {
     /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head. `most`: threads of
     /// a row.
-    fn new(gpu: &Gpu, call: &Call<'_>, places: &[Address], is_head: bool, most: usize) -> Rows {
-        let x = &call.inputs[2];
+    fn new(gpu: &Gpu, x: &Operand<'_>, places: &[Address], is_head: bool, most: usize) -> Rows {
         let [heads, features] = [1, 2].map(|d| x.layout.shape()[d]);
         let vector = vector_of(x.dtype, features, places);
         let per_head = features / vector;
@@ -135,19 +150,17 @@ impl Rows {
         }
     }
 
-    fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
+    fn variant(&self, reduce: IndexReduce, index: DType, inputs: &[Operand<'_>]) -> Variant {
         let operands: Vec<&Operand<'_>> = inputs.iter().collect();
         Variant::new("sparse/sparse.c")
             .define("THREADS", self.threads)
             .define("TEAM", self.team)
-            .define("I", inputs[0].dtype)
+            .define("I", index)
             .stored(self.dtype)
             .words(self.vector, self.dtype.size())
-            .flag("WEIGHTED", terms.has_weight)
-            .flag("ATTRIBUTES", terms.has_attribute)
             .flag("HEADS", self.heads > 1)
-            .flag("MEAN", terms.reduce == IndexReduce::Mean)
-            .flag("MAX", terms.reduce == IndexReduce::Max)
+            .flag("MEAN", reduce == IndexReduce::Mean)
+            .flag("MAX", reduce == IndexReduce::Max)
             .flag("WIDE", is_wide(&operands))
     }
 
@@ -169,9 +182,9 @@ impl Rows {
     }
 }
 
-/// Whether this number of lists, whose entries are the second input, has many entries in the mean.
-fn has_many(inputs: &[Operand<'_>], lists: usize) -> bool {
-    inputs[1].layout.shape()[0] > MANY * lists
+/// Whether this number of lists has many of these entries in the mean.
+fn has_many(entries: &Operand<'_>, lists: usize) -> bool {
+    entries.layout.shape()[0] > MANY * lists
 }
 
 /// The threads of a row of `width` words, a power of 2 up to `most`: as many as the row has words, or a part of them that leaves few

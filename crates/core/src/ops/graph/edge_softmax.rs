@@ -1,48 +1,82 @@
 //! The softmax of the entries of each row.
 
 use crate::check::{check_float, describe};
-use crate::fused::{AnyFused, FlatFused, has_kernel, run_unnamed};
-use crate::ops::sparse::Csr;
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::sparse::csr::row_of_positions;
+use crate::ops::sparse::{Csr, EntryLists};
 use crate::ops::{TieGrad, gradients, in_acc};
 use crate::tape::{Saved, record};
 use crate::{Error, Result, Tensor, autocast};
 
-/// Inputs: the start of each row's list of entries `[M + 1]`, x `[E, H]` and, where present, the entry at each position `[E]`. Output: y
-/// `[E, H]`, the softmax of the entries of each row.
+/// The softmax of the entries of each row. Output: y `[E, H]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EdgeSoftmax {
-    /// True if entries are not at the positions of their numbers.
-    pub is_permuted: bool,
+pub struct EdgeSoftmax;
+
+operands! {
+    /// The inputs of [`EdgeSoftmax`].
+    pub struct EdgeSoftmaxInputs {
+        /// The start of each row's list of entries, `[M + 1]`.
+        starts,
+        /// `[E, H]`.
+        x,
+        /// The entry at each position, `[E]`, unless entries are at the positions of their numbers.
+        entries?,
+    }
 }
 
-/// Inputs: the start of each row's list, dy and y `[E, H]` and, where present, the entry at each position. Output: dx `[E, H]` of
-/// [`EdgeSoftmax`].
+/// The gradient of [`EdgeSoftmax`]. Output: dx `[E, H]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EdgeSoftmaxBackward {
-    /// True if entries are not at the positions of their numbers.
-    pub is_permuted: bool,
+pub struct EdgeSoftmaxBackward;
+
+operands! {
+    /// The inputs of [`EdgeSoftmaxBackward`].
+    pub struct EdgeSoftmaxBackwardInputs {
+        /// The start of each row's list of entries, `[M + 1]`.
+        starts,
+        /// The gradient of y, `[E, H]`.
+        dy,
+        /// The result of [`EdgeSoftmax`], `[E, H]`.
+        y,
+        /// The entry at each position, `[E]`, unless entries are at the positions of their numbers.
+        entries?,
+    }
 }
 
-impl FlatFused for EdgeSoftmax {
+impl Fused for EdgeSoftmax {
+    type Inputs<T> = EdgeSoftmaxInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "edge_softmax"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (row, rows) = rows_of(&inputs[0], inputs.get(2), inputs[1].dims()[0])?;
-        Ok(vec![Some(shares(&inputs[1], &row, rows)?)])
+    fn composite(
+        &self,
+        EdgeSoftmaxInputs { starts, x, entries }: EdgeSoftmaxInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let (row, rows) = rows_of(starts, entries, x.dims()[0])?;
+        Ok(Output { y: Some(shares(x, &row, rows)?) })
     }
 }
 
-impl FlatFused for EdgeSoftmaxBackward {
+impl Fused for EdgeSoftmaxBackward {
+    type Inputs<T> = EdgeSoftmaxBackwardInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "edge_softmax_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (row, rows) = rows_of(&inputs[0], inputs.get(3), inputs[1].dims()[0])?;
-        Ok(vec![Some(gradient(&inputs[1], &inputs[2], &row, rows)?)])
+    fn composite(
+        &self,
+        EdgeSoftmaxBackwardInputs { starts, dy, y, entries }: EdgeSoftmaxBackwardInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let (row, rows) = rows_of(starts, entries, dy.dims()[0])?;
+        Ok(Output { y: Some(gradient(dy, y, &row, rows)?) })
     }
 }
 
@@ -68,9 +102,11 @@ impl Tensor {
         let (rows, fused) = (graph.rows(), has_kernel::<EdgeSoftmax>(self));
         let y = match fused {
             true => {
-                let lists = graph.by_row()?;
-                let kernel = EdgeSoftmax { is_permuted: lists.entries.is_some() };
-                run_by_lists(op, &kernel, graph, &[&self.detach()])?
+                let (EntryLists { starts, entries, .. }, x) = (graph.by_row()?, with_heads(self, graph)?);
+                let inputs = EdgeSoftmaxInputs { starts, x: &x, entries: entries.as_ref() };
+                let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
+                run_fused(op, &EdgeSoftmax, inputs, Output { y: &y })?;
+                y.reshape(self.shape())?
             }
             false => in_acc(&self.detach(), |x| shares(x, graph.row_index()?, rows).map_err(|e| e.of(op)))?,
         };
@@ -78,24 +114,22 @@ impl Tensor {
         record(op, &[self], y, move |t| {
             let y = t.get(&saved)?;
             if fused && !t.creates_graph() {
-                let kernel = EdgeSoftmaxBackward { is_permuted: graph.by_row()?.entries.is_some() };
-                return gradients![Some(run_by_lists("edge_softmax_backward", &kernel, &graph, &[t.dy(), &y])?)];
+                let EntryLists { starts, entries, .. } = graph.by_row()?;
+                let (dy, y) = (with_heads(t.dy(), &graph)?, with_heads(&y, &graph)?);
+                let inputs = EdgeSoftmaxBackwardInputs { starts, dy: &dy, y: &y, entries: entries.as_ref() };
+                let op = "edge_softmax_backward";
+                let dx = Tensor::allocate(op, dy.shape(), dy.dtype(), dy.device())?;
+                run_fused(op, &EdgeSoftmaxBackward, inputs, Output { y: &dx })?;
+                return gradients![Some(dx.reshape(t.dy().shape())?)];
             }
             gradients![Some(gradient(t.dy(), &y, graph.row_index()?, rows)?)]
         })
     }
 }
 
-/// Runs a kernel over the lists of a pattern, with operands `[E]` or `[E, H]`.
-fn run_by_lists(op: &'static str, kernel: &dyn AnyFused, graph: &Csr, operands: &[&Tensor]) -> Result<Tensor> {
-    let (lists, x) = (graph.by_row()?, operands[0]);
-    let shape = (graph.entries(), x.numel() / graph.entries());
-    let operands: Vec<Tensor> =
-        operands.iter().map(|t| t.detach().contiguous()?.reshape(shape)).collect::<Result<_>>()?;
-    let y = Tensor::allocate(op, operands[0].shape(), x.dtype(), x.device())?;
-    let inputs: Vec<&Tensor> = [&lists.starts].into_iter().chain(&operands).chain(&lists.entries).collect();
-    run_unnamed(op, kernel, &inputs, &[&y])?;
-    y.reshape(x.shape())
+/// An operand `[E]` or `[E, H]` as `[E, H]`, outside of the tape.
+fn with_heads(x: &Tensor, graph: &Csr) -> Result<Tensor> {
+    x.detach().contiguous()?.reshape((graph.entries(), x.numel() / graph.entries()))
 }
 
 /// The row of each of `count` entries, and the number of rows.

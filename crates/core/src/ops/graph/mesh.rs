@@ -4,7 +4,9 @@
 //! for [`conv`](crate::ops::conv), the gradients of each of its three maps are the other two.
 
 use crate::check::{check_device, check_float, check_index, check_same, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, of_sizes, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::conv::Names;
 use crate::ops::conv::columns::is_finite;
 use crate::ops::sparse::csr::row_of_positions;
@@ -160,75 +162,122 @@ pub struct Neighborhoods {
     pub outputs: usize,
 }
 
-/// Inputs: x `[B, V, C]`, a table of neighbours `[V, S]` (i64, each -1 or below V), a weight `[O, S C]` and, where present, a bias
-/// `[O]`, strided. Output: y `[B, V, O]`, for which a neighbour of -1 adds nothing.
+/// The features of each row's neighbours times a weight. Output: y `[B, V, O]`, for which a neighbour of -1 adds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshForward(pub Neighborhoods);
 
-/// Inputs: the gradient `[B, V, O]` of the output, an inverse table `[V, S]` (i64), a weight `[C, S O]`, which is that of [`MeshForward`] with
-/// its channels as rows, and where present sums `[L, B, O]` of rows of the gradient. An element u of the table is a row of the gradient, or
-/// V + i for sum i, or -1. Output: the gradient `[B, V, C]` of x.
+operands! {
+    /// The inputs of [`MeshForward`].
+    pub struct MeshInputs {
+        /// `[B, V, C]`.
+        x,
+        /// The neighbours of each row, `[V, S]` (i64), each -1 or below V.
+        table,
+        /// The weight, `[O, S C]`.
+        w,
+        /// The bias, `[O]`, strided.
+        bias?,
+    }
+}
+
+/// The gradient of x. Output: dx `[B, V, C]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshInput(pub Neighborhoods);
 
-/// Inputs: the gradient `[B, V, O]` of the output, x `[B, V, C]`, and the table `[V, S]` of [`MeshForward`]. Output: the gradient
-/// `[O, S C]` of the weight.
+operands! {
+    /// The inputs of [`MeshInput`].
+    pub struct MeshInputInputs {
+        /// The gradient of the output, `[B, V, O]`.
+        g,
+        /// An inverse table, `[V, S]` (i64). Its element is a row of the gradient, or V + i for sum i, or -1.
+        table,
+        /// The weight of [`MeshForward`] with its channels as rows, `[C, S O]`.
+        w,
+        /// Sums of rows of the gradient, `[L, B, O]`.
+        sums?,
+    }
+}
+
+/// The gradient of the weight. Output: dw `[O, S C]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshWeight(pub Neighborhoods);
 
-impl FlatFused for MeshForward {
+operands! {
+    /// The inputs of [`MeshWeight`].
+    pub struct MeshWeightInputs {
+        /// The gradient of the output, `[B, V, O]`.
+        g,
+        /// `[B, V, C]`.
+        x,
+        /// The table of [`MeshForward`], `[V, S]`.
+        table,
+    }
+}
+
+impl Fused for MeshForward {
+    type Inputs<T> = MeshInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "mesh_conv"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        forward(&self.0, [&inputs[0], &inputs[1], &inputs[2]], inputs.get(3)).map(|y| vec![Some(y)])
+    fn composite(&self, inputs: MeshInputs<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(forward(&self.0, inputs)?) })
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, inputs)
+    fn companions(&self, inputs: MeshInputs<&Tensor>, before: Output<&Tensor>) -> Result<Option<Output<Tensor>>> {
+        of_sizes(self, inputs, before)
     }
 }
 
-impl FlatFused for MeshInput {
+impl Fused for MeshInput {
+    type Inputs<T> = MeshInputInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "mesh_conv_input"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let Neighborhoods { channels, outputs, .. } = self.0;
-        let g = match inputs.get(3) {
-            Some(sums) => Tensor::concat(&[&inputs[0], &sums.transpose(0, 1)?], 1)?,
-            None => inputs[0].clone(),
+    fn composite(
+        &self,
+        MeshInputInputs { g, table, w, sums }: MeshInputInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        let g = match sums {
+            Some(sums) => &Tensor::concat(&[g, &sums.transpose(0, 1)?], 1)?,
+            None => g,
         };
-        let turned = Neighborhoods { channels: outputs, outputs: channels, ..self.0 };
-        forward(&turned, [&g, &inputs[1], &inputs[2]], None).map(|dx| vec![Some(dx)])
+        Ok(Output { y: Some(forward(&self.turned(), MeshInputs { x: g, table, w, bias: None })?) })
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, inputs)
+    fn companions(&self, inputs: MeshInputInputs<&Tensor>, before: Output<&Tensor>) -> Result<Option<Output<Tensor>>> {
+        of_sizes(self, inputs, before)
     }
 }
 
-impl FlatFused for MeshWeight {
+impl MeshInput {
+    /// The extents of the product, which takes the gradient for x.
+    pub fn turned(&self) -> Neighborhoods {
+        Neighborhoods { channels: self.0.outputs, outputs: self.0.channels, ..self.0 }
+    }
+}
+
+impl Fused for MeshWeight {
+    type Inputs<T> = MeshWeightInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "mesh_conv_weight"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        weight(&self.0, [&inputs[0], &inputs[1], &inputs[2]]).map(|dw| vec![Some(dw)])
+    fn composite(&self, inputs: MeshWeightInputs<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(weight(&self.0, inputs)?) })
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, inputs)
+    fn companions(&self, inputs: MeshWeightInputs<&Tensor>, before: Output<&Tensor>) -> Result<Option<Output<Tensor>>> {
+        of_sizes(self, inputs, before)
     }
-}
-
-/// The outputs of a kernel for the absolute values of its float inputs.
-fn of_sizes(fused: &impl FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-    let size = |x: &Tensor| if x.dtype().is_float() { x.abs() } else { Ok(x.clone()) };
-    let sizes: Vec<Tensor> = inputs.iter().map(size).collect::<Result<_>>()?;
-    Ok(Some(fused.composite(&sizes, &[])?.into_iter().flatten().collect()))
 }
 
 impl Tensor {
@@ -328,13 +377,13 @@ impl Maps {
         let op = self.names.conv;
         let Neighborhoods { batch, rows, outputs, .. } = self.extents;
         let (own_x, own_w, b) = (dense(x)?, dense(w)?, bias.map(Tensor::detach));
+        let operands = MeshInputs { x: &own_x, table: &self.table.neighbors, w: &own_w, bias: b.as_ref() };
         let y = if self.has_kernel::<MeshForward>(x) {
             let y = Tensor::allocate(op, &Shape::from((batch, rows, outputs)), x.dtype(), x.device())?;
-            let inputs: Vec<&Tensor> = [&own_x, &self.table.neighbors, &own_w].into_iter().chain(&b).collect();
-            run_fused(op, &MeshForward(self.extents), &inputs, &[&y])?;
+            run_fused(op, &MeshForward(self.extents), operands, Output { y: &y })?;
             y
         } else {
-            forward(&self.extents, [&own_x, &self.table.neighbors, &own_w], b.as_ref()).map_err(|e| e.of(op))?
+            forward(&self.extents, operands).map_err(|e| e.of(op))?
         };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(x), Saved::input(w)], bias.is_some());
         let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
@@ -380,8 +429,8 @@ impl Maps {
         let turned = w.reshape((outputs, slots, channels))?.transpose(0, 2)?;
         let turned = turned.reshape((channels, slots * outputs))?.contiguous()?;
         let dx = Tensor::allocate(op, &Shape::from((batch, rows, channels)), g.dtype(), g.device())?;
-        let inputs: Vec<&Tensor> = [g, table, &turned].into_iter().chain(&sums).collect();
-        run_fused(op, &MeshInput(self.extents), &inputs, &[&dx])?;
+        let inputs = MeshInputInputs { g, table, w: &turned, sums: sums.as_ref() };
+        run_fused(op, &MeshInput(self.extents), inputs, Output { y: &dx })?;
         Ok(dx)
     }
 
@@ -390,12 +439,13 @@ impl Maps {
         let op = self.names.weight;
         let Neighborhoods { slots, channels, outputs, .. } = self.extents;
         let (own_g, own_x) = (dense(g)?, dense(x)?);
+        let operands = MeshWeightInputs { g: &own_g, x: &own_x, table: &self.table.neighbors };
         let dw = if self.has_kernel::<MeshWeight>(x) {
             let dw = Tensor::allocate(op, &Shape::from((outputs, slots * channels)), x.dtype(), x.device())?;
-            run_fused(op, &MeshWeight(self.extents), &[&own_g, &own_x, &self.table.neighbors], &[&dw])?;
+            run_fused(op, &MeshWeight(self.extents), operands, Output { y: &dw })?;
             dw
         } else {
-            weight(&self.extents, [&own_g, &own_x, &self.table.neighbors]).map_err(|e| e.of(op))?
+            weight(&self.extents, operands).map_err(|e| e.of(op))?
         };
         let (maps, saved) = (self.clone(), [Saved::input(g), Saved::input(x)]);
         record(op, &[g, x], dw, move |t| {
@@ -406,7 +456,7 @@ impl Maps {
     }
 
     /// True if the device has a kernel, and there is something to multiply.
-    fn has_kernel<F: FlatFused>(&self, x: &Tensor) -> bool {
+    fn has_kernel<F: Fused>(&self, x: &Tensor) -> bool {
         has_kernel::<F>(x) && self.extents.slots > 0 && self.extents.outputs > 0
     }
 }
@@ -430,17 +480,18 @@ fn columns(e: &Neighborhoods, x: &Tensor, table: &Tensor) -> Result<Tensor> {
 }
 
 /// The composite of [`MeshForward`].
-fn forward(e: &Neighborhoods, [x, table, w]: [&Tensor; 3], bias: Option<&Tensor>) -> Result<Tensor> {
+fn forward(e: &Neighborhoods, inputs: MeshInputs<&Tensor>) -> Result<Tensor> {
+    let MeshInputs { x, table, w, bias } = inputs;
     no_autocast(|| {
         if !is_finite(w)? {
-            return forward_by_slots(e, [x, table, w], bias);
+            return forward_by_slots(e, inputs);
         }
         columns(e, x, table)?.linear(w, bias)?.reshape((e.batch, e.rows, e.outputs))
     })
 }
 
 /// The same without products of absent neighbours: an infinite weight times 0 is no zero.
-fn forward_by_slots(e: &Neighborhoods, [x, table, w]: [&Tensor; 3], bias: Option<&Tensor>) -> Result<Tensor> {
+fn forward_by_slots(e: &Neighborhoods, MeshInputs { x, table, w, bias }: MeshInputs<&Tensor>) -> Result<Tensor> {
     let acc = x.dtype().acc();
     let (wide, w) = (x.cast(acc)?, w.cast(acc)?);
     let mut y = Tensor::zeros((e.batch, e.rows, e.outputs), acc, x.device())?;
@@ -458,15 +509,16 @@ fn forward_by_slots(e: &Neighborhoods, [x, table, w]: [&Tensor; 3], bias: Option
 }
 
 /// The composite of [`MeshWeight`].
-fn weight(e: &Neighborhoods, [g, x, table]: [&Tensor; 3]) -> Result<Tensor> {
+fn weight(e: &Neighborhoods, inputs: MeshWeightInputs<&Tensor>) -> Result<Tensor> {
+    let MeshWeightInputs { g, x, table } = inputs;
     no_autocast(|| {
         let dw = g.reshape((e.batch * e.rows, e.outputs))?.t()?.matmul(&columns(e, x, table)?)?;
-        if is_finite(&dw)? { Ok(dw) } else { weight_by_slots(e, [g, x, table]) }
+        if is_finite(&dw)? { Ok(dw) } else { weight_by_slots(e, inputs) }
     })
 }
 
 /// The same without products of absent neighbours.
-fn weight_by_slots(e: &Neighborhoods, [g, x, table]: [&Tensor; 3]) -> Result<Tensor> {
+fn weight_by_slots(e: &Neighborhoods, MeshWeightInputs { g, x, table }: MeshWeightInputs<&Tensor>) -> Result<Tensor> {
     let acc = x.dtype().acc();
     let (g, wide) = (g.cast(acc)?, x.cast(acc)?);
     let part = |s: usize| {

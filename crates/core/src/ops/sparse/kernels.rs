@@ -4,78 +4,103 @@
 //! attribute 0. Terms are in the accumulation dtype.
 
 use super::csr::row_of_positions;
-use crate::fused::FlatFused;
+use crate::fused::{Fused, of_sizes};
+use crate::operands;
 use crate::ops::TieGrad;
 use crate::ops::indexing::segment::IndexReduce;
 use crate::{DType, Result, Tensor};
 
-/// The terms of entries, and their reduction to rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Terms {
-    /// The reduction.
-    pub reduce: IndexReduce,
-    /// True if entries have weights `[E, H]`.
-    pub has_weight: bool,
-    /// True if entries have attributes `[E, H, F]`.
-    pub has_attribute: bool,
-}
-
-/// Inputs: the start of each row's list of entries `[M + 1]`; the column of each entry by position `[E]`, of which those after the last
-/// list are not read; x `[K, H, F]`; and where present, in this order, the entry at each position `[E]`, the weights and the attributes.
-/// Output: the terms reduced to rows `[M, H, F]`; zeros for a row without entries. `Max` has a second output, the number of terms that
-/// have the maximum, 0 if it is NaN (i32), and may have a third, the maxima in the accumulation dtype.
+/// The terms of entries reduced to rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseReduce {
-    /// The terms.
-    pub terms: Terms,
-    /// True if entries are not at the positions of their numbers.
-    pub is_permuted: bool,
+    /// The reduction.
+    pub reduce: IndexReduce,
 }
 
-/// Inputs: the start of each column's list of entries `[K + 1]`; the row of each entry by position `[E]`; x; where present the entry at
-/// each position, the weights and the attributes; for a mean the start of each row's list `[M + 1]`; dy `[M, H, F]`; and for a maximum
-/// the maxima and their numbers, as [`SparseReduce`] returns them. Outputs: the gradients of x, of the weights and of the attributes,
-/// where wanted. Terms that have a maximum share its gradient.
+operands! {
+    /// The inputs of [`SparseReduce`].
+    pub struct SparseInputs {
+        /// The start of each row's list of entries, `[M + 1]`.
+        starts,
+        /// The column of each entry by position, `[E]`. Those after the last list are not read.
+        columns,
+        /// `[K, H, F]`.
+        x,
+        /// The entry at each position, `[E]`, unless entries are at the positions of their numbers.
+        entries?,
+        /// The weights, `[E, H]`.
+        weight?,
+        /// The attributes, `[E, H, F]`.
+        attribute?,
+    }
+}
+
+operands! {
+    /// The outputs of [`SparseReduce`].
+    pub struct SparseOutputs {
+        /// The terms reduced to rows, `[M, H, F]`; zeros for a row without entries.
+        y,
+        /// For a maximum, the number of terms that have it, `[M, H, F]` (i32); 0 if it is NaN.
+        ties?,
+        /// For a maximum, `[M, H, F]` in the accumulation dtype, where it is not y.
+        best?,
+    }
+}
+
+/// The gradients of [`SparseReduce`]. Terms that have a maximum share its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseBackward {
-    /// The terms.
-    pub terms: Terms,
-    /// True if entries are not at the positions of their numbers.
-    pub is_permuted: bool,
-    /// True if the gradient of x is wanted.
-    pub wants_input: bool,
-    /// True if the gradient of the weights is wanted.
-    pub wants_weight: bool,
-    /// True if the gradient of the attributes is wanted.
-    pub wants_attribute: bool,
+    /// The reduction.
+    pub reduce: IndexReduce,
 }
 
-impl SparseBackward {
-    /// Which gradients are wanted: of x, of the weights, of the attributes.
-    pub fn wanted(&self) -> [bool; 3] {
-        [self.wants_input, self.wants_weight, self.wants_attribute]
+operands! {
+    /// The inputs of [`SparseBackward`].
+    pub struct SparseBackwardInputs {
+        /// The start of each column's list of entries, `[K + 1]`.
+        starts,
+        /// The row of each entry by position, `[E]`.
+        rows,
+        /// `[K, H, F]`.
+        x,
+        /// The entry at each position, `[E]`, unless entries are at the positions of their numbers.
+        entries?,
+        /// The weights, `[E, H]`.
+        weight?,
+        /// The attributes, `[E, H, F]`.
+        attribute?,
+        /// For a mean, the start of each row's list of entries, `[M + 1]`.
+        row_starts?,
+        /// The gradient of the result, `[M, H, F]`.
+        dy,
+        /// For a maximum, the maxima as they were compared, `[M, H, F]`.
+        best?,
+        /// For a maximum, the number of terms that have it, `[M, H, F]` (i32).
+        ties?,
     }
 }
 
-/// The operands of a composite, in order. Floats are in the accumulation dtype.
-struct Operands<'a> {
-    rest: std::slice::Iter<'a, Tensor>,
-    acc: DType,
+operands! {
+    /// The outputs of [`SparseBackward`], where they are wanted.
+    pub struct SparseGradients {
+        /// The gradient of x.
+        x?,
+        /// The gradient of the weights.
+        weight?,
+        /// The gradient of the attributes.
+        attribute?,
+    }
 }
 
-impl Operands<'_> {
-    fn new(inputs: &[Tensor]) -> Operands<'_> {
-        Operands { rest: inputs.iter(), acc: inputs[2].dtype().acc() }
-    }
+/// A float operand in the accumulation dtype of `x`.
+fn wide(t: &Tensor, x: &Tensor) -> Result<Tensor> {
+    t.cast(x.dtype().acc())
+}
 
-    fn next(&mut self) -> Result<Tensor> {
-        let t = self.rest.next().ok_or_else(|| crate::Error::value("sparse", "a kernel has too few operands"))?;
-        if t.dtype().is_float() { t.cast(self.acc) } else { Ok(t.clone()) }
-    }
-
-    fn optional(&mut self, is_there: bool) -> Result<Option<Tensor>> {
-        is_there.then(|| self.next()).transpose()
-    }
+/// A float operand of entries in the accumulation dtype of `x`, by position.
+fn by_position(t: Option<&Tensor>, x: &Tensor, entries: Option<&Tensor>) -> Result<Option<Tensor>> {
+    let at = |t: Tensor| entries.map_or_else(|| Ok(t.clone()), |entries| t.index_select(0, entries));
+    t.map(|t| at(wide(t, x)?)).transpose()
 }
 
 /// The terms, from the row of x for each of them.
@@ -105,91 +130,90 @@ fn of_largest(terms: &Tensor, row: &Tensor, dy: &Tensor, best: &Tensor, ties: &T
     part.mul(&terms.eq(&best.index_select(0, row)?)?.cast(dy.dtype())?)
 }
 
-/// The outputs of a kernel for the absolute values of its floats; none for a maximum.
-fn of_sizes(fused: &impl FlatFused, terms: Terms, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-    if terms.reduce == IndexReduce::Max {
-        return Ok(None);
-    }
-    let size = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
-    let sizes: Vec<Tensor> = inputs.iter().map(size).collect::<Result<_>>()?;
-    Ok(Some(fused.composite(&sizes, before)?.into_iter().flatten().collect()))
-}
+impl Fused for SparseReduce {
+    type Inputs<T> = SparseInputs<T>;
+    type Outputs<T> = SparseOutputs<T>;
 
-impl FlatFused for SparseReduce {
     fn name(&self) -> &'static str {
         "sparse_reduce"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let mut operands = Operands::new(inputs);
-        let (starts, others, x) = (operands.next()?, operands.next()?, operands.next()?);
-        let entries = operands.optional(self.is_permuted)?;
-        let at = |t: Tensor| entries.as_ref().map_or_else(|| Ok(t.clone()), |entries| t.index_select(0, entries));
-        let weight = operands.optional(self.terms.has_weight)?.map(at).transpose()?;
-        let attribute = operands.optional(self.terms.has_attribute)?.map(at).transpose()?;
-        let (rows, row) = (starts.numel() - 1, row_of_positions(&starts, others.numel())?);
-        let terms = terms_of(&x.index_select(0, &others)?, weight.as_ref(), attribute.as_ref())?;
+    fn composite(
+        &self,
+        inputs: SparseInputs<&Tensor>,
+        before: SparseOutputs<&Tensor>,
+    ) -> Result<SparseOutputs<Option<Tensor>>> {
+        let SparseInputs { starts, columns, x, entries, weight, attribute } = inputs;
+        let (weight, attribute) = (by_position(weight, x, entries)?, by_position(attribute, x, entries)?);
+        let (rows, row) = (starts.numel() - 1, row_of_positions(starts, columns.numel())?);
+        let terms = terms_of(&wide(x, x)?.index_select(0, columns)?, weight.as_ref(), attribute.as_ref())?;
         // The last row has the positions after the last list.
-        let all = reduced(&terms, &row, rows + 1, self.terms.reduce)?;
+        let all = reduced(&terms, &row, rows + 1, self.reduce)?;
         let y = all.narrow(0, 0, rows)?;
-        let mut found = vec![Some(y.clone())];
-        if before.len() > 1 {
+        let count = || {
             let is_largest = terms.eq(&all.index_select(0, &row)?)?.cast(DType::I64)?;
-            found.push(Some(is_largest.scatter_sum(&row, Some(rows + 1))?.narrow(0, 0, rows)?));
-        }
-        found.extend((before.len() > 2).then_some(Some(y)));
-        Ok(found)
+            is_largest.scatter_sum(&row, Some(rows + 1))?.narrow(0, 0, rows)
+        };
+        let ties = before.ties.map(|_| count()).transpose()?.map(Some);
+        Ok(SparseOutputs { best: before.best.map(|_| Some(y.clone())), y: Some(y), ties })
     }
 
-    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, self.terms, inputs, before)
+    fn companions(
+        &self,
+        inputs: SparseInputs<&Tensor>,
+        before: SparseOutputs<&Tensor>,
+    ) -> Result<Option<SparseOutputs<Tensor>>> {
+        if self.reduce == IndexReduce::Max { Ok(None) } else { of_sizes(self, inputs, before) }
     }
 }
 
-impl FlatFused for SparseBackward {
+impl Fused for SparseBackward {
+    type Inputs<T> = SparseBackwardInputs<T>;
+    type Outputs<T> = SparseGradients<T>;
+
     fn name(&self) -> &'static str {
         "sparse_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let mut operands = Operands::new(inputs);
-        let (starts, row, x) = (operands.next()?, operands.next()?, operands.next()?);
-        let entries = operands.optional(self.is_permuted)?;
-        let at = |t: Tensor| entries.as_ref().map_or_else(|| Ok(t.clone()), |entries| t.index_select(0, entries));
-        let weight = operands.optional(self.terms.has_weight)?.map(at).transpose()?;
-        let attribute = operands.optional(self.terms.has_attribute)?.map(at).transpose()?;
-        let row_starts = operands.optional(self.terms.reduce == IndexReduce::Mean)?;
-        let dy = operands.next()?;
-        let column = row_of_positions(&starts, row.numel())?;
-        let plain = terms_of(&x.index_select(0, &column)?, None, attribute.as_ref())?;
-        let dterms = match row_starts {
-            Some(starts) => dy.div(&lengths(&starts, operands.acc)?)?.index_select(0, &row)?,
-            None if self.terms.reduce == IndexReduce::Max => {
+    fn composite(
+        &self,
+        inputs: SparseBackwardInputs<&Tensor>,
+        before: SparseGradients<&Tensor>,
+    ) -> Result<SparseGradients<Option<Tensor>>> {
+        let SparseBackwardInputs { starts, rows, x, entries, weight, attribute, row_starts, dy, best, ties } = inputs;
+        let (weight, attribute) = (by_position(weight, x, entries)?, by_position(attribute, x, entries)?);
+        let dy = wide(dy, x)?;
+        let column = row_of_positions(starts, rows.numel())?;
+        let plain = terms_of(&wide(x, x)?.index_select(0, &column)?, None, attribute.as_ref())?;
+        let dterms = match (row_starts, best.zip(ties)) {
+            (Some(starts), _) => dy.div(&lengths(starts, dy.dtype())?)?.index_select(0, rows)?,
+            (None, Some((best, ties))) => {
                 let terms = terms_of(&plain, weight.as_ref(), None)?;
-                of_largest(&terms, &row, &dy, &operands.next()?, &operands.next()?)?
+                of_largest(&terms, rows, &dy, &wide(best, x)?, ties)?
             }
-            None => dy.index_select(0, &row)?,
+            (None, None) => dy.index_select(0, rows)?,
         };
         // From the order of positions to that of entries.
-        let by_entry = |t: Tensor| match &entries {
+        let by_entry = |t: Tensor| match entries {
             Some(entries) => t.zeros_like()?.index_add(0, entries, &t, 1),
             None => Ok(t),
         };
         let weighted = terms_of(&dterms, weight.as_ref(), None)?;
-        let mut found = Vec::new();
-        if self.wants_input {
-            found.push(Some(weighted.scatter_sum(&column, Some(starts.numel() - 1))?));
-        }
-        if self.wants_weight {
-            found.push(Some(by_entry(dterms.mul(&plain)?.sum(-1)?)?));
-        }
-        if self.wants_attribute {
-            found.push(Some(by_entry(weighted)?));
-        }
-        Ok(found)
+        let dx = before.x.map(|_| weighted.scatter_sum(&column, Some(starts.numel() - 1)));
+        let dweight = before.weight.map(|_| by_entry(dterms.mul(&plain)?.sum(-1)?));
+        let dattribute = before.attribute.map(|_| by_entry(weighted.clone()));
+        Ok(SparseGradients {
+            x: dx.transpose()?.map(Some),
+            weight: dweight.transpose()?.map(Some),
+            attribute: dattribute.transpose()?.map(Some),
+        })
     }
 
-    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, self.terms, inputs, before)
+    fn companions(
+        &self,
+        inputs: SparseBackwardInputs<&Tensor>,
+        before: SparseGradients<&Tensor>,
+    ) -> Result<Option<SparseGradients<Tensor>>> {
+        if self.reduce == IndexReduce::Max { Ok(None) } else { of_sizes(self, inputs, before) }
     }
 }

@@ -5,9 +5,13 @@ pub mod kernels;
 
 pub use csr::{Csr, EntryLists};
 
-use self::kernels::{SparseBackward, SparseReduce, Terms, reduced, terms_of};
+use self::kernels::{
+    SparseBackward, SparseBackwardInputs, SparseGradients, SparseInputs, SparseOutputs, SparseReduce, reduced, terms_of,
+};
 use crate::check::{check_float, check_same, describe};
 use crate::fused::{has_kernel, run_fused};
+use crate::operands;
+use crate::operands::{Mask, Operands};
 use crate::ops::indexing::segment::IndexReduce;
 use crate::tape::{Backward, Gradient, Gradients, Record, Saved};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
@@ -26,12 +30,26 @@ impl Tensor {
     }
 }
 
-/// The operands of one call.
+operands! {
+    /// The operands of the terms `weight (x + attribute)` of entries.
+    struct TermInputs {
+        /// `[K, H, F]`.
+        x,
+        /// `[E, H]`.
+        weight?,
+        /// `[E, H, F]`.
+        attribute?,
+    }
+}
+
+/// A reduction of terms.
 #[derive(Clone)]
-struct Operands {
+struct Reduction {
     op: &'static str,
     pattern: Csr,
-    terms: Terms,
+    reduce: IndexReduce,
+    /// The operands of the terms that are present.
+    mask: Mask,
 }
 
 /// Reduces the terms `weight (x + attribute)` of entries to rows. `x` is `[K, F]` or `[K, H, F]`, the weight `[E]` or `[E, H]`, the
@@ -51,9 +69,8 @@ pub(crate) fn reduce_terms(
     let whole = |t: &Tensor| t.reshape((t.dims()[0], heads, x.dims()[x.rank() - 1]));
     let (x, attribute) = (whole(x)?, attribute.map(whole).transpose()?);
     let weight = weight.map(|w| w.reshape((pattern.entries(), heads))).transpose()?;
-    let terms = Terms { reduce, has_weight: weight.is_some(), has_attribute: attribute.is_some() };
-    let call = Operands { op, pattern: pattern.clone(), terms };
-    let y = call.run(&x, weight.as_ref(), attribute.as_ref())?;
+    let terms = TermInputs { x: &x, weight: weight.as_ref(), attribute: attribute.as_ref() };
+    let y = Reduction { op, pattern: pattern.clone(), reduce, mask: terms.mask() }.run(terms)?;
     y.reshape(Shape::from(dims))
 }
 
@@ -83,114 +100,91 @@ fn check(
     Err(Error::shape(op, format!("{pattern:?} and {}: {expected}", describe(&operands))))
 }
 
-impl Operands {
-    fn run(&self, x: &Tensor, weight: Option<&Tensor>, attribute: Option<&Tensor>) -> Result<Tensor> {
-        let inputs: Vec<&Tensor> = [x].into_iter().chain(weight).chain(attribute).collect();
-        if !has_kernel::<SparseReduce>(x) || self.pattern.entries() == 0 || self.pattern.rows() == 0 {
-            let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
-            return self.composite(&inputs);
+impl Reduction {
+    fn run(&self, terms: TermInputs<&Tensor>) -> Result<Tensor> {
+        if !has_kernel::<SparseReduce>(terms.x) || self.pattern.entries() == 0 || self.pattern.rows() == 0 {
+            return self.composite(terms);
         }
-        let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::contiguous).collect::<Result<_>>()?;
-        let inputs: Vec<&Tensor> = inputs.iter().collect();
-        let (y, largest) = self.forward(&inputs)?;
+        let inputs: Vec<Tensor> = terms.present().into_iter().map(Tensor::contiguous).collect::<Result<_>>()?;
+        let (y, largest) = self.forward(self.terms(&inputs))?;
         let (composite, backward) = (self.clone(), self.clone());
         // The gradient of a maximum compares terms with the result.
         let result = largest.is_some().then(|| Saved::output(&y));
-        Record::new(self.op, &inputs).fused(
+        Record::new(self.op, &inputs.iter().collect::<Vec<_>>()).fused(
             y,
-            move |x| composite.composite(x),
+            move |x| composite.composite(composite.terms(x)),
             move |t, x| {
                 result.as_ref().map(|y| t.get(y)).transpose()?;
-                backward.backward(t, x, largest.as_ref())
+                backward.backward(t, backward.terms(x), largest.as_ref())
             },
         )
     }
 
-    /// The weight and the attribute among the inputs x, weight, attribute.
-    fn split<'a>(&self, inputs: &'a [Tensor]) -> (Option<&'a Tensor>, Option<&'a Tensor>) {
-        let mut rest = inputs[1..].iter();
-        let weight = if self.terms.has_weight { rest.next() } else { None };
-        (weight, if self.terms.has_attribute { rest.next() } else { None })
+    /// The operands of the terms, from those that are present.
+    fn terms<'a>(&self, present: &'a [Tensor]) -> TermInputs<&'a Tensor> {
+        TermInputs::of(self.mask, &mut present.iter())
     }
 
     /// The specification, in the accumulation dtype.
-    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
-        let (x, (weight, attribute)) = (&inputs[0], self.split(inputs));
+    fn composite(&self, TermInputs { x, weight, attribute }: TermInputs<&Tensor>) -> Result<Tensor> {
         let wide = |t: &Tensor| t.cast(x.dtype().acc());
         let (weight, attribute) = (weight.map(wide).transpose()?, attribute.map(wide).transpose()?);
         let of_entries = wide(x)?.index_select(0, self.pattern.column_index())?;
         let terms = terms_of(&of_entries, weight.as_ref(), attribute.as_ref())?;
-        let y = reduced(&terms, self.pattern.row_index()?, self.pattern.rows(), self.terms.reduce);
+        let y = reduced(&terms, self.pattern.row_index()?, self.pattern.rows(), self.reduce);
         y.map_err(|e| e.of(self.op))?.cast(x.dtype())
     }
 
     /// The result, and for a maximum the maxima as compared, and the number of terms that have each.
-    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Option<[Tensor; 2]>)> {
-        let (x, lists) = (inputs[0], self.pattern.by_row()?);
+    fn forward(&self, terms: TermInputs<&Tensor>) -> Result<(Tensor, Option<[Tensor; 2]>)> {
+        let TermInputs { x, weight, attribute } = terms;
+        let lists = self.pattern.by_row()?;
         let shape = Shape::from((self.pattern.rows(), x.dims()[1], x.dims()[2]));
         let empty = |dtype: DType| Tensor::allocate(self.op, &shape, dtype, x.device());
         let y = empty(x.dtype())?;
-        let kernel = SparseReduce { terms: self.terms, is_permuted: lists.entries.is_some() };
-        let operands: Vec<&Tensor> = [&lists.starts, &lists.others, x]
-            .into_iter()
-            .chain(&lists.entries)
-            .chain(inputs[1..].iter().copied())
-            .collect();
-        if self.terms.reduce != IndexReduce::Max {
-            run_fused(self.op, &kernel, &operands, &[&y])?;
-            return Ok((y, None));
-        }
-        let ties = empty(DType::I32)?;
-        let acc = x.dtype().acc();
-        if acc == x.dtype() || inputs.len() == 1 {
-            // The results are the maxima as they were compared.
-            run_fused(self.op, &kernel, &operands, &[&y, &ties])?;
-            let best = y.detach();
-            return Ok((y, Some([best, ties])));
-        }
-        let best = empty(acc)?;
-        run_fused(self.op, &kernel, &operands, &[&y, &ties, &best])?;
-        Ok((y, Some([best, ties])))
+        let entries = lists.entries.as_ref();
+        let inputs = SparseInputs { starts: &lists.starts, columns: &lists.others, x, entries, weight, attribute };
+        let (is_max, acc) = (self.reduce == IndexReduce::Max, x.dtype().acc());
+        // Without other operands, or in this dtype, the results are the maxima as they were compared.
+        let is_best = acc == x.dtype() || (weight.is_none() && attribute.is_none());
+        let ties = is_max.then(|| empty(DType::I32)).transpose()?;
+        let best = (is_max && !is_best).then(|| empty(acc)).transpose()?;
+        let outputs = SparseOutputs { y: &y, ties: ties.as_ref(), best: best.as_ref() };
+        run_fused(self.op, &SparseReduce { reduce: self.reduce }, inputs, outputs)?;
+        let largest = ties.map(|ties| [best.unwrap_or_else(|| y.detach()), ties]);
+        Ok((y, largest))
     }
 
-    fn backward(&self, t: &Backward<'_>, inputs: &[Tensor], largest: Option<&[Tensor; 2]>) -> Result<Gradients> {
-        let Terms { reduce, has_weight, has_attribute } = self.terms;
-        let (lists, last) = (self.pattern.by_column()?, inputs.len() - 1);
-        let kernel = SparseBackward {
-            terms: self.terms,
-            is_permuted: lists.entries.is_some(),
-            wants_input: t.needs(0),
-            wants_weight: has_weight && t.needs(1),
-            wants_attribute: has_attribute && t.needs(last),
+    fn backward(
+        &self,
+        t: &Backward<'_>,
+        terms: TermInputs<&Tensor>,
+        largest: Option<&[Tensor; 2]>,
+    ) -> Result<Gradients> {
+        let TermInputs { x, weight, attribute } = terms;
+        let (lists, dy) = (self.pattern.by_column()?, t.dy().contiguous()?);
+        let row_starts = match self.reduce {
+            IndexReduce::Mean => Some(&self.pattern.by_row()?.starts),
+            _ => None,
         };
-        let (dy, row_starts) = (
-            t.dy().contiguous()?,
-            match reduce {
-                IndexReduce::Mean => Some(&self.pattern.by_row()?.starts),
-                _ => None,
-            },
-        );
-        let (weight, attribute) = self.split(inputs);
-        let found = [Some(&inputs[0]), weight, attribute].into_iter().zip(kernel.wanted()).map(|(x, is_wanted)| {
-            let made = x.filter(|_| is_wanted).map(|x| Tensor::allocate(self.op, x.shape(), x.dtype(), x.device()));
-            made.transpose()
-        });
-        let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
-        let operands: Vec<&Tensor> = [&lists.starts, &lists.others, &inputs[0]]
-            .into_iter()
-            .chain(&lists.entries)
-            .chain(&inputs[1..])
-            .chain(row_starts)
-            .chain([&dy])
-            .chain(largest.into_iter().flatten())
-            .collect();
-        run_fused(self.op, &kernel, &operands, &found.iter().flatten().collect::<Vec<_>>())?;
-        let are_there = [true, has_weight, has_attribute];
-        Ok(found
-            .into_iter()
-            .zip(are_there)
-            .filter(|(_, is_there)| *is_there)
-            .map(|(dx, _)| Gradient::from(dx))
-            .collect())
+        let inputs = SparseBackwardInputs {
+            starts: &lists.starts,
+            rows: &lists.others,
+            x,
+            entries: lists.entries.as_ref(),
+            weight,
+            attribute,
+            row_starts,
+            dy: &dy,
+            best: largest.map(|[best, _]| best),
+            ties: largest.map(|[_, ties]| ties),
+        };
+        let made = |x: &Tensor| Tensor::allocate(self.op, x.shape(), x.dtype(), x.device());
+        let wanted = terms.present().into_iter().enumerate().map(|(i, x)| t.needs(i).then(|| made(x)).transpose());
+        let found: Vec<Option<Tensor>> = wanted.collect::<Result<_>>()?;
+        let of = TermInputs::of(self.mask, &mut found.iter().map(Option::as_ref));
+        let outputs = SparseGradients { x: of.x, weight: of.weight.flatten(), attribute: of.attribute.flatten() };
+        run_fused(self.op, &SparseBackward { reduce: self.reduce }, inputs, outputs)?;
+        Ok(found.into_iter().map(Gradient::from).collect())
     }
 }

@@ -1,15 +1,19 @@
 //! The softmax of the edges of each node of a graph, and its gradient: a launch each.
 
+use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups};
-use crate::launch::operands::{addresses, optional};
+use crate::launch::operands::{place, place_or};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::indexing::index::is_wide;
 use crate::program::source::Variant;
+use isograd_core::fused::Fused;
 use isograd_core::ops::Csr;
-use isograd_core::ops::graph::edge_softmax::{EdgeSoftmax, EdgeSoftmaxBackward};
+use isograd_core::ops::graph::edge_softmax::{
+    EdgeSoftmax, EdgeSoftmaxBackward, EdgeSoftmaxBackwardInputs, EdgeSoftmaxInputs,
+};
 use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 
 pub const FAMILY: Family =
@@ -24,24 +28,31 @@ const KEPT: usize = 8;
 
 impl FusedLaunch for EdgeSoftmax {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        by_rows(gpu, call, "edge_softmax", self.is_permuted)
+        let EdgeSoftmaxInputs { starts, x, entries } = self.inputs(call);
+        by_rows(gpu, call, "edge_softmax", (starts, &[x], entries), self.outputs(call).y)
     }
 }
 
 impl FusedLaunch for EdgeSoftmaxBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        by_rows(gpu, call, "edge_softmax_backward", self.is_permuted)
+        let EdgeSoftmaxBackwardInputs { starts, dy, y, entries } = self.inputs(call);
+        by_rows(gpu, call, "edge_softmax_backward", (starts, &[dy, y], entries), self.outputs(call).y)
     }
 }
 
-/// Launches a kernel whose teams take a row and a word of its entries `[E, heads]`.
-fn by_rows(gpu: &Gpu, call: &Call<'_>, kernel: &'static str, is_permuted: bool) -> Result<()> {
-    let (inputs, y) = (addresses(call.inputs)?, &call.outputs[0]);
-    let outputs = addresses(call.outputs)?;
-    let (given, listed) = inputs.split_at(inputs.len() - usize::from(is_permuted));
+/// Launches a kernel whose teams take a row and a word of its entries `[entries, heads]`, from the starts of lists, operands of this
+/// shape, and the entry at each position.
+fn by_rows(
+    gpu: &Gpu,
+    call: &Call<'_>,
+    kernel: &'static str,
+    (starts, read, entry): (&Operand<'_>, &[&Operand<'_>], Option<&Operand<'_>>),
+    y: &Operand<'_>,
+) -> Result<()> {
+    let places: Vec<Address> = read.iter().chain([&y]).map(|t| place(t)).collect::<Result<_>>()?;
     let [entries, heads] = [0, 1].map(|d| y.layout.shape()[d]);
-    let rows = call.inputs[0].layout.shape()[0] - 1;
-    let vector = vector_of(y.dtype, heads, &[given[1], given[given.len() - 1], outputs[0]]);
+    let rows = starts.layout.shape()[0] - 1;
+    let vector = vector_of(y.dtype, heads, &places);
     let words = heads / vector;
     let threads = group_size(gpu.driver().limits());
     let team = entries.div_ceil(MEAN * rows.max(1)).next_power_of_two().min(MOST_OF_ROW).min(threads);
@@ -50,12 +61,13 @@ fn by_rows(gpu: &Gpu, call: &Call<'_>, kernel: &'static str, is_permuted: bool) 
         .define("THREADS", threads)
         .define("TEAM", team)
         .define("KEPT", KEPT)
-        .define("I", call.inputs[0].dtype)
+        .define("I", starts.dtype)
         .stored(y.dtype)
         .words(vector, y.dtype.size())
-        .flag("PERMUTED", is_permuted)
+        .flag("PERMUTED", entry.is_some())
         .flag("WIDE", is_wide(&operands));
-    let pointers = [given, &optional(listed, [is_permuted], given[1]), &outputs].concat();
+    let (read, written) = places.split_at(read.len());
+    let pointers = [&[place(starts)?], read, &[place_or(entry, read[0])?], written].concat();
     let count = rows * words;
     let arguments = Arguments::new().pointers(pointers).numbers([count, words, divider(words)]);
     gpu.launch(variant, kernel, groups(count.div_ceil(threads / team), threads), &arguments)

@@ -2,13 +2,15 @@
 
 use crate::driver::Address;
 use crate::launch::device::Gpu;
-use crate::launch::operands::addresses;
 use crate::launch::operands::place;
 use crate::launch::words::divider;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::matrix::matmul::{self, Extents, Loaded, Loading, MMA_WORD, Side, WIDEST};
+use isograd_core::fused::Fused;
 use isograd_core::ops::Neighbors;
-use isograd_core::ops::graph::mesh::{MeshForward, MeshInput, MeshWeight, Neighborhoods};
+use isograd_core::ops::graph::mesh::{
+    MeshForward, MeshInput, MeshInputInputs, MeshInputs, MeshWeight, MeshWeightInputs, Neighborhoods,
+};
 use isograd_core::{Call, DType, Operand, Result, Tensor};
 
 pub(crate) const FAMILY: Family = Family {
@@ -18,43 +20,43 @@ pub(crate) const FAMILY: Family = Family {
 
 impl FusedLaunch for MeshForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let strides = |bias: &Operand<'_>| [0, 0, bias.layout.strides()[0]];
-        let bias = call.inputs.get(3).map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
-        multiply_neighbors(gpu, call, &self.0, bias, None)
+        let MeshInputs { x, table, w, bias } = self.inputs(call);
+        let bias = bias.map(|bias| Ok((place(bias)?, [0, 0, bias.layout.strides()[0]]))).transpose()?;
+        multiply_neighbors(gpu, &self.0, [x, table, w], bias, None, self.outputs(call).y)
     }
 }
 
 impl FusedLaunch for MeshInput {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let Neighborhoods { channels, outputs, .. } = self.0;
-        let turned = Neighborhoods { channels: outputs, outputs: channels, ..self.0 };
-        multiply_neighbors(gpu, call, &turned, None, call.inputs.get(3))
+        let MeshInputInputs { g, table, w, sums } = self.inputs(call);
+        multiply_neighbors(gpu, &self.turned(), [g, table, w], None, sums, self.outputs(call).y)
     }
 }
 
-/// The product of neighbours in rows and of a weight: the first three inputs are x, the table and the weight.
+/// The product of neighbours in rows and of a weight.
 fn multiply_neighbors(
     gpu: &Gpu,
-    call: &Call<'_>,
     extents: &Neighborhoods,
+    [x, table, w]: [&Operand<'_>; 3],
     bias: Option<(Address, [usize; 3])>,
     joined: Option<&Operand<'_>>,
+    y: &Operand<'_>,
 ) -> Result<()> {
     let Neighborhoods { batch, rows, slots, channels, outputs } = *extents;
     let e = Extents { batches: 1, m: batch * rows, n: outputs, k: slots * channels };
-    let places = addresses(&call.inputs[..3])?;
-    let sides = |side: Reader| [side.along_k(places[0], e.m, e.k), side.along_k(places[2], e.n, e.k)];
-    multiply(gpu, call, Product { is_forward: true, extents, e, table: places[1], bias, joined }, sides)
+    let (x, table, w) = (place(x)?, place(table)?, place(w)?);
+    let sides = |side: Reader| [side.along_k(x, e.m, e.k), side.along_k(w, e.n, e.k)];
+    multiply(gpu, Product { is_forward: true, extents, e, table, bias, joined, y }, sides)
 }
 
 impl FusedLaunch for MeshWeight {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let Neighborhoods { batch, rows, slots, channels, outputs } = self.0;
         let e = Extents { batches: 1, m: outputs, n: slots * channels, k: batch * rows };
-        let (g, x, table) = (place(&call.inputs[0])?, place(&call.inputs[1])?, place(&call.inputs[2])?);
+        let MeshWeightInputs { g, x, table } = self.inputs(call);
+        let (g, x, table, y) = (place(g)?, place(x)?, place(table)?, self.outputs(call).y);
         let sides = |side: Reader| [side.along_rows(g, e.m, e.k), side.along_rows(x, e.n, e.k)];
-        let product = Product { is_forward: false, extents: &self.0, e, table, bias: None, joined: None };
-        multiply(gpu, call, product, sides)
+        multiply(gpu, Product { is_forward: false, extents: &self.0, e, table, bias: None, joined: None, y }, sides)
     }
 }
 
@@ -68,6 +70,7 @@ struct Product<'a> {
     bias: Option<(Address, [usize; 3])>,
     /// Rows behind those of x.
     joined: Option<&'a Operand<'a>>,
+    y: &'a Operand<'a>,
 }
 
 /// How factors are read: in words of adjacent channels or outputs, or one by one.
@@ -93,10 +96,10 @@ impl Reader {
     }
 }
 
-fn multiply(gpu: &Gpu, call: &Call<'_>, product: Product<'_>, sides: impl Fn(Reader) -> [Side; 2]) -> Result<()> {
-    let Product { is_forward, extents, e, table, bias: c, joined } = product;
+fn multiply(gpu: &Gpu, product: Product<'_>, sides: impl Fn(Reader) -> [Side; 2]) -> Result<()> {
+    let Product { is_forward, extents, e, table, bias: c, joined, y } = product;
     let Neighborhoods { batch, rows, slots, channels, outputs } = *extents;
-    let (y, limits) = (&call.outputs[0], gpu.driver().limits());
+    let limits = gpu.driver().limits();
     let (dtype, word) = (y.dtype, WIDEST / y.dtype.size());
     let has_words = [channels, outputs].iter().all(|n| n.is_multiple_of(word));
     let [a, b] = sides(Reader { dtype, has_words });
