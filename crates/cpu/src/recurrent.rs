@@ -4,8 +4,12 @@
 use crate::access::{Acc, Source, Strided, Target, View, borrow, load, store};
 use crate::elementwise::pointwise::{Eval, real_f32, real_f64};
 use crate::memory::{Scratch, scratch};
+use isograd_core::fused::Fused;
+use isograd_core::operands::Operands;
 use isograd_core::ops::TimeOrder;
-use isograd_core::ops::recurrent::kernel::{Cell, Recurrence, RecurrentBackward, RecurrentForward};
+use isograd_core::ops::recurrent::kernel::{
+    Cell, Recurrence, RecurrentBackward, RecurrentBackwardInputs, RecurrentForward, RecurrentInputs,
+};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Result, host};
 use pulp::{Arch, Simd, WithSimd};
@@ -290,17 +294,16 @@ pub fn forward(call: &Call<'_>, of: &RecurrentForward) -> Result<()> {
 }
 
 fn forward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentForward) -> Result<()> {
-    let steps = Steps::<A>::new(call.op, kernel.of, kernel.of.cell.row())?;
+    let of = kernel.0;
+    let steps = Steps::<A>::new(call.op, of, of.cell.row())?;
     let sources: SmallVec<[Source<'_>; 5]> = call.inputs.iter().map(Source::new).collect::<Result<_>>()?;
-    let mut rest = sources[2..].iter();
-    let mut optional = |is_present: bool| Operand::new(if is_present { rest.next() } else { None });
-    let [bias, h, c] = [kernel.has_bias, kernel.has_state, kernel.has_cell].map(&mut optional);
-    let arguments = Operand::new(Some(&sources[0]));
-    let w = panels::<A>(call, &sources[1], true)?;
+    let RecurrentInputs { a, w, bias, h, c } = RecurrentInputs::of(call.kernel.masks()[0], &mut sources.iter());
+    let [arguments, bias, h, c] = [Some(a), bias, h, c].map(Operand::new);
+    let w = panels::<A>(call, w, true)?;
     let mut targets: SmallVec<[Target<'_>; 3]> = call.outputs.iter().map(Target::new).collect::<Result<_>>()?;
     let width = steps.width();
     let mut tasks = steps.tasks(&mut targets, &[width, steps.columns, width])?;
-    let (is_lstm, is_gru) = (kernel.of.cell == Cell::Lstm, kernel.of.cell == Cell::Gru);
+    let (is_lstm, is_gru) = (of.cell == Cell::Lstm, of.cell == Cell::Gru);
     let dtype = call.outputs[0].dtype;
     tasks.par_iter_mut().try_for_each(|task| {
         let (first, rows, columns) = (task.first, task.rows, steps.columns);
@@ -369,15 +372,15 @@ pub fn backward(call: &Call<'_>, of: &RecurrentBackward) -> Result<()> {
 }
 
 fn backward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentBackward) -> Result<()> {
-    let of = kernel.of;
+    let of = kernel.0;
     let (is_lstm, is_gru) = (of.cell == Cell::Lstm, of.cell == Cell::Gru);
     let steps = Steps::<A>::new(call.op, of, of.cell.backward_row())?;
     let sources: SmallVec<[Source<'_>; 8]> = call.inputs.iter().map(Source::new).collect::<Result<_>>()?;
-    let mut rest = sources.iter();
-    let present = [true, is_gru, true, is_lstm, true, kernel.has_dy, kernel.has_dh, kernel.has_dc];
-    let [a, u, states, cells, w, dy, dh, dc] = present.map(|is_present| if is_present { rest.next() } else { None });
-    let w = panels::<A>(call, w.expect("the weight is always there"), false)?;
-    let [a, u, states, cells, dy, dh, dc] = [a, u, states, cells, dy, dh, dc].map(Operand::new);
+    let inputs = RecurrentBackwardInputs::of(call.kernel.masks()[0], &mut sources.iter());
+    let RecurrentBackwardInputs { a, u, states, cells, w, dy, dh, dc } = inputs;
+    let (w, has_dy) = (panels::<A>(call, w, false)?, dy.is_some());
+    let is_state_wanted = kernel.outputs(call).h.is_some();
+    let [a, u, states, cells, dy, dh, dc] = [Some(a), u, Some(states), cells, dy, dh, dc].map(Operand::new);
     let mut targets: SmallVec<[Target<'_>; 4]> = call.outputs.iter().map(Target::new).collect::<Result<_>>()?;
     let (width, columns, all_rows) = (steps.width(), steps.columns, of.extents[1]);
     let elements: SmallVec<[usize; 4]> = once(columns).chain(is_gru.then_some(columns)).chain([width, width]).collect();
@@ -401,7 +404,7 @@ fn backward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentBackward) -> Result<(
                 let own = i * width..(i + 1) * width;
                 let (row, at) = (first + i, |slot: usize| (slot * all_rows + first + i) * width);
                 let arriving = &mut arriving[own.clone()];
-                if kernel.has_dy {
+                if has_dy {
                     dy.read(at(t), &mut before);
                     arriving.iter_mut().zip(before.iter()).for_each(|(v, &d)| *v = A::back(v.number() + d.number()));
                 }
@@ -435,7 +438,7 @@ fn backward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentBackward) -> Result<(
             if is_lstm {
                 std::mem::swap(&mut carried, &mut next);
             }
-            if s == 0 && !kernel.is_state_wanted {
+            if s == 0 && !is_state_wanted {
                 break;
             }
             sums.fill(A::from_i64(0));

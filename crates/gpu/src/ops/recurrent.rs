@@ -3,11 +3,15 @@
 use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{optional, place};
+use crate::launch::operands::{place, place_or};
 use crate::launch::words::fits;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32};
 use crate::program::source::{Variant, word};
-use isograd_core::ops::recurrent::kernel::{Cell, Recurrence, RecurrentBackward, RecurrentForward};
+use isograd_core::fused::Fused;
+use isograd_core::ops::recurrent::kernel::{
+    Cell, Recurrence, RecurrentBackward, RecurrentBackwardInputs, RecurrentForward, RecurrentGradients,
+    RecurrentInputs, RecurrentOutputs,
+};
 use isograd_core::ops::{Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
 use isograd_core::{Call, DType, Device, Operand, Precision, Result};
 
@@ -162,14 +166,14 @@ fn launch<const N: usize>(
 
 impl FusedLaunch for RecurrentForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let inputs = call.inputs.iter().map(place).collect::<Result<Vec<_>>>()?;
-        let outputs = call.outputs.iter().map(place).collect::<Result<Vec<_>>>()?;
-        let [bias, h, c] = optional(&inputs[2..], [self.has_bias, self.has_state, self.has_cell], inputs[0]);
-        let cells = outputs.get(2).copied().unwrap_or(outputs[0]);
-        let pointers = [inputs[0], inputs[1], bias, h, c, outputs[0], cells, outputs[1]];
-        let flags = [("HAS_BIAS", self.has_bias), ("HAS_STATE", self.has_state), ("HAS_CELL", self.has_cell)];
-        let arguments = Arguments::new().pointers(pointers);
-        launch(gpu, &self.of, Pass::Forward, flags, &call.outputs[0], arguments)
+        let RecurrentInputs { a, w, bias, h, c } = self.inputs(call);
+        let RecurrentOutputs { states, products, cells } = self.outputs(call);
+        let flags = [("HAS_BIAS", bias.is_some()), ("HAS_STATE", h.is_some()), ("HAS_CELL", c.is_some())];
+        let (a, of_states) = (place(a)?, place(states)?);
+        let arguments = Arguments::new()
+            .pointers([a, place(w)?, place_or(bias, a)?, place_or(h, a)?, place_or(c, a)?])
+            .pointers([of_states, place_or(cells, of_states)?, place(products)?]);
+        launch(gpu, &self.0, Pass::Forward, flags, states, arguments)
     }
 
     fn takes(dtype: DType, limits: &Limits) -> bool {
@@ -177,31 +181,31 @@ impl FusedLaunch for RecurrentForward {
     }
 
     fn has_room(&self, _dtype: DType, limits: &Limits) -> bool {
-        has_room(&self.of, limits)
+        has_room(&self.0, limits)
     }
 }
 
 impl FusedLaunch for RecurrentBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (is_lstm, is_gru) = (self.of.cell == Cell::Lstm, self.of.cell == Cell::Gru);
-        let inputs = call.inputs.iter().map(place).collect::<Result<Vec<_>>>()?;
-        let outputs = call.outputs.iter().map(place).collect::<Result<Vec<_>>>()?;
-        let present = [true, is_gru, true, is_lstm, true, self.has_dy, self.has_dh, self.has_dc];
-        let [a, u, states, cells, w, dy, dh, dc] = optional(&inputs, present, inputs[0]);
-        let [da, du, dc0, dh0] = optional(&outputs, [true, is_gru, is_lstm, self.is_state_wanted], outputs[0]);
-        let [_, batch, hidden] = self.of.extents;
-        // GRU carries the part of the state's gradient that is no product.
-        let carried = is_gru.then(|| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
-        let carried = carried.as_ref().map_or(dc0, |carried| carried.address);
-        let pointers = [a, u, states, cells, w, dy, dh, dc, da, du, dh0, carried];
+        let RecurrentBackwardInputs { a, u, states, cells, w, dy, dh, dc } = self.inputs(call);
+        let RecurrentGradients { a: da, u: du, c: dc0, h: dh0 } = self.outputs(call);
         let flags = [
-            ("HAS_DY", self.has_dy),
-            ("HAS_DH", self.has_dh),
-            ("HAS_DC", self.has_dc),
-            ("STATE_WANTED", self.is_state_wanted),
+            ("HAS_DY", dy.is_some()),
+            ("HAS_DH", dh.is_some()),
+            ("HAS_DC", dc.is_some()),
+            ("STATE_WANTED", dh0.is_some()),
         ];
-        let shared = &call.outputs[usize::from(is_gru)];
-        launch(gpu, &self.of, Pass::Backward, flags, shared, Arguments::new().pointers(pointers))
+        let shared = du.unwrap_or(da);
+        let (a, of_da) = (place(a)?, place(da)?);
+        let [_, batch, hidden] = self.0.extents;
+        // GRU carries the part of the state's gradient that is no product.
+        let carried = du.map(|_| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
+        let carried = carried.as_ref().map_or_else(|| place_or(dc0, of_da), |carried| Ok(carried.address))?;
+        let arguments = Arguments::new()
+            .pointers([a, place_or(u, a)?, place(states)?, place_or(cells, a)?, place(w)?])
+            .pointers([place_or(dy, a)?, place_or(dh, a)?, place_or(dc, a)?])
+            .pointers([of_da, place_or(du, of_da)?, place_or(dh0, of_da)?, carried]);
+        launch(gpu, &self.0, Pass::Backward, flags, shared, arguments)
     }
 
     fn takes(dtype: DType, limits: &Limits) -> bool {
@@ -209,7 +213,7 @@ impl FusedLaunch for RecurrentBackward {
     }
 
     fn has_room(&self, _dtype: DType, limits: &Limits) -> bool {
-        has_room(&self.of, limits)
+        has_room(&self.0, limits)
     }
 }
 

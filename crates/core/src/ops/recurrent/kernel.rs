@@ -4,7 +4,8 @@ pub use super::cell::Cell;
 
 use super::TimeOrder;
 use super::cell::Step;
-use crate::fused::FlatFused;
+use crate::fused::Fused;
+use crate::operands;
 use crate::{DType, Result, Tensor};
 
 /// A recurrence over the steps of sequences. G is the number of gates.
@@ -43,32 +44,52 @@ impl Recurrence {
     }
 }
 
-/// Inputs: the products of the inputs of all steps `[T, B, G H]`, the weight of the hidden state `[G H, H]`, for GRU its bias `[G H]`, and
-/// the initial states `[B, H]`, hidden and cell, which are 0 where they are absent. Outputs: the hidden states `[T + 1, B, H]` in the
-/// order of time, with the initial one; `[T, B, G H]`: for GRU the products of the hidden states, otherwise their sums with the products
-/// of the inputs; for LSTM the cell states `[T + 1, B, H]` in the order of steps, in the accumulation dtype.
+/// All steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecurrentForward {
-    /// The recurrence.
-    pub of: Recurrence,
-    /// Whether there is a bias.
-    pub has_bias: bool,
-    /// Whether there is an initial hidden state.
-    pub has_state: bool,
-    /// Whether there is an initial cell state.
-    pub has_cell: bool,
+pub struct RecurrentForward(pub Recurrence);
+
+operands! {
+    /// The inputs of [`RecurrentForward`].
+    pub struct RecurrentInputs {
+        /// The products of the inputs of all steps, `[T, B, G H]`.
+        a,
+        /// The weight of the hidden state, `[G H, H]`.
+        w,
+        /// For GRU, the bias of the hidden state's products, `[G H]`.
+        bias?,
+        /// The initial hidden state, `[B, H]`; 0 where it is absent.
+        h?,
+        /// The initial cell state, `[B, H]`; 0 where it is absent.
+        c?,
+    }
 }
 
-impl FlatFused for RecurrentForward {
+operands! {
+    /// The outputs of [`RecurrentForward`].
+    pub struct RecurrentOutputs {
+        /// The hidden states, `[T + 1, B, H]`, in the order of time, with the initial one.
+        states,
+        /// `[T, B, G H]`: for GRU the products of the hidden states, otherwise their sums with the products of the inputs.
+        products,
+        /// For LSTM, the cell states, `[T + 1, B, H]`, in the order of steps, in the accumulation dtype.
+        cells?,
+    }
+}
+
+impl Fused for RecurrentForward {
+    type Inputs<T> = RecurrentInputs<T>;
+    type Outputs<T> = RecurrentOutputs<T>;
+
     fn name(&self) -> &'static str {
         "recurrent"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (of, mut rest) = (self.of, inputs[2..].iter());
-        let mut optional = |is_present: bool| if is_present { rest.next() } else { None };
-        let [bias, h, c] = [self.has_bias, self.has_state, self.has_cell].map(&mut optional);
-        let (a, w) = (&inputs[0], inputs[1].t()?);
+    fn composite(
+        &self,
+        RecurrentInputs { a, w, bias, h, c }: RecurrentInputs<&Tensor>,
+        before: RecurrentOutputs<&Tensor>,
+    ) -> Result<RecurrentOutputs<Option<Tensor>>> {
+        let (of, w) = (self.0, w.t()?);
         let initial = |t: Option<&Tensor>| t.map_or_else(|| of.zeros(a), |t| Ok(t.clone()));
         let (mut h, mut c) = (initial(h)?, initial(c)?.cast(a.dtype().acc())?);
         let (mut states, mut cells, mut products) = (vec![h.clone()], vec![c.clone()], Vec::new());
@@ -90,41 +111,67 @@ impl FlatFused for RecurrentForward {
             cells.push(c.clone());
             products.push(product);
         }
-        let cells = (of.cell == Cell::Lstm).then(|| Tensor::stack(&cells.iter().collect::<Vec<_>>(), 0)).transpose()?;
-        Ok([Some(of.stacked(states)?), Some(of.stacked(products)?)].into_iter().chain(cells.map(Some)).collect())
+        let cells = before.cells.map(|_| Tensor::stack(&cells.iter().collect::<Vec<_>>(), 0)).transpose()?;
+        let (states, products) = (of.stacked(states)?, of.stacked(products)?);
+        Ok(RecurrentOutputs { states: Some(states), products: Some(products), cells: cells.map(Some) })
     }
 }
 
-/// Inputs: the arguments of gates `[T, B, G H]`, for GRU the products of the hidden states; the hidden states and, for LSTM, cell states
-/// of [`RecurrentForward`]; the weight of the hidden state; and the gradients of all hidden states `[T, B, H]`, the last one and the last
-/// cell state `[B, H]` that are present. Outputs: the gradients of the arguments and, for GRU, of the products of the hidden states; for
-/// LSTM that of the initial cell state, in the accumulation dtype; that of the initial hidden state, if it is wanted.
+/// All steps, backward through time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecurrentBackward {
-    /// The recurrence.
-    pub of: Recurrence,
-    /// Whether there is a gradient of all hidden states.
-    pub has_dy: bool,
-    /// Whether there is a further gradient of the last hidden state.
-    pub has_dh: bool,
-    /// Whether there is a gradient of the last cell state.
-    pub has_dc: bool,
-    /// Whether the gradient of the initial hidden state is wanted.
-    pub is_state_wanted: bool,
+pub struct RecurrentBackward(pub Recurrence);
+
+operands! {
+    /// The inputs of [`RecurrentBackward`].
+    pub struct RecurrentBackwardInputs {
+        /// The arguments of gates, `[T, B, G H]`.
+        a,
+        /// For GRU, the products of the hidden states, `[T, B, G H]`.
+        u?,
+        /// The hidden states of [`RecurrentForward`].
+        states,
+        /// For LSTM, the cell states of [`RecurrentForward`].
+        cells?,
+        /// The weight of the hidden state, `[G H, H]`.
+        w,
+        /// The gradients of all hidden states, `[T, B, H]`.
+        dy?,
+        /// A further gradient of the last hidden state, `[B, H]`.
+        dh?,
+        /// The gradient of the last cell state, `[B, H]`.
+        dc?,
+    }
 }
 
-impl FlatFused for RecurrentBackward {
+operands! {
+    /// The outputs of [`RecurrentBackward`].
+    pub struct RecurrentGradients {
+        /// The gradients of the arguments, `[T, B, G H]`.
+        a,
+        /// For GRU, the gradients of the products of the hidden states, `[T, B, G H]`.
+        u?,
+        /// For LSTM, the gradient of the initial cell state, `[B, H]`, in the accumulation dtype.
+        c?,
+        /// The gradient of the initial hidden state, `[B, H]`, if it is wanted.
+        h?,
+    }
+}
+
+impl Fused for RecurrentBackward {
+    type Inputs<T> = RecurrentBackwardInputs<T>;
+    type Outputs<T> = RecurrentGradients<T>;
+
     fn name(&self) -> &'static str {
         "recurrent_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (of, mut rest) = (self.of, inputs.iter());
-        let mut optional = |is_present: bool| if is_present { rest.next() } else { None };
+    fn composite(
+        &self,
+        RecurrentBackwardInputs { a, u, states, cells, w, dy, dh, dc }: RecurrentBackwardInputs<&Tensor>,
+        wanted: RecurrentGradients<&Tensor>,
+    ) -> Result<RecurrentGradients<Option<Tensor>>> {
+        let of = self.0;
         let is = |cell: Cell| of.cell == cell;
-        let present = [true, is(Cell::Gru), true, is(Cell::Lstm), true, self.has_dy, self.has_dh, self.has_dc];
-        let [a, u, states, cells, w, dy, dh, dc] = present.map(&mut optional);
-        let [a, states, w] = [a, states, w].map(|t| t.expect("is always there"));
         let steps = of.extents[0];
         let at = |all: Option<&Tensor>, k: usize| all.map(|all| all.select(0, k as isize)).transpose();
         let given = |t: Option<&Tensor>| t.map_or_else(|| of.zeros(a), |t| Ok(t.clone()));
@@ -160,16 +207,11 @@ impl FlatFused for RecurrentBackward {
             }
         }
         let stacked = |all: Vec<Tensor>| of.stacked(all.into_iter().rev().collect()).map(Some);
-        let mut all = vec![stacked(of_arguments)?];
-        if is(Cell::Gru) {
-            all.push(stacked(of_products)?);
-        }
-        if is(Cell::Lstm) {
-            all.push(Some(carried));
-        }
-        if self.is_state_wanted {
-            all.push(Some(arriving));
-        }
-        Ok(all)
+        Ok(RecurrentGradients {
+            a: stacked(of_arguments)?,
+            u: wanted.u.map(|_| stacked(of_products)).transpose()?,
+            c: wanted.c.map(|_| Some(carried)),
+            h: wanted.h.map(|_| Some(arriving)),
+        })
     }
 }

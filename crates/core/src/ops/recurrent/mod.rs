@@ -15,8 +15,9 @@ mod sequence;
 use self::cell::Cell;
 use self::lengths::Lengths;
 use self::map::Map;
-use self::sequence::{Operands, Results, Sequence};
+use self::sequence::{RecurrentOperands, Results, Sequence};
 use crate::check::{check_float, check_same};
+use crate::operands::Operands;
 use crate::ops::with_shapes;
 use crate::{Error, Result, Shape, Tensor};
 
@@ -190,10 +191,9 @@ fn dense(
     if projection.is_some() && cell != Cell::Lstm {
         return Err(Error::attr(op, "a projection was given, which LSTM alone has"));
     }
-    let operands =
-        Operands { x: Some(x), input: Some(input), hidden: Some(hidden), input_bias, hidden_bias, h, c, projection };
+    let operands = RecurrentOperands { x, input, hidden, input_bias, hidden_bias, h, c, projection };
     let lengths = steps.and_then(|steps| steps.lengths);
-    with_shapes(op, &[&operands.all()[..], &[lengths]].concat(), || {
+    with_shapes(op, &operands.present().into_iter().chain(lengths).map(Some).collect::<Vec<_>>(), || {
         operands.in_scope(|operands| {
             let (state, cell_state) = check_dense(op, cell, operands, steps.is_some())?;
             let order = steps.map(|steps| steps.order);
@@ -209,10 +209,15 @@ fn dense(
 }
 
 /// Checks operands. The shapes of a hidden and of a cell state.
-fn check_dense(op: &'static str, cell: Cell, operands: &Operands<'_>, is_sequence: bool) -> Result<(Shape, Shape)> {
+fn check_dense(
+    op: &'static str,
+    cell: Cell,
+    operands: RecurrentOperands<&Tensor>,
+    is_sequence: bool,
+) -> Result<(Shape, Shape)> {
     check(op, operands, if is_sequence { 3 } else { 2 }, 2)?;
-    let Operands { input_bias, hidden_bias, h, c, projection, .. } = *operands;
-    let (x, input, hidden, gates) = (operands.x(), operands.input(), operands.hidden(), cell.gates());
+    let RecurrentOperands { x, input, hidden, input_bias, hidden_bias, h, c, projection } = operands;
+    let gates = cell.gates();
     let width = input.dims()[0] / gates;
     let state = projection.map_or(width, |p| p.dims()[0]);
     let (rows, features) = (x.dims()[x.rank() - 2], x.dims()[x.rank() - 1]);
@@ -230,13 +235,18 @@ fn check_dense(op: &'static str, cell: Cell, operands: &Operands<'_>, is_sequenc
 }
 
 /// Sequences of different lengths.
-fn padded(sequence: Sequence, operands: &Operands<'_>, lengths: &Tensor, order: TimeOrder) -> Result<Results> {
-    let lengths = Lengths::new(sequence.op, operands.x(), lengths, order)?;
-    let x = lengths.ordered(operands.x())?;
+fn padded(
+    sequence: Sequence,
+    operands: RecurrentOperands<&Tensor>,
+    lengths: &Tensor,
+    order: TimeOrder,
+) -> Result<Results> {
+    let lengths = Lengths::new(sequence.op, operands.x, lengths, order)?;
+    let x = lengths.ordered(operands.x)?;
     // A cell state does not change after the end; the last hidden state is looked up.
     let is_held = (sequence.cell == Cell::Lstm).then(|| lengths.is_element.logical_not()).transpose()?;
     let sequence = Sequence { order: Some(TimeOrder::Forward), is_held, ..sequence };
-    let results = sequence.run(&Operands { x: Some(&x), ..*operands })?;
+    let results = sequence.run(RecurrentOperands { x: &x, ..operands })?;
     let states = results.states.expect("a sequence has states");
     Ok(Results { hidden: lengths.last(&states)?, states: Some(lengths.ordered(&states)?), cell: results.cell })
 }
@@ -249,17 +259,8 @@ fn convolutional(
     order: Option<TimeOrder>,
 ) -> Result<Results> {
     let ConvLstmWeights { input, hidden, bias } = weights;
-    let operands = Operands {
-        x: Some(x),
-        input: Some(input),
-        hidden: Some(hidden),
-        input_bias: bias,
-        hidden_bias: None,
-        h,
-        c,
-        projection: None,
-    };
-    with_shapes(op, &operands.all(), || {
+    let operands = RecurrentOperands { x, input, hidden, input_bias: bias, hidden_bias: None, h, c, projection: None };
+    with_shapes(op, &operands.present().into_iter().map(Some).collect::<Vec<_>>(), || {
         operands.in_scope(|operands| {
             let state = check_convolutional(op, operands, order.is_some())?;
             let (map, cell_state) = (Map::Convolution, state.clone());
@@ -269,9 +270,9 @@ fn convolutional(
 }
 
 /// Checks operands. The shape of a state.
-fn check_convolutional(op: &'static str, operands: &Operands<'_>, is_sequence: bool) -> Result<Shape> {
+fn check_convolutional(op: &'static str, operands: RecurrentOperands<&Tensor>, is_sequence: bool) -> Result<Shape> {
     check(op, operands, if is_sequence { 5 } else { 4 }, 4)?;
-    let (x, input, hidden) = (operands.x(), operands.input(), operands.hidden());
+    let RecurrentOperands { x, input, hidden, .. } = operands;
     let &[rows, inputs, height, width] = &x.dims()[x.rank() - 4..] else { unreachable!("x has 4 dimensions or more") };
     let (channels, kernel, of_state) = (input.dims()[0] / 4, &input.dims()[2..], &hidden.dims()[2..]);
     if kernel.iter().chain(of_state).any(|extent| extent % 2 == 0) {
@@ -291,15 +292,14 @@ fn check_convolutional(op: &'static str, operands: &Operands<'_>, is_sequence: b
 }
 
 /// Checks dtypes, devices, the rank of x and of the weight of the input, and that there are steps and gates.
-fn check(op: &'static str, operands: &Operands<'_>, rank: usize, weight_rank: usize) -> Result<()> {
-    let all = operands.present();
-    check_float(op, all[0])?;
-    check_same(op, &all)?;
-    let (x, weights) = (all[0], [all[1], all[2]]);
+fn check(op: &'static str, operands: RecurrentOperands<&Tensor>, rank: usize, weight_rank: usize) -> Result<()> {
+    let RecurrentOperands { x, input, hidden, .. } = operands;
+    check_float(op, x)?;
+    check_same(op, &operands.present())?;
     if x.rank() != rank {
         return Err(Error::shape(op, format!("x {} has {} dimensions, expected {rank}", x.shape(), x.rank())));
     }
-    if let Some(w) = weights.into_iter().find(|w| w.rank() != weight_rank) {
+    if let Some(w) = [input, hidden].into_iter().find(|w| w.rank() != weight_rank) {
         let message = format!("the weight {} has {} dimensions, expected {weight_rank}", w.shape(), w.rank());
         return Err(Error::shape(op, message));
     }

@@ -2,80 +2,46 @@
 
 use super::TimeOrder;
 use super::cell::{Arriving, Cell, Step};
-use super::kernel::{Recurrence, RecurrentBackward, RecurrentForward};
+use super::kernel::{
+    Recurrence, RecurrentBackward, RecurrentBackwardInputs, RecurrentForward, RecurrentGradients, RecurrentInputs,
+    RecurrentOutputs,
+};
 use super::map::Map;
 use crate::backend::Kernel;
 use crate::fused::{has_kernel, has_room, run_fused};
+use crate::operands;
+use crate::operands::Operands;
 use crate::ops::shape::factory::fill;
 use crate::tape::{Backward, Gradients, Record, Saved, no_grad, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};
 
-/// The operands of a recurrent op. The arrays of its functions have their order.
-#[derive(Clone, Copy)]
-pub(super) struct Operands<'a> {
-    pub x: Option<&'a Tensor>,
-    pub input: Option<&'a Tensor>,
-    pub hidden: Option<&'a Tensor>,
-    pub input_bias: Option<&'a Tensor>,
-    pub hidden_bias: Option<&'a Tensor>,
-    pub h: Option<&'a Tensor>,
-    pub c: Option<&'a Tensor>,
-    pub projection: Option<&'a Tensor>,
+operands! {
+    /// The operands of a recurrent op.
+    pub(super) struct RecurrentOperands {
+        x,
+        /// The weight of the input.
+        input,
+        /// The weight of the hidden state.
+        hidden,
+        input_bias?,
+        hidden_bias?,
+        /// The initial hidden state.
+        h?,
+        /// The initial cell state.
+        c?,
+        /// The weight by which a cell's output becomes the hidden state.
+        projection?,
+    }
 }
 
-const COUNT: usize = 8;
-const X: usize = 0;
-const INPUT: usize = 1;
-const HIDDEN: usize = 2;
-const INPUT_BIAS: usize = 3;
-const HIDDEN_BIAS: usize = 4;
-const H: usize = 5;
-const C: usize = 6;
-const PROJECTION: usize = 7;
-
-impl<'a> Operands<'a> {
-    pub fn all(&self) -> [Option<&'a Tensor>; COUNT] {
-        let Operands { x, input, hidden, input_bias, hidden_bias, h, c, projection } = *self;
-        [x, input, hidden, input_bias, hidden_bias, h, c, projection]
-    }
-
-    /// The operands that are present: x, the weights of input and hidden state, and others.
-    pub fn present(&self) -> Vec<&'a Tensor> {
-        self.all().into_iter().flatten().collect()
-    }
-
-    /// Which operands are present.
-    fn mask(&self) -> [bool; COUNT] {
-        self.all().map(|t| t.is_some())
-    }
-
-    /// The inverse of [`present`](Operands::present).
-    fn new(mask: [bool; COUNT], present: &'a [Tensor]) -> Operands<'a> {
-        let mut rest = present.iter();
-        let [x, input, hidden, input_bias, hidden_bias, h, c, projection] =
-            mask.map(|is_present| if is_present { rest.next() } else { None });
-        Operands { x, input, hidden, input_bias, hidden_bias, h, c, projection }
-    }
-
+impl<'a> RecurrentOperands<&'a Tensor> {
     /// Runs `f` with these operands, cast to the dtype of an [`autocast`](crate::autocast()) if there is one.
-    pub fn in_scope<R>(&self, f: impl FnOnce(&Operands<'_>) -> Result<R>) -> Result<R> {
+    pub fn in_scope<R>(self, f: impl FnOnce(RecurrentOperands<&Tensor>) -> Result<R>) -> Result<R> {
         match autocast::low_each(&self.present())? {
-            Some(low) => no_autocast(|| f(&Operands::new(self.mask(), &low))),
+            Some(low) => no_autocast(|| f(RecurrentOperands::of(self.mask(), &mut low.iter()))),
             None => f(self),
         }
-    }
-
-    pub fn x(&self) -> &'a Tensor {
-        self.x.expect("x is always there")
-    }
-
-    pub fn input(&self) -> &'a Tensor {
-        self.input.expect("the weight of the input is always there")
-    }
-
-    pub fn hidden(&self) -> &'a Tensor {
-        self.hidden.expect("the weight of the hidden state is always there")
     }
 }
 
@@ -95,7 +61,7 @@ impl Results {
     pub fn report(
         &self,
         (op, cell): (&'static str, Cell),
-        of: &Operands<'_>,
+        of: RecurrentOperands<&Tensor>,
         lengths: Option<&Tensor>,
         order: Option<TimeOrder>,
     ) {
@@ -161,21 +127,21 @@ struct Trace {
 
 impl Sequence {
     /// Runs the op, and puts its results on the tape.
-    pub fn run(self, operands: &Operands<'_>) -> Result<Results> {
+    pub fn run(self, operands: RecurrentOperands<&Tensor>) -> Result<Results> {
         let (present, mask) = (operands.present(), operands.mask());
         // Products have the same bits for any strides of the operands.
         let contiguous: Vec<Tensor> = present.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
         let present: Vec<&Tensor> = contiguous.iter().collect();
         let read: Vec<Tensor> = contiguous.iter().map(plain).collect();
-        let (outputs, trace) = no_grad(|| self.forward(&Operands::new(mask, &read)))?;
+        let (outputs, trace) = no_grad(|| self.forward(RecurrentOperands::of(mask, &mut read.iter())))?;
         let states = Saved::input(&trace.states);
         let (op, is_sequence, again) = (self.op, self.order.is_some(), self.clone());
-        let composite = move |inputs: &[Tensor]| again.composite(&Operands::new(mask, inputs));
+        let composite = move |inputs: &[Tensor]| again.composite(RecurrentOperands::of(mask, &mut inputs.iter()));
         let backward = move |t: &Backward<'_>, inputs: &[Tensor]| {
             // Reports a change of the result in place.
             t.get(&states)?;
             let read: Vec<Tensor> = inputs.iter().map(plain).collect();
-            self.backward(t, &Operands::new(mask, &read), mask, &trace)
+            self.backward(t, RecurrentOperands::of(mask, &mut read.iter()), &trace)
         };
         let mut outputs = Record::new(op, &present).fused(outputs, composite, backward)?.into_iter();
         let states = if is_sequence { outputs.next() } else { None };
@@ -216,16 +182,16 @@ impl Sequence {
     }
 
     /// The products of the inputs of all steps, `[T, B, G H]`.
-    fn of_inputs(&self, operands: &Operands<'_>, bias: Option<&Tensor>) -> Result<Tensor> {
-        let (x, steps) = (operands.x(), self.steps(operands.x()));
-        let a = self.map.apply(&self.rows(x)?, operands.input(), bias)?;
+    fn of_inputs(&self, operands: RecurrentOperands<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+        let (x, steps) = (operands.x, self.steps(operands.x));
+        let a = self.map.apply(&self.rows(x)?, operands.input, bias)?;
         let a = a.reshape(prepend(steps, &self.gates(self.state[0])))?;
         self.is_held.as_ref().map_or(Ok(a.clone()), |is_held| held(&a, is_held))
     }
 
     /// A carried state before the first step: the cell state of LSTM in the accumulation dtype, or a copy of GRU's hidden state.
-    fn initial(&self, operands: &Operands<'_>) -> Result<Option<Tensor>> {
-        let x = operands.x();
+    fn initial(&self, operands: RecurrentOperands<&Tensor>) -> Result<Option<Tensor>> {
+        let x = operands.x;
         match self.cell {
             Cell::Lstm => self.carried(operands.c, &self.cell_state, x.dtype().acc(), x).map(Some),
             Cell::Gru => self.carried(operands.h, &self.state, x.dtype(), x).map(Some),
@@ -242,27 +208,27 @@ impl Sequence {
     }
 
     /// The results, and what the backward pass reads. Outside of the tape.
-    fn forward(&self, operands: &Operands<'_>) -> Result<(Vec<Tensor>, Trace)> {
+    fn forward(&self, operands: RecurrentOperands<&Tensor>) -> Result<(Vec<Tensor>, Trace)> {
         let of_inputs = self.of_inputs(operands, self.input_bias(operands)?.as_ref())?;
         if let Some(kernel) = self.kernel(operands) {
             let trace = self.forward_at_once(&kernel, operands, &of_inputs)?;
-            return Ok((self.results(operands.x(), &trace)?, trace));
+            return Ok((self.results(operands.x, &trace)?, trace));
         }
-        let turned = self.map.turned(operands.hidden())?;
-        let operands = &Operands { hidden: Some(&turned), ..*operands };
+        let turned = self.map.turned(operands.hidden)?;
+        let operands = RecurrentOperands { hidden: &turned, ..operands };
         let mut trace = self.begin(operands, &of_inputs)?;
         let mut carried = self.initial(operands)?;
-        for s in 0..self.steps(operands.x()) {
+        for s in 0..self.steps(operands.x) {
             let next = self.step(operands, &of_inputs, &trace, s, carried.as_ref())?;
             trace.cells.extend(carried.filter(|_| self.cell == Cell::Lstm));
             carried = next;
         }
         trace.cells.extend(carried.filter(|_| self.cell == Cell::Lstm));
-        Ok((self.results(operands.x(), &trace)?, trace))
+        Ok((self.results(operands.x, &trace)?, trace))
     }
 
     /// The bias of the products of the inputs: both, unless the products of the hidden state are separate.
-    fn input_bias(&self, operands: &Operands<'_>) -> Result<Option<Tensor>> {
+    fn input_bias(&self, operands: RecurrentOperands<&Tensor>) -> Result<Option<Tensor>> {
         match (operands.input_bias, operands.hidden_bias) {
             (of_input, _) if self.cell == Cell::Gru => Ok(of_input.cloned()),
             (Some(a), Some(b)) => a.add(b).map(Some),
@@ -271,8 +237,8 @@ impl Sequence {
     }
 
     /// Memory for the intermediate results. It has the initial hidden state.
-    fn begin(&self, operands: &Operands<'_>, of_inputs: &Tensor) -> Result<Trace> {
-        let (x, steps) = (operands.x(), self.steps(operands.x()));
+    fn begin(&self, operands: RecurrentOperands<&Tensor>, of_inputs: &Tensor) -> Result<Trace> {
+        let (x, steps) = (operands.x, self.steps(operands.x));
         let states = self.several(steps + 1, &self.state, x)?;
         let first = states.select(0, self.slots(self.time(0, steps))[0] as isize)?;
         match operands.h {
@@ -289,38 +255,38 @@ impl Sequence {
     }
 
     /// The kernel of all steps, if the device has it and room for it.
-    fn kernel(&self, operands: &Operands<'_>) -> Option<RecurrentForward> {
-        let (x, order) = (operands.x(), self.order?);
+    fn kernel(&self, operands: RecurrentOperands<&Tensor>) -> Option<RecurrentForward> {
+        let (x, order) = (operands.x, self.order?);
         let of = Recurrence {
             cell: self.cell,
             order,
             dtype: x.dtype(),
             extents: [self.steps(x), self.state[0], self.cell_state[1]],
         };
-        let kernel = RecurrentForward {
-            of,
-            has_bias: self.cell == Cell::Gru && operands.hidden_bias.is_some(),
-            has_state: operands.h.is_some(),
-            has_cell: operands.c.is_some(),
-        };
+        let kernel = RecurrentForward(of);
         let is_dense = self.map == Map::Dense && operands.projection.is_none() && self.state.numel() > 0;
         (is_dense && has_kernel::<RecurrentForward>(x) && has_room(x, &kernel)).then_some(kernel)
     }
 
     /// All steps in one launch.
-    fn forward_at_once(&self, kernel: &RecurrentForward, operands: &Operands<'_>, of_inputs: &Tensor) -> Result<Trace> {
-        let (x, steps) = (operands.x(), self.steps(operands.x()));
+    fn forward_at_once(
+        &self,
+        kernel: &RecurrentForward,
+        operands: RecurrentOperands<&Tensor>,
+        of_inputs: &Tensor,
+    ) -> Result<Trace> {
+        let (x, steps) = (operands.x, self.steps(operands.x));
         let states = self.several(steps + 1, &self.state, x)?;
         let products = self.several(steps, &self.gates(self.state[0]), x)?;
         let acc = x.dtype().acc();
         let of_cells = prepend(steps + 1, &self.cell_state).into();
         let cells = (self.cell == Cell::Lstm).then(|| Tensor::allocate(self.op, &of_cells, acc, x.device()));
         let cells = cells.transpose()?;
-        let bias = operands.hidden_bias.filter(|_| kernel.has_bias);
-        let inputs: Vec<&Tensor> =
-            [of_inputs, operands.hidden()].into_iter().chain(bias).chain(operands.h).chain(operands.c).collect();
-        let outputs: Vec<&Tensor> = [&states, &products].into_iter().chain(&cells).collect();
-        run_fused(self.op, kernel, &inputs, &outputs)?;
+        let RecurrentOperands { hidden, hidden_bias, h, c, .. } = operands;
+        let bias = hidden_bias.filter(|_| self.cell == Cell::Gru);
+        let inputs = RecurrentInputs { a: of_inputs, w: hidden, bias, h, c };
+        let outputs = RecurrentOutputs { states: &states, products: &products, cells: cells.as_ref() };
+        run_fused(self.op, kernel, inputs, outputs)?;
         let (arguments, hidden_products) = match self.cell {
             Cell::Gru => (of_inputs.clone(), Some(products)),
             _ => (products, None),
@@ -332,17 +298,17 @@ impl Sequence {
     /// Writes the hidden state of step s. The carried state after it, from the one before.
     fn step(
         &self,
-        operands: &Operands<'_>,
+        operands: RecurrentOperands<&Tensor>,
         of_inputs: &Tensor,
         trace: &Trace,
         s: usize,
         carried: Option<&Tensor>,
     ) -> Result<Option<Tensor>> {
-        let t = self.time(s, self.steps(operands.x()));
+        let t = self.time(s, self.steps(operands.x));
         let [before, after] = self.around(trace, t)?;
         let (of_input, product) = (select(of_inputs, t)?, select(trace.products(), t)?);
         let added = if self.cell == Cell::Gru { operands.hidden_bias } else { Some(&of_input) };
-        self.map.write(self.op, &before, operands.hidden(), added, &product)?;
+        self.map.write(self.op, &before, operands.hidden, added, &product)?;
         let output = trace.unprojected.as_ref().map_or_else(|| Ok(after.clone()), |all| select(all, t))?;
         let next = carried.map(|c| Tensor::allocate(self.op, c.shape(), c.dtype(), c.device())).transpose()?;
         let written = flat(&output)?;
@@ -377,8 +343,8 @@ impl Sequence {
     }
 
     /// The op in tensor ops.
-    fn composite(&self, operands: &Operands<'_>) -> Result<Vec<Tensor>> {
-        let (x, steps) = (operands.x(), self.steps(operands.x()));
+    fn composite(&self, operands: RecurrentOperands<&Tensor>) -> Result<Vec<Tensor>> {
+        let (x, steps) = (operands.x, self.steps(operands.x));
         let of_inputs = self.of_inputs(operands, operands.input_bias)?;
         let zeros = || Tensor::zeros(&self.state, x.dtype(), x.device());
         let mut h = operands.h.map_or_else(zeros, |h| Ok(h.clone()))?;
@@ -400,12 +366,12 @@ impl Sequence {
     /// The hidden state after a step and, for LSTM, the cell state.
     fn composite_step(
         &self,
-        operands: &Operands<'_>,
+        operands: RecurrentOperands<&Tensor>,
         of_input: &Tensor,
         h: &Tensor,
         cell: Option<Tensor>,
     ) -> Result<(Tensor, Option<Tensor>)> {
-        let u = self.map.apply(h, operands.hidden(), operands.hidden_bias)?;
+        let u = self.map.apply(h, operands.hidden, operands.hidden_bias)?;
         let step = match self.cell {
             Cell::Gru => Step { arguments: flat(of_input)?, hidden_products: Some(flat(&u)?), before: Some(flat(h)?) },
             _ => Step { arguments: flat(&of_input.add(&u)?)?, hidden_products: None, before: cell },
@@ -417,46 +383,46 @@ impl Sequence {
     }
 
     /// The gradients of the operands that are present.
-    fn backward(
-        &self,
-        t: &Backward<'_>,
-        operands: &Operands<'_>,
-        mask: [bool; COUNT],
-        trace: &Trace,
-    ) -> Result<Gradients> {
-        let place = |k: usize| mask[..k].iter().filter(|&&is_present| is_present).count();
-        let needs: [bool; COUNT] = std::array::from_fn(|k| mask[k] && t.needs(place(k)));
+    fn backward(&self, t: &Backward<'_>, operands: RecurrentOperands<&Tensor>, trace: &Trace) -> Result<Gradients> {
+        let needs = RecurrentOperands::of(operands.mask(), &mut (0..)).map(|place| t.needs(place));
+        let needs_h = needs.h == Some(true);
         let mut passed = if trace.is_at_once {
-            self.through_time_at_once(t, operands, needs[H], trace)?
+            self.through_time_at_once(t, operands, needs_h, trace)?
         } else {
-            self.through_time(t, operands, needs[H], trace)?
+            self.through_time(t, operands, needs_h, trace)?
         };
-        let want = |k: usize, f: &dyn Fn() -> Result<Tensor>| if needs[k] { f().map(Some) } else { Ok(None) };
-        let (x, map) = (self.rows(operands.x())?, self.map);
+        let (x, map) = (self.rows(operands.x)?, self.map);
         let all = |t: &Tensor| t.reshape(self.gates(t.dims()[0] * t.dims()[1]));
         let of_inputs = all(&passed.arguments)?;
         let of_hidden = passed.hidden_products.as_ref().map(all).transpose()?;
         let of_hidden = of_hidden.as_ref().unwrap_or(&of_inputs);
-        let before = self.states_before(trace, operands.x())?;
-        let mut found: [Option<Tensor>; COUNT] = Default::default();
-        found[X] = want(X, &|| {
-            let dx = map.input_gradient(self.op, &of_inputs, operands.input(), None, x.shape())?;
-            dx.reshape(operands.x().shape())
+        let before = self.states_before(trace, operands.x)?;
+        let want = |needs: bool, f: &dyn Fn() -> Result<Tensor>| if needs { f().map(Some) } else { Ok(None) };
+        let want_if =
+            |needs: Option<bool>, f: &dyn Fn() -> Result<Tensor>| needs.map(|needs| want(needs, f)).transpose();
+        let dx = want(needs.x, &|| {
+            let dx = map.input_gradient(self.op, &of_inputs, operands.input, None, x.shape())?;
+            dx.reshape(operands.x.shape())
         })?;
-        found[INPUT] = want(INPUT, &|| map.weight_gradient(&of_inputs, &x, operands.input()))?;
-        found[HIDDEN] = want(HIDDEN, &|| map.weight_gradient(of_hidden, &before, operands.hidden()))?;
-        found[INPUT_BIAS] = want(INPUT_BIAS, &|| map.bias_gradient(&of_inputs))?;
-        found[HIDDEN_BIAS] = match &found[INPUT_BIAS] {
-            Some(sum) if self.cell != Cell::Gru && needs[HIDDEN_BIAS] => Some(sum.clone()),
-            _ => want(HIDDEN_BIAS, &|| map.bias_gradient(of_hidden))?,
+        let input = want(needs.input, &|| map.weight_gradient(&of_inputs, &x, operands.input))?;
+        let hidden = want(needs.hidden, &|| map.weight_gradient(of_hidden, &before, operands.hidden))?;
+        let input_bias = want_if(needs.input_bias, &|| map.bias_gradient(&of_inputs))?;
+        let hidden_bias = match &input_bias {
+            Some(Some(sum)) if self.cell != Cell::Gru => want_if(needs.hidden_bias, &|| Ok(sum.clone()))?,
+            _ => want_if(needs.hidden_bias, &|| map.bias_gradient(of_hidden))?,
         };
-        found[H] = needs[H].then(|| passed.hidden.clone());
-        found[C] = match passed.other.take().filter(|_| needs[C]) {
-            Some(c) => Some(c.cast(operands.x().dtype())?.reshape(&self.cell_state)?),
-            None => None,
+        let dc = |c: Tensor| c.cast(operands.x.dtype())?.reshape(&self.cell_state);
+        let found = RecurrentOperands {
+            x: dx,
+            input,
+            hidden,
+            input_bias,
+            hidden_bias,
+            h: want_if(needs.h, &|| Ok(passed.hidden.clone()))?,
+            c: needs.c.map(|needs| passed.other.take().filter(|_| needs).map(dc).transpose()).transpose()?,
+            projection: want_if(needs.projection, &|| self.projection_gradient(trace, &passed))?,
         };
-        found[PROJECTION] = want(PROJECTION, &|| self.projection_gradient(trace, &passed))?;
-        Ok(found.into_iter().zip(mask).filter(|(_, is_present)| *is_present).map(|(g, _)| g).collect())
+        Ok(found.present().into_iter().collect())
     }
 
     /// The hidden states before all steps, `[T B, ..]`.
@@ -475,8 +441,14 @@ impl Sequence {
     }
 
     /// Goes back over the steps.
-    fn through_time(&self, t: &Backward<'_>, operands: &Operands<'_>, needs_h: bool, trace: &Trace) -> Result<Passed> {
-        let steps = self.steps(operands.x());
+    fn through_time(
+        &self,
+        t: &Backward<'_>,
+        operands: RecurrentOperands<&Tensor>,
+        needs_h: bool,
+        trace: &Trace,
+    ) -> Result<Passed> {
+        let steps = self.steps(operands.x);
         let dy = if self.order.is_some() { t.dy_of(0).map(Tensor::contiguous).transpose()? } else { None };
         let dy = |s: usize| dy.as_ref().map(|dy| select(dy, self.time(s, steps))).transpose();
         let mut passed = self.arrive(t, operands, dy(steps - 1)?)?;
@@ -490,7 +462,7 @@ impl Sequence {
                     Some(next) if self.cell == Cell::Gru => Some(next.reshape(&self.state)?),
                     _ => earlier,
                 };
-                let w = operands.hidden();
+                let w = operands.hidden;
                 passed.hidden = self.map.input_gradient(self.op, &products, w, direct.as_ref(), &self.state)?;
             }
             passed.other = next;
@@ -502,7 +474,7 @@ impl Sequence {
     fn through_time_at_once(
         &self,
         t: &Backward<'_>,
-        operands: &Operands<'_>,
+        operands: RecurrentOperands<&Tensor>,
         needs_h: bool,
         trace: &Trace,
     ) -> Result<Passed> {
@@ -510,39 +482,36 @@ impl Sequence {
         let given = |k: usize| t.dy_of(k).map(Tensor::contiguous).transpose();
         let (dy, dh) = (given(0)?, given(1)?);
         let dc = if self.cell == Cell::Lstm { given(2)? } else { None };
-        let backward = RecurrentBackward {
-            of: kernel.of,
-            has_dy: dy.is_some(),
-            has_dh: dh.is_some(),
-            has_dc: dc.is_some(),
-            is_state_wanted: needs_h,
-        };
-        let (x, steps) = (operands.x(), self.steps(operands.x()));
+        let (x, steps) = (operands.x, self.steps(operands.x));
         let like_gates = || self.several(steps, &self.gates(self.state[0]), x);
         let (arguments, hidden) = (like_gates()?, Tensor::allocate(self.op, &self.state, x.dtype(), x.device())?);
         let hidden_products = (self.cell == Cell::Gru).then(like_gates).transpose()?;
         let acc = x.dtype().acc();
         let other = (self.cell == Cell::Lstm).then(|| Tensor::allocate(self.op, &self.state, acc, x.device()));
         let other = other.transpose()?;
-        let inputs: Vec<&Tensor> = [&trace.arguments]
-            .into_iter()
-            .chain(&trace.hidden_products)
-            .chain([&trace.states])
-            .chain(&trace.cells)
-            .chain([operands.hidden()])
-            .chain(&dy)
-            .chain(&dh)
-            .chain(&dc)
-            .collect();
-        let outputs: Vec<&Tensor> =
-            [&arguments].into_iter().chain(&hidden_products).chain(&other).chain(needs_h.then_some(&hidden)).collect();
-        run_fused(self.op, &backward, &inputs, &outputs)?;
+        let inputs = RecurrentBackwardInputs {
+            a: &trace.arguments,
+            u: trace.hidden_products.as_ref(),
+            states: &trace.states,
+            cells: trace.cells.first(),
+            w: operands.hidden,
+            dy: dy.as_ref(),
+            dh: dh.as_ref(),
+            dc: dc.as_ref(),
+        };
+        let outputs = RecurrentGradients {
+            a: &arguments,
+            u: hidden_products.as_ref(),
+            c: other.as_ref(),
+            h: needs_h.then_some(&hidden),
+        };
+        run_fused(self.op, &RecurrentBackward(kernel.0), inputs, outputs)?;
         Ok(Passed { arguments, hidden_products, states: None, hidden, other })
     }
 
     /// Memory for the gradients, and those that arrive at the last states. `dy` is that of the last step's result.
-    fn arrive(&self, t: &Backward<'_>, operands: &Operands<'_>, dy: Option<Tensor>) -> Result<Passed> {
-        let (x, steps, first) = (operands.x(), self.steps(operands.x()), usize::from(self.order.is_some()));
+    fn arrive(&self, t: &Backward<'_>, operands: RecurrentOperands<&Tensor>, dy: Option<Tensor>) -> Result<Passed> {
+        let (x, steps, first) = (operands.x, self.steps(operands.x), usize::from(self.order.is_some()));
         let hidden = match (t.dy_of(first), dy) {
             (Some(a), Some(b)) => a.add(&b)?,
             (Some(a), None) => a.contiguous()?,
@@ -566,13 +535,13 @@ impl Sequence {
     /// Writes the gradients of the arguments of step s. The gradient that is carried to the step before.
     fn step_back(
         &self,
-        operands: &Operands<'_>,
+        operands: RecurrentOperands<&Tensor>,
         trace: &Trace,
         passed: &Passed,
         s: usize,
         earlier: Option<&Tensor>,
     ) -> Result<Option<Tensor>> {
-        let (x, t) = (operands.x(), self.time(s, self.steps(operands.x())));
+        let (x, t) = (operands.x, self.time(s, self.steps(operands.x)));
         let [before, after] = self.around(trace, t)?;
         let hidden = flat(&self.unprojected_gradient(operands, passed, t)?)?;
         let (before, other, after, dtype) = match self.cell {
@@ -596,7 +565,7 @@ impl Sequence {
     }
 
     /// The gradient of the cell's output at time t. With a projection, that of the hidden state is kept for the weight's.
-    fn unprojected_gradient(&self, operands: &Operands<'_>, passed: &Passed, t: usize) -> Result<Tensor> {
+    fn unprojected_gradient(&self, operands: RecurrentOperands<&Tensor>, passed: &Passed, t: usize) -> Result<Tensor> {
         let (Some(w), Some(all)) = (operands.projection, &passed.states) else { return Ok(passed.hidden.clone()) };
         run(self.op, Kernel::Copy, &[&passed.hidden], &[&select(all, t)?], Attributes::default())?;
         self.map.input_gradient(self.op, &passed.hidden, w, None, &self.cell_state)
