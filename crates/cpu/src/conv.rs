@@ -5,7 +5,9 @@ use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_ac
 use crate::elementwise::copy::copy_bits;
 use crate::matrix::{Factor, multiply_alone};
 use crate::memory::{Scratch, scratch};
+use isograd_core::fused::Fused;
 use isograd_core::ops::conv::Geometry;
+use isograd_core::ops::conv::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs};
 use isograd_core::ops::image::window::Windows;
 use isograd_core::{Call, Layout, Operand, Result, Shape, host};
 use rayon::prelude::*;
@@ -19,18 +21,18 @@ const ROWS: usize = 128;
 const TASKS: usize = 8;
 
 /// `y [N, O, ..]` from x, the weight and, where present, the bias.
-pub fn forward(call: &Call<'_>, of: &Geometry) -> Result<()> {
-    with_acc!(call.outputs[0].dtype, forward_as(call, of))
+pub fn forward(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
+    with_acc!(call.outputs[0].dtype, forward_as(call, kernel))
 }
 
 /// `dx [N, C, ..]` from dy, the weight and, where present, the bias.
-pub fn input(call: &Call<'_>, of: &Geometry) -> Result<()> {
-    with_acc!(call.outputs[0].dtype, input_as(call, of))
+pub fn input(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
+    with_acc!(call.outputs[0].dtype, input_as(call, kernel))
 }
 
 /// `dw [O, C / G, ..]` from dy and x.
-pub fn weight(call: &Call<'_>, of: &Geometry) -> Result<()> {
-    with_acc!(call.outputs[0].dtype, weight_as(call, of))
+pub fn weight(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
+    with_acc!(call.outputs[0].dtype, weight_as(call, kernel))
 }
 
 /// The elements of an operand in the order of its shape, in the type of the arithmetic.
@@ -241,18 +243,19 @@ fn shares<'y>(
     Ok(all)
 }
 
-fn forward_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
-    let Geometry { groups, channels, outputs, ref windows, .. } = *of;
+fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
+    let Geometry { groups, channels, outputs, ref windows, .. } = kernel.0;
     let (op, size, per_sample, volume) = (call.op, channels * windows.window(), windows.outputs(), windows.volume());
     let mut target = Output::new(call)?;
     let dtype = target.target.dtype;
     if target.bytes().is_empty() {
         return Ok(());
     }
-    let (x, w) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
+    let ConvInputs { x, w, bias } = kernel.inputs(call);
+    let (x, w) = (Source::new(x)?, Source::new(w)?);
     let (x, w) = (dense::<A>(call, &x)?, dense::<A>(call, &w)?);
-    let bias = Bias::new(call.inputs.get(2), groups)?;
-    let parts = parts(op, 0..of.batch, per_sample, (COLUMNS / size.max(1)).clamp(64, 1024))?;
+    let bias = Bias::new(bias, groups)?;
+    let parts = parts(op, 0..kernel.0.batch, per_sample, (COLUMNS / size.max(1)).clamp(64, 1024))?;
     let of_sample = parts.iter().take_while(|part| part.samples == parts[0].samples).count();
     let (together, length) = (parts[0].samples.len(), parts[0].windows.len());
     // Channels are cut too if there are few parts.
@@ -290,7 +293,7 @@ fn forward_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
             multiply_alone(&mut sums, [own, n, size], w, columns, bias.is_some());
         }
         // The zeros of the padding add nothing, not even with an infinite weight.
-        if is_direct || size == 0 || of.has_padding() && has_nan(&sums) {
+        if is_direct || size == 0 || kernel.0.has_padding() && has_nan(&sums) {
             begin(&mut sums);
             for (w, sums) in w.chunks(size.max(1)).zip(sums.chunks_mut(n)) {
                 each_run(w, &runs, volume, |w, run, from| {
@@ -331,17 +334,18 @@ fn each_run<A: Acc>(w: &[A], runs: &[Vec<Run>], volume: usize, mut f: impl FnMut
     }
 }
 
-fn input_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
-    let Geometry { batch, groups, channels, outputs, ref windows } = *of;
+fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
+    let Geometry { batch, groups, channels, outputs, ref windows } = kernel.0;
     let (op, per_sample, volume, window) = (call.op, windows.outputs(), windows.volume(), windows.window());
     let mut target = Output::new(call)?;
     let dtype = target.target.dtype;
     if target.bytes().is_empty() {
         return Ok(());
     }
-    let (g, w) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
+    let ConvInputInputs { g, w, bias } = kernel.inputs(call);
+    let (g, w) = (Source::new(g)?, Source::new(w)?);
     let (g, w) = (dense::<A>(call, &g)?, dense::<A>(call, &w)?);
-    let bias = Bias::new(call.inputs.get(2), groups)?;
+    let bias = Bias::new(bias, groups)?;
     // The gradients of a channel, `[O, N Q]`.
     let all = batch * per_sample;
     let mut by_channel = scratch::<A>(call, g.len())?;
@@ -391,15 +395,16 @@ fn input_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
     Ok(())
 }
 
-fn weight_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
-    let Geometry { batch, groups, channels, outputs, ref windows } = *of;
+fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
+    let Geometry { batch, groups, channels, outputs, ref windows } = kernel.0;
     let (op, per_sample, volume, window) = (call.op, windows.outputs(), windows.volume(), windows.window());
     let mut target = Output::new(call)?;
     let dtype = target.target.dtype;
     if target.bytes().is_empty() {
         return Ok(());
     }
-    let (g, x) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
+    let ConvWeightInputs { g, x } = kernel.inputs(call);
+    let (g, x) = (Source::new(g)?, Source::new(x)?);
     let (g, x) = (dense::<A>(call, &g)?, dense::<A>(call, &x)?);
     // The gradients of a group and window, `[G, N Q, O / G]`.
     let all = batch * per_sample;
@@ -434,7 +439,7 @@ fn weight_as<A: Acc>(call: &Call<'_>, of: &Geometry) -> Result<()> {
             let g = Factor { values: &by_window[at..], strides: [outputs, 1] };
             multiply_alone(sums, [own * window, outputs, n], columns, g, true);
         }
-        Ok(of.has_padding() && has_nan(sums))
+        Ok(kernel.0.has_padding() && has_nan(sums))
     };
     let found = pieces.par_iter_mut().enumerate().map(task).collect::<Result<Vec<bool>>>()?;
     drop(pieces);

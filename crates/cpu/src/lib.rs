@@ -140,11 +140,11 @@ const FUSED: [fn() -> TypeId; 12] = [
 fn fused_op(call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
     if let Some(of) = fused.downcast_ref::<Blocks>() {
         elementwise::pointwise::blocks(call, of)
-    } else if let Some(ConvForward(of)) = fused.downcast_ref() {
+    } else if let Some(of) = fused.downcast_ref::<ConvForward>() {
         conv::forward(call, of)
-    } else if let Some(ConvInput(of)) = fused.downcast_ref() {
+    } else if let Some(of) = fused.downcast_ref::<ConvInput>() {
         conv::input(call, of)
-    } else if let Some(ConvWeight(of)) = fused.downcast_ref() {
+    } else if let Some(of) = fused.downcast_ref::<ConvWeight>() {
         conv::weight(call, of)
     } else if let Some(variance) = fused.downcast_ref::<Variance>() {
         normalization::variance(call, variance)

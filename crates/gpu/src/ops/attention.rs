@@ -3,19 +3,21 @@
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{addresses, place};
+use crate::launch::operands::place;
 use crate::launch::words::fits;
 use crate::memory::status::{Check, Slot};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32, zeros};
 use crate::ops::random::draw::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::backend::{index_error, starts_error};
-use isograd_core::ops::attention::flash::{Draws, FlashAttention, FlashAttentionBackward};
+use isograd_core::fused::Fused;
+use isograd_core::ops::attention::flash::{
+    Draws, FlashAttention, FlashAttentionBackward, FlashBackwardInputs, FlashGradients, FlashInputs, FlashOutputs,
+};
 use isograd_core::ops::attention::sequences::Sequences;
 use isograd_core::ops::{Attention, Causal};
 use isograd_core::{Call, DType, Device, Operand, Precision, Result, Rng, Tensor};
 use std::ops::Range;
-use std::slice;
 
 pub const FAMILY: Family = Family {
     launchers: &[Launcher::of::<FlashAttention>(), Launcher::of::<FlashAttentionBackward>()],
@@ -64,13 +66,11 @@ const MOST_PARTS: usize = 64;
 
 impl FusedLaunch for FlashAttention {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let problem = Problem::new(self, call.inputs, None);
-        let [o, lse] = [place(&call.outputs[0])?, place(&call.outputs[1])?];
-        let pointers: Vec<Address> = problem.places()?.into_iter().chain([o, lse]).collect();
-        let result = &call.outputs[0];
+        let (problem, FlashOutputs { o, lse }) = (Problem::new(self, self.inputs(call), None), self.outputs(call));
+        let pointers: Vec<Address> = problem.places()?.into_iter().chain([place(o)?, place(lse)?]).collect();
         match problem.parts(gpu)? {
-            Some(parts) => problem.launch_parts(gpu, call.op, &parts, (pointers, result)),
-            None => problem.launch(gpu, call.op, Kernel::Output, (pointers, result)),
+            Some(parts) => problem.launch_parts(gpu, call.op, &parts, (pointers, o)),
+            None => problem.launch(gpu, call.op, Kernel::Output, (pointers, o)),
         }
     }
 
@@ -81,20 +81,22 @@ impl FusedLaunch for FlashAttention {
 
 impl FusedLaunch for FlashAttentionBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        let (results, operands) = call.inputs.split_at(3 + usize::from(self.has_dlse));
-        let [dy, .., o, lse] = results else { unreachable!("a gradient, the result and the logarithms") };
-        let problem = Problem::new(&self.forward, operands, Some(dy));
+        let inputs = self.inputs(call);
+        let FlashBackwardInputs { dy, dlse, o, lse, .. } = inputs;
+        let problem = Problem::new(&self.0, inputs.forward(), Some(dy));
         let delta = gpu.scratch(lse.layout.shape().numel() * lse.dtype.size())?;
-        problem.launch_delta(gpu, dy, self.has_dlse.then(|| &results[1]), o, delta.address)?;
+        problem.launch_delta(gpu, dy, dlse, o, delta.address)?;
         let read = [problem.places()?.as_slice(), &[place(dy)?, place(lse)?, delta.address]].concat();
-        if problem.launch_on_wgmma(gpu, &read, call.outputs)? {
+        let outputs = self.outputs(call);
+        if problem.launch_on_wgmma(gpu, &read, outputs)? {
             return Ok(());
         }
-        let (dq, dkv) = call.outputs.split_at(usize::from(self.queries));
-        for (kernel, written) in [(Kernel::Queries, dq), (Kernel::Keys, dkv)] {
-            if let Some(first) = written.first() {
-                problem.launch(gpu, call.op, kernel, ([&read[..], &addresses(written)?].concat(), first))?;
-            }
+        let FlashGradients { q: dq, k: dk, v: dv } = outputs;
+        if let Some(dq) = dq {
+            problem.launch(gpu, call.op, Kernel::Queries, ([&read[..], &[place(dq)?]].concat(), dq))?;
+        }
+        if let (Some(dk), Some(dv)) = (dk, dv) {
+            problem.launch(gpu, call.op, Kernel::Keys, ([&read[..], &[place(dk)?, place(dv)?]].concat(), dk))?;
         }
         Ok(())
     }
@@ -130,16 +132,14 @@ struct Problem<'a> {
     rows: Vec<&'a Operand<'a>>,
     mask: Option<&'a Operand<'a>>,
     /// The operands of the sequences.
-    ends: &'a [Operand<'a>],
+    ends: Vec<&'a Operand<'a>>,
     base: Option<&'a Operand<'a>>,
 }
 
 impl<'a> Problem<'a> {
-    fn new(of: &'a FlashAttention, operands: &'a [Operand<'a>], dy: Option<&'a Operand<'a>>) -> Problem<'a> {
-        let (rows, rest) = operands.split_at(3);
-        let (mask, rest) = rest.split_at(usize::from(of.has_mask));
-        let (ends, base) = rest.split_at(of.sequences.operands());
-        Problem { of, rows: rows.iter().chain(dy).collect(), mask: mask.first(), ends, base: base.first() }
+    fn new(of: &'a FlashAttention, inputs: FlashInputs<&'a Operand<'a>>, dy: Option<&'a Operand<'a>>) -> Problem<'a> {
+        let FlashInputs { q, k, v, mask, base, .. } = inputs;
+        Problem { of, rows: [q, k, v].into_iter().chain(dy).collect(), mask, ends: inputs.ends().collect(), base }
     }
 
     fn dims(&self, operand: usize) -> &[usize] {
@@ -183,8 +183,7 @@ impl<'a> Problem<'a> {
 
     /// True if rows consist of whole words of so many elements.
     fn has_words(&self, elements: usize) -> Result<bool> {
-        let rows: Vec<Operand<'_>> = self.rows.iter().map(|x| **x).collect();
-        are_words(elements, &rows)
+        are_words(elements, &self.rows)
     }
 
     /// A program for tiles of `4 grid` queries and keys, which moves words, or elements.
@@ -297,14 +296,14 @@ impl<'a> Problem<'a> {
     }
 
     /// Launches the kernel of all gradients; false if it does not take the call.
-    fn launch_on_wgmma(&self, gpu: &Gpu, read: &[Address], outputs: &[Operand<'_>]) -> Result<bool> {
-        let [dq, dk, _] = outputs else { return Ok(false) };
+    fn launch_on_wgmma(&self, gpu: &Gpu, read: &[Address], outputs: FlashGradients<&Operand<'_>>) -> Result<bool> {
+        let FlashGradients { q: Some(dq), k: Some(dk), v: Some(dv) } = outputs else { return Ok(false) };
         let (q, k, band) = (self.dims(0), self.dims(1), self.of.band);
         let size = self.rows[0].dtype.size();
         // Every query attends to some key, so that a tile of keys writes its gradient.
         let has_keys = band.high >= 0 && q[2] as i64 - 1 + band.low < k[2] as i64;
         let is_whole = self.of.sequences == Sequences::Whole;
-        if !is_whole || !has_keys || !are_words(16 / size, outputs)? || !self.fits_wgmma(gpu)? {
+        if !is_whole || !has_keys || !are_words(16 / size, &[dq, dk, dv])? || !self.fits_wgmma(gpu)? {
             return Ok(false);
         }
         let (threads, dim) = (256usize, q[3].next_multiple_of(64));
@@ -317,7 +316,9 @@ impl<'a> Problem<'a> {
         let mut ints = self.ints(tiles, dk);
         ints.extend(dq.layout.strides()[..3].iter().map(|&n| n as i64));
         ints.push(gpu.driver().limits().units.div_ceil(tiles.min(TOGETHER)) as i64);
-        let pointers = [read, &addresses(outputs)?, &[scratch.address + counted as Address, scratch.address]].concat();
+        let pointers =
+            [read, &[place(dq)?, place(dk)?, place(dv)?], &[scratch.address + counted as Address, scratch.address]]
+                .concat();
         let arguments = self.arguments(&pointers, &ints)?;
         // Keys and values, three tiles of queries and of gradients with two numbers of each query, and two of gradients of scores.
         let rows = 2 * KEYS_WGMMA + 6 * queries;
@@ -389,11 +390,12 @@ impl<'a> Problem<'a> {
     }
 
     fn with_ends(&self, arguments: Arguments, checks: &[(Slot, usize)]) -> Result<Arguments> {
-        Ok(arguments.pointers(addresses(self.ends)?).pointers(checks.iter().map(|(slot, _)| slot.address)))
+        let places = self.ends.iter().map(|ends| place(ends)).collect::<Result<Vec<_>>>()?;
+        Ok(arguments.pointers(places).pointers(checks.iter().map(|(slot, _)| slot.address)))
     }
 
     fn finish(&self, gpu: &Gpu, op: &'static str, checks: Vec<(Slot, usize)>) -> Result<()> {
-        for ((slot, most), ends) in checks.into_iter().zip(self.ends) {
+        for ((slot, most), ends) in checks.into_iter().zip(&self.ends) {
             gpu.checked(slot, |position| {
                 let value = gpu.element(ends, 1, position)?.as_i64()?;
                 Ok(match self.of.sequences {
@@ -475,7 +477,7 @@ impl<'a> Problem<'a> {
     ) -> Result<()> {
         let [batches, heads, queries] = [0, 1, 2].map(|d| self.dims(0)[d]);
         let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
-        let has_words = self.has_words(WORD)? && are_words(WORD, slice::from_ref(o))?;
+        let has_words = self.has_words(WORD)? && are_words(WORD, &[o])?;
         let program = self.variant(grid, has_words)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
         let dlse = dlse.map_or(Ok(delta), place)?;
         let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1, o)));
@@ -531,7 +533,7 @@ fn tiles_mma(kernel: Kernel, most_blocks: usize, row: usize, room: usize) -> Opt
 }
 
 /// True if rows of these operands consist of whole words of so many elements.
-fn are_words(elements: usize, operands: &[Operand<'_>]) -> Result<bool> {
+fn are_words(elements: usize, operands: &[&Operand<'_>]) -> Result<bool> {
     let steps =
         operands.iter().flat_map(|x| x.layout.strides()[..3].iter().chain(x.layout.shape().dims().last()).copied());
     let memory = operands.iter().map(|x| Ok((place(x)?, x.dtype.size()))).collect::<Result<Vec<_>>>()?;

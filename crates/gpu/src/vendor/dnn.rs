@@ -7,9 +7,14 @@ use crate::launch::device::Gpu;
 use crate::launch::operands::addresses;
 use crate::ops;
 use crate::vendor::note;
-use isograd_core::ops::attention::flash::{FlashAttention, FlashAttentionBackward};
+use isograd_core::fused::Fused;
+use isograd_core::ops::attention::flash::{
+    FlashAttention, FlashAttentionBackward, FlashBackwardInputs, FlashGradients, FlashInputs, FlashOutputs,
+};
 use isograd_core::ops::attention::sequences::Sequences;
-use isograd_core::ops::conv::{self, ConvForward, ConvInput, ConvWeight};
+use isograd_core::ops::conv::{
+    self, ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs,
+};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Dims, Error, Kernel, Layout, Operand, Result, Shape};
 use smallvec::SmallVec;
@@ -34,22 +39,33 @@ type Addresses = SmallVec<[Address; 8]>;
 /// Has the library compute a convolution, or attention; false if it is left to us.
 pub fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
     let Kernel::Fused(fused) = call.kernel else { return Ok(false) };
-    let asked = if let Some(ConvForward(geometry)) = fused.downcast_ref() {
-        convolution(gpu, call, Map::Forward, geometry)?
-    } else if let Some(ConvInput(geometry)) = fused.downcast_ref() {
-        convolution(gpu, call, Map::Input, geometry)?
-    } else if let Some(ConvWeight(geometry)) = fused.downcast_ref() {
-        convolution(gpu, call, Map::Weight, geometry)?
-    } else if let Some(forward) = fused.downcast_ref() {
-        attention(gpu, call, forward, None)?
-    } else if let Some(backward) = fused.downcast_ref::<FlashAttentionBackward>() {
-        attention(gpu, call, &backward.forward, Some(backward))?
+    let (asked, added) = if let Some(of) = fused.downcast_ref::<ConvForward>() {
+        let (ConvInputs { x, w, bias }, y) = (of.inputs(call), of.outputs(call).y);
+        (convolution(gpu, Map::Forward, &of.0, [x, w, y])?, bias.map(|bias| (bias, y)))
+    } else if let Some(of) = fused.downcast_ref::<ConvInput>() {
+        let (ConvInputInputs { g, w, bias }, dx) = (of.inputs(call), of.outputs(call).y);
+        (convolution(gpu, Map::Input, &of.0, [dx, w, g])?, bias.map(|bias| (bias, dx)))
+    } else if let Some(of) = fused.downcast_ref::<ConvWeight>() {
+        let (ConvWeightInputs { g, x }, dw) = (of.inputs(call), of.outputs(call).y);
+        (convolution(gpu, Map::Weight, &of.0, [x, dw, g])?, None)
+    } else if let Some(of) = fused.downcast_ref::<FlashAttention>() {
+        let FlashOutputs { o, lse } = of.outputs(call);
+        (attention(gpu, of, of.inputs(call), [o, lse], None)?, None)
+    } else if let Some(of) = fused.downcast_ref::<FlashAttentionBackward>() {
+        let inputs = of.inputs(call);
+        let FlashBackwardInputs { dy, dlse, o, lse, .. } = inputs;
+        match (dlse, of.outputs(call)) {
+            (None, FlashGradients { q: Some(dq), k: Some(dk), v: Some(dv) }) => {
+                (attention(gpu, &of.0, inputs.forward(), [o, lse], Some([dy, dq, dk, dv]))?, None)
+            }
+            _ => (None, None),
+        }
     } else {
-        None
+        (None, None)
     };
     let Some((form, addresses)) = asked else { return Ok(false) };
     let Some(library) = library(gpu) else { return Ok(false) };
-    let asked = Asked { gpu, library, form, addresses };
+    let asked = Asked { gpu, library, form, addresses, added };
     match asked.kernel(call)? {
         Some(kernel) => asked.run(kernel, call).map(|()| true),
         None => Ok(false),
@@ -61,12 +77,18 @@ fn library(gpu: &Gpu) -> Option<&dyn Library> {
     gpu.driver().dnn().filter(|_| !is_off)
 }
 
-/// A convolution as the library sees it; none if our own kernel is faster.
-fn convolution(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &conv::Geometry) -> Result<Option<(Form, Addresses)>> {
+/// A convolution of an input, a weight and an output as the library sees it; none if our own kernel is faster.
+fn convolution(
+    gpu: &Gpu,
+    map: Map,
+    geometry: &conv::Geometry,
+    operands: [&Operand<'_>; 3],
+) -> Result<Option<(Form, Addresses)>> {
+    let dtype = operands[0].dtype;
     // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
-    let is_row_major = call.inputs[..2].iter().chain(call.outputs).all(|x| x.layout.is_contiguous());
+    let is_row_major = operands.iter().all(|x| x.layout.is_contiguous());
     let is_depthwise = ops::conv::is_depthwise(geometry, map) && is_row_major;
-    if is_depthwise || (geometry.is_pointwise() && call.outputs[0].dtype == DType::F32) {
+    if is_depthwise || (geometry.is_pointwise() && dtype == DType::F32) {
         return Ok(None);
     }
     let multiplied = [geometry.batch, geometry.groups, geometry.channels, geometry.outputs];
@@ -74,12 +96,6 @@ fn convolution(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &conv::Geometry) 
     if multiplied.fold(1, usize::saturating_mul) < LEAST {
         return Ok(None);
     }
-    let [first, second, result] = [&call.inputs[0], &call.inputs[1], &call.outputs[0]];
-    let operands = match map {
-        Map::Forward => [first, second, result],
-        Map::Input => [result, second, first],
-        Map::Weight => [second, result, first],
-    };
     let windows = &geometry.windows;
     // Operands of one and two dimensions have leading extents of 1 in `windows`, and none themselves.
     let own = |sizes: [usize; 3]| -> Sizes {
@@ -88,7 +104,7 @@ fn convolution(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &conv::Geometry) 
     let [input, weight, output] = operands.map(|operand| view(operand.layout));
     let form = Convolution {
         map,
-        dtype: result.dtype,
+        dtype,
         precision: gpu.precision(),
         is_deterministic: gpu.is_deterministic.load(Ordering::Relaxed),
         input,
@@ -101,23 +117,21 @@ fn convolution(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &conv::Geometry) 
     Ok(Some((Form::Convolution(Box::new(form)), addresses(&operands.map(|x| *x))?)))
 }
 
-/// Attention, or its gradients, as the library sees it; none for what it has no kernel for.
+/// Attention with these outputs, or the gradients of q, k and v from that of the result, as the library sees it; none for what it has no
+/// kernel for.
 fn attention(
     gpu: &Gpu,
-    call: &Call<'_>,
     of: &FlashAttention,
-    backward: Option<&FlashAttentionBackward>,
+    FlashInputs { q, k, v, mask, .. }: FlashInputs<&Operand<'_>>,
+    outputs: [&Operand<'_>; 2],
+    gradients: Option<[&Operand<'_>; 4]>,
 ) -> Result<Option<(Form, Addresses)>> {
-    let (results, operands) = call.inputs.split_at(if backward.is_some() { 3 } else { 0 });
-    let is_whole = backward.is_none_or(|b| b.queries && b.keys && !b.has_dlse);
-    if !is_whole || of.has_mask || of.dropout.is_some() || of.sequences != Sequences::Whole {
+    if mask.is_some() || of.dropout.is_some() || of.sequences != Sequences::Whole {
         return Ok(None);
     }
-    let operands: Vec<Operand<'_>> = match results {
-        [dy, o, lse] => operands[..3].iter().chain([o, lse, dy]).chain(call.outputs).copied().collect(),
-        _ => operands[..3].iter().chain(call.outputs).copied().collect(),
-    };
-    let (q, k) = (operands[0].layout.shape().dims(), operands[1].layout.shape().dims());
+    let operands = [q, k, v].into_iter().chain(outputs).chain(gradients.into_iter().flatten());
+    let operands: Vec<Operand<'_>> = operands.copied().collect();
+    let (q, k) = (q.layout.shape().dims(), k.layout.shape().dims());
     let (heads, queries, width, keys) = (q[1], q[2], q[3], k[2]);
     let (is_full, is_causal) = {
         let band = of.band;
@@ -127,7 +141,7 @@ fn attention(
     let scores = [q[0], heads, queries, keys].into_iter().fold(1, usize::saturating_mul);
     let has_kernel = operands[0].dtype.size() == 2 && width % 8 == 0 && width <= MOST_WIDTH;
     // Heads that share keys would need the sums of their gradients.
-    let is_shared = backward.is_some() && heads != k[1];
+    let is_shared = gradients.is_some() && heads != k[1];
     if !has_kernel || is_shared || !(is_full || is_causal) || scores < LEAST_SCORES || queries == 1 {
         return Ok(None);
     }
@@ -142,7 +156,7 @@ fn attention(
     }
     // Our own gradients in a fixed order are faster on matrix units that read local memory.
     let is_deterministic = gpu.is_deterministic.load(Ordering::Relaxed);
-    if backward.is_some() && is_deterministic && gpu.driver().limits().has_wgmma {
+    if gradients.is_some() && is_deterministic && gpu.driver().limits().has_wgmma {
         return Ok(None);
     }
     let form = Attention {
@@ -175,6 +189,8 @@ struct Asked<'a> {
     library: &'a dyn Library,
     form: Form,
     addresses: Addresses,
+    /// A bias, and the result to which it is added.
+    added: Option<(&'a Operand<'a>, &'a Operand<'a>)>,
 }
 
 impl Asked<'_> {
@@ -235,10 +251,7 @@ impl Asked<'_> {
         let workspace = self.gpu.scratch(self.library.workspace(&self.form, kernel)?)?;
         self.library.run(&self.form, kernel, &self.addresses, workspace.address)?;
         note(self.gpu, &self.form);
-        match (&self.form, call.inputs.get(2)) {
-            (Form::Convolution(_), Some(bias)) => add(self.gpu, call, bias, &call.outputs[0]),
-            _ => Ok(()),
-        }
+        self.added.map_or(Ok(()), |(bias, y)| add(self.gpu, call, bias, y))
     }
 }
 

@@ -4,15 +4,14 @@ use super::band::Band;
 use super::dropout::Kept;
 use super::rows::{Gradient, Problem};
 use super::sequences::Sequences;
-use crate::fused::{FlatFused, run_fused};
+use crate::fused::{Fused, run_fused};
+use crate::operands;
 use crate::{DType, Layout, Result, RngState, Shape, Tensor};
 
 /// The largest D of the kernels.
 pub const WIDEST: usize = 256;
 
-/// Inputs: q `[B, Hq, Tq, D]`, k and v `[B, Hk, Tk, D]`, all contiguous in the last dimension; where present, a mask of any strides
-/// that is expanded to `[B, Hq, Tq, Tk]`; the operands of the sequences; where present, an i64 `[3]` that is added to the generator's
-/// state. Outputs: the result `[B, Hq, Tq, D]`, contiguous in the last dimension, and the logarithms of sums `[B, Hq, Tq]` in the accumulation dtype.
+/// The result and the logarithms of sums. In inputs and outputs, rows of D elements are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashAttention {
     /// The keys that a query attends to, relative to its own position unless the sequences are whole.
@@ -23,10 +22,40 @@ pub struct FlashAttention {
     pub from_end: bool,
     /// The factor of the scores.
     pub scale: f64,
-    /// True if there is a mask.
-    pub has_mask: bool,
     /// The draws that decide which weights are kept, if there is dropout.
     pub dropout: Option<Draws>,
+}
+
+operands! {
+    /// The inputs of [`FlashAttention`].
+    pub struct FlashInputs {
+        /// `[B, Hq, Tq, D]`.
+        q,
+        /// `[B, Hk, Tk, D]`.
+        k,
+        /// `[B, Hk, Tk, D]`.
+        v,
+        /// Of any strides, expanded to `[B, Hq, Tq, Tk]`.
+        mask?,
+        /// For [`Sequences::Packed`], the first query of each sequence, and the end of the last, i64 `[N + 1]`.
+        query_starts?,
+        /// The same for keys.
+        key_starts?,
+        /// For [`Sequences::Lengths`], the numbers of keys, i64 `[B]`.
+        lengths?,
+        /// With dropout, what is added to the generator's state, i64 `[3]`.
+        base?,
+    }
+}
+
+operands! {
+    /// The outputs of [`FlashAttention`].
+    pub struct FlashOutputs {
+        /// The result, `[B, Hq, Tq, D]`.
+        o,
+        /// The logarithms of sums, `[B, Hq, Tq]`, in the accumulation dtype.
+        lse,
+    }
 }
 
 /// The draws of dropout.
@@ -40,19 +69,65 @@ pub struct Draws {
     pub scale: f64,
 }
 
-/// Inputs: the gradient of the result; the gradient of the logarithms, where present; the result; the logarithms; then the inputs
-/// of [`FlashAttention`]. The gradient of the result and the result are contiguous in the last dimension, and so are the outputs: the
-/// gradients of q, and of k and v, as far as they are wanted.
+/// The gradients of the forward kernel. In inputs and outputs, rows of D elements are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlashAttentionBackward {
-    /// The forward kernel.
-    pub forward: FlashAttention,
-    /// True if the logarithms have a gradient.
-    pub has_dlse: bool,
-    /// True if the gradient of q is wanted.
-    pub queries: bool,
-    /// True if the gradients of k and v are wanted.
-    pub keys: bool,
+pub struct FlashAttentionBackward(pub FlashAttention);
+
+operands! {
+    /// The inputs of [`FlashAttentionBackward`].
+    pub struct FlashBackwardInputs {
+        /// The gradient of the result.
+        dy,
+        /// The gradient of the logarithms.
+        dlse?,
+        /// The result.
+        o,
+        /// The logarithms of sums.
+        lse,
+        /// `[B, Hq, Tq, D]`.
+        q,
+        /// `[B, Hk, Tk, D]`.
+        k,
+        /// `[B, Hk, Tk, D]`.
+        v,
+        /// As in [`FlashInputs`].
+        mask?,
+        /// As in [`FlashInputs`].
+        query_starts?,
+        /// As in [`FlashInputs`].
+        key_starts?,
+        /// As in [`FlashInputs`].
+        lengths?,
+        /// As in [`FlashInputs`].
+        base?,
+    }
+}
+
+operands! {
+    /// The outputs of [`FlashAttentionBackward`], as far as they are wanted.
+    pub struct FlashGradients {
+        /// The gradient of q.
+        q?,
+        /// The gradient of k; wanted if that of v is.
+        k?,
+        /// The gradient of v.
+        v?,
+    }
+}
+
+impl<T> FlashBackwardInputs<T> {
+    /// The inputs of the forward kernel.
+    pub fn forward(self) -> FlashInputs<T> {
+        let FlashBackwardInputs { q, k, v, mask, query_starts, key_starts, lengths, base, .. } = self;
+        FlashInputs { q, k, v, mask, query_starts, key_starts, lengths, base }
+    }
+}
+
+impl<T> FlashInputs<T> {
+    /// The operands of the sequences.
+    pub fn ends(self) -> impl Iterator<Item = T> {
+        [self.query_starts, self.key_starts, self.lengths].into_iter().flatten()
+    }
 }
 
 impl FlashAttention {
@@ -63,48 +138,58 @@ impl FlashAttention {
             sequences: problem.sequences,
             from_end: problem.from_end && problem.sequences != Sequences::Whole,
             scale: problem.scale,
-            has_mask: problem.mask.is_some(),
             dropout: problem.kept.as_ref().map(draws),
         }
     }
 
     /// The problem of the kernel's inputs.
-    fn problem(&self, inputs: &[Tensor]) -> Problem {
-        let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
+    fn problem(&self, inputs: FlashInputs<&Tensor>) -> Problem {
+        let FlashInputs { q, k, v, mask, base, .. } = inputs;
         let dims = [q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]];
-        let (ends, base) = inputs[3 + usize::from(self.has_mask)..].split_at(self.sequences.operands());
-        let (ends, base) = (ends.to_vec(), base.first());
         let kept = |d: Draws| Kept::from_state(d.state, base, d.threshold, d.scale, dims);
-        let mask = self.has_mask.then(|| inputs[3].clone());
+        let (ends, mask, kept) = (inputs.ends().cloned().collect(), mask.cloned(), self.dropout.map(kept));
         let FlashAttention { band, sequences, from_end, scale, .. } = *self;
-        Problem { q, k, v, mask, band, sequences, ends, from_end, scale, kept: self.dropout.map(kept) }
+        Problem { q: q.clone(), k: k.clone(), v: v.clone(), mask, band, sequences, ends, from_end, scale, kept }
     }
 }
 
-impl FlatFused for FlashAttention {
+impl Fused for FlashAttention {
+    type Inputs<T> = FlashInputs<T>;
+    type Outputs<T> = FlashOutputs<T>;
+
     fn name(&self) -> &'static str {
         "flash_attention"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(
+        &self,
+        inputs: FlashInputs<&Tensor>,
+        _before: FlashOutputs<&Tensor>,
+    ) -> Result<FlashOutputs<Option<Tensor>>> {
         let (o, lse) = self.problem(inputs).composite(self.name())?;
-        Ok(vec![Some(o), Some(lse)])
+        Ok(FlashOutputs { o: Some(o), lse: Some(lse) })
     }
 }
 
-impl FlatFused for FlashAttentionBackward {
+impl Fused for FlashAttentionBackward {
+    type Inputs<T> = FlashBackwardInputs<T>;
+    type Outputs<T> = FlashGradients<T>;
+
     fn name(&self) -> &'static str {
         "flash_attention_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (outputs, operands) = inputs.split_at(3 + usize::from(self.has_dlse));
-        let dlse = self.has_dlse.then(|| outputs[1].clone());
-        let [o, lse] = [2, 1].map(|back| outputs[outputs.len() - back].clone());
-        let arriving = Gradient { dy: outputs[0].clone(), dlse, o, lse };
-        let wanted = [self.queries, self.keys, self.keys, false];
-        let found = self.forward.problem(operands).gradients_by_blocks(self.name(), &arriving, wanted)?;
-        Ok(found.into_iter().flatten().map(Some).collect())
+    fn composite(
+        &self,
+        inputs: FlashBackwardInputs<&Tensor>,
+        before: FlashGradients<&Tensor>,
+    ) -> Result<FlashGradients<Option<Tensor>>> {
+        let FlashBackwardInputs { dy, dlse, o, lse, .. } = inputs;
+        let arriving = Gradient { dy: dy.clone(), dlse: dlse.cloned(), o: o.clone(), lse: lse.clone() };
+        let wanted = [before.q.is_some(), before.k.is_some(), before.v.is_some(), false];
+        let problem = self.0.problem(inputs.forward());
+        let [q, k, v, _] = problem.gradients_by_blocks(self.name(), &arriving, wanted)?;
+        Ok(FlashGradients { q: q.map(Some), k: k.map(Some), v: v.map(Some) })
     }
 }
 
@@ -114,15 +199,22 @@ fn whole(x: &Tensor) -> Result<Tensor> {
     if x.layout().strides()[last] == 1 { Ok(x) } else { x.contiguous() }
 }
 
-/// q, k, v and, where present, the expanded mask, the operands of the sequences and the state on the device.
-fn operands(problem: &Problem) -> Result<Vec<Tensor>> {
-    let Problem { q, k, v, mask, ends, kept, .. } = problem;
-    let mut all = [q, k, v].into_iter().map(whole).collect::<Result<Vec<_>>>()?;
+/// The inputs of the forward kernel.
+fn operands(problem: &Problem) -> Result<FlashInputs<Tensor>> {
+    let Problem { q, k, v, mask, sequences, ends, kept, .. } = problem;
     let scores = Shape::from([q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]]);
-    all.extend(mask.iter().map(|mask| mask.with_layout(mask.layout().expand(&scores))));
-    all.extend(ends.iter().cloned());
-    all.extend(kept.iter().flat_map(|kept| kept.draw.base.clone()));
-    Ok(all)
+    let is = |of: Sequences| *sequences == of;
+    let end = |is_there: bool, i: usize| is_there.then(|| ends[i].clone());
+    Ok(FlashInputs {
+        q: whole(q)?,
+        k: whole(k)?,
+        v: whole(v)?,
+        mask: mask.as_ref().map(|mask| mask.with_layout(mask.layout().expand(&scores))),
+        query_starts: end(is(Sequences::Packed), 0),
+        key_starts: end(is(Sequences::Packed), 1),
+        lengths: end(is(Sequences::Lengths), 0),
+        base: kept.as_ref().and_then(|kept| kept.draw.base.clone()),
+    })
 }
 
 /// A tensor `[B, H, T, D]` for a result, with the heads of a row adjacent in memory where they are so in `of`.
@@ -154,7 +246,7 @@ pub(super) fn forward(op: &'static str, problem: &Problem) -> Result<(Tensor, Te
     let (q, inputs) = (&problem.q, operands(problem)?);
     let o = result(op, q, q.dtype())?;
     let lse = Tensor::allocate(op, &Shape::new(&q.dims()[..3]), q.dtype().acc(), q.device())?;
-    run_fused(op, &FlashAttention::of(problem), &inputs.iter().collect::<Vec<_>>(), &[&o, &lse])?;
+    run_fused(op, &FlashAttention::of(problem), inputs.as_ref(), FlashOutputs { o: &o, lse: &lse })?;
     Ok((o, lse))
 }
 
@@ -166,23 +258,33 @@ pub(super) fn backward(
     wanted: [bool; 4],
 ) -> Result<[Option<Tensor>; 4]> {
     let Gradient { dy, dlse, o, lse } = arriving;
-    let dlse = dlse.as_ref().map(Tensor::contiguous).transpose()?;
-    let mut inputs = vec![whole(dy)?];
-    inputs.extend(dlse.iter().map(Tensor::detach));
-    inputs.extend([o.detach(), lse.detach()]);
-    inputs.extend(operands(problem)?);
+    let dlse = dlse.as_ref().map(Tensor::contiguous).transpose()?.map(|dlse| dlse.detach());
+    let (dy, o, lse, operands) = (whole(dy)?, o.detach(), lse.detach(), operands(problem)?);
+    let FlashInputs { q, k, v, mask, query_starts, key_starts, lengths, base } = operands.as_ref();
+    let inputs = FlashBackwardInputs {
+        dy: &dy,
+        dlse: dlse.as_ref(),
+        o: &o,
+        lse: &lse,
+        q,
+        k,
+        v,
+        mask,
+        query_starts,
+        key_starts,
+        lengths,
+        base,
+    };
     let (queries, keys) = (wanted[0], wanted[1] || wanted[2]);
-    let fused =
-        FlashAttentionBackward { forward: FlashAttention::of(problem), has_dlse: dlse.is_some(), queries, keys };
     let empty = |is: bool, x: &Tensor| is.then(|| result(op, x, x.dtype())).transpose();
     let [dq, dk, dv] = match packed(op, problem)?.filter(|_| queries && keys) {
         Some(parts) => parts.map(Some),
         // The gradients of k and v have one layout.
         None => [empty(queries, &problem.q)?, empty(keys, &problem.k)?, empty(keys, &problem.k)?],
     };
-    let outputs: Vec<&Tensor> = [&dq, &dk, &dv].into_iter().flatten().collect();
-    if !outputs.is_empty() {
-        run_fused(op, &fused, &inputs.iter().collect::<Vec<_>>(), &outputs)?;
+    if queries || keys {
+        let outputs = FlashGradients { q: dq.as_ref(), k: dk.as_ref(), v: dv.as_ref() };
+        run_fused(op, &FlashAttentionBackward(FlashAttention::of(problem)), inputs, outputs)?;
     }
     Ok([dq, dk.filter(|_| wanted[1]), dv.filter(|_| wanted[2]), None])
 }

@@ -18,17 +18,6 @@ pub enum Sequences {
     Lengths,
 }
 
-impl Sequences {
-    /// The number of operands.
-    pub fn operands(self) -> usize {
-        match self {
-            Sequences::Whole => 0,
-            Sequences::Packed => 2,
-            Sequences::Lengths => 1,
-        }
-    }
-}
-
 /// The first rows of packed sequences as i64, outside of the tape.
 pub(super) fn starts(op: &'static str, q: &Tensor, starts: [&Tensor; 2]) -> Result<Vec<Tensor>> {
     if starts.iter().any(|x| x.rank() != 1) || starts[0].numel() == 0 || starts[0].numel() != starts[1].numel() {

@@ -2,27 +2,59 @@
 
 use super::geometry::Geometry;
 use super::{columns, products};
-use crate::fused::{AnyFused, FlatFused, has_kernel, run_unnamed};
+use crate::fused::{Fused, has_kernel, of_sizes, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::gradients;
 use crate::ops::image::window::Windows;
 use crate::tape::{Backward, Gradients, Saved, record, report};
 use crate::{Layout, Result, Shape, Tensor};
 
-/// Inputs: x `[N, C, ..]`, a weight `[O, C / groups, kernel]` and, where present, a bias `[N groups, O / groups]`, whose first
-/// dimension may be expanded. Output: y `[N, O, ..]`. Each but the bias is contiguous, or its channels are last in memory.
+/// Output: y `[N, O, ..]`. Operands but the bias are contiguous, or their channels are last in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvForward(pub Geometry);
 
-/// Inputs: the gradient `[N, O, ..]` of the output, the weight and, where present, a bias `[N groups, C / groups]`, whose first
-/// dimension may be expanded. Output: the gradient `[N, C, ..]` of the input, plus the bias. Each but the bias is contiguous, or its
-/// channels are last in memory.
+operands! {
+    /// The inputs of [`ConvForward`].
+    pub struct ConvInputs {
+        /// `[N, C, ..]`.
+        x,
+        /// The weight, `[O, C / groups, kernel]`.
+        w,
+        /// `[N groups, O / groups]`. The first dimension may be expanded.
+        bias?,
+    }
+}
+
+/// Output: the gradient `[N, C, ..]` of x, plus the bias. Operands but the bias are contiguous, or their channels are last in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvInput(pub Geometry);
 
-/// Inputs: the gradient `[N, O, ..]` of the output, and x `[N, C, ..]`. Output: the gradient `[O, C / groups, kernel]` of the
-/// weight. Each is contiguous, or its channels are last in memory.
+operands! {
+    /// The inputs of [`ConvInput`].
+    pub struct ConvInputInputs {
+        /// The gradient of the output, `[N, O, ..]`.
+        g,
+        /// The weight, `[O, C / groups, kernel]`.
+        w,
+        /// `[N groups, C / groups]`. The first dimension may be expanded.
+        bias?,
+    }
+}
+
+/// Output: the gradient `[O, C / groups, kernel]` of the weight. Operands are contiguous, or their channels are last in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvWeight(pub Geometry);
+
+operands! {
+    /// The inputs of [`ConvWeight`].
+    pub struct ConvWeightInputs {
+        /// The gradient of the output, `[N, O, ..]`.
+        g,
+        /// `[N, C, ..]`.
+        x,
+    }
+}
 
 impl Geometry {
     /// The shapes of input, weight and output in three dimensions.
@@ -44,56 +76,71 @@ fn plus(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     y.add(&bias)
 }
 
-/// The outputs of a kernel for the absolute values of its inputs.
-fn of_sizes(fused: &impl FlatFused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-    let sizes: Vec<Tensor> = inputs.iter().map(Tensor::abs).collect::<Result<_>>()?;
-    fused.composite(&sizes, &[])?.into_iter().collect::<Option<Vec<_>>>().map(Ok).transpose()
-}
+impl Fused for ConvForward {
+    type Inputs<T> = ConvInputs<T>;
+    type Outputs<T> = Output<T>;
 
-impl FlatFused for ConvForward {
     fn name(&self) -> &'static str {
         "conv"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(
+        &self,
+        ConvInputs { x, w, bias }: ConvInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
         let [_, _, shape] = self.0.shapes();
-        let y = columns::conv(self.name(), &self.0, &inputs[0], &inputs[1], None, &shape)?;
-        Ok(vec![Some(plus(y, inputs.get(2))?)])
+        let y = columns::conv(self.name(), &self.0, x, w, None, &shape)?;
+        Ok(Output { y: Some(plus(y, bias)?) })
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, inputs)
+    fn companions(&self, inputs: ConvInputs<&Tensor>, before: Output<&Tensor>) -> Result<Option<Output<Tensor>>> {
+        of_sizes(self, inputs, before)
     }
 }
 
-impl FlatFused for ConvInput {
+impl Fused for ConvInput {
+    type Inputs<T> = ConvInputInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "conv_input"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(
+        &self,
+        ConvInputInputs { g, w, bias }: ConvInputInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
         let [shape, ..] = self.0.shapes();
-        let dx = columns::conv_input(self.name(), &self.0, &inputs[0], &inputs[1], None, &shape)?;
-        Ok(vec![Some(plus(dx, inputs.get(2))?)])
+        let dx = columns::conv_input(self.name(), &self.0, g, w, None, &shape)?;
+        Ok(Output { y: Some(plus(dx, bias)?) })
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, inputs)
+    fn companions(&self, inputs: ConvInputInputs<&Tensor>, before: Output<&Tensor>) -> Result<Option<Output<Tensor>>> {
+        of_sizes(self, inputs, before)
     }
 }
 
-impl FlatFused for ConvWeight {
+impl Fused for ConvWeight {
+    type Inputs<T> = ConvWeightInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "conv_weight"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(
+        &self,
+        ConvWeightInputs { g, x }: ConvWeightInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
         let [_, shape, _] = self.0.shapes();
-        columns::conv_weight(self.name(), &self.0, &inputs[0], &inputs[1], &shape).map(|dw| vec![Some(dw)])
+        Ok(Output { y: Some(columns::conv_weight(self.name(), &self.0, g, x, &shape)?) })
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        of_sizes(self, inputs)
+    fn companions(&self, inputs: ConvWeightInputs<&Tensor>, before: Output<&Tensor>) -> Result<Option<Output<Tensor>>> {
+        of_sizes(self, inputs, before)
     }
 }
 
@@ -131,7 +178,9 @@ impl Maps {
     pub fn conv(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.conv;
         let y = if has_kernel::<ConvForward>(x) {
-            self.by_kernel(op, &ConvForward(self.geometry.clone()), [x, w], bias, OUTPUT)?
+            self.by_kernel(op, [x, w], bias, OUTPUT, |[x, w], bias, y| {
+                run_fused(op, &ConvForward(self.geometry.clone()), ConvInputs { x, w, bias }, Output { y })
+            })?
         } else {
             self.ordered(columns::conv(op, &self.geometry, x, w, bias, &self.output)?, OUTPUT)?
         };
@@ -148,7 +197,9 @@ impl Maps {
     pub fn input(&self, g: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.input;
         let dx = if has_kernel::<ConvInput>(g) {
-            self.by_kernel(op, &ConvInput(self.geometry.clone()), [g, w], bias, INPUT)?
+            self.by_kernel(op, [g, w], bias, INPUT, |[g, w], bias, y| {
+                run_fused(op, &ConvInput(self.geometry.clone()), ConvInputInputs { g, w, bias }, Output { y })
+            })?
         } else {
             self.ordered(columns::conv_input(op, &self.geometry, g, w, bias, &self.input)?, INPUT)?
         };
@@ -164,7 +215,9 @@ impl Maps {
     pub fn weight(&self, g: &Tensor, x: &Tensor) -> Result<Tensor> {
         let op = self.names.weight;
         let dw = if has_kernel::<ConvWeight>(x) {
-            self.by_kernel(op, &ConvWeight(self.geometry.clone()), [g, x], None, WEIGHT)?
+            self.by_kernel(op, [g, x], None, WEIGHT, |[g, x], _, y| {
+                run_fused(op, &ConvWeight(self.geometry.clone()), ConvWeightInputs { g, x }, Output { y })
+            })?
         } else {
             self.ordered(columns::conv_weight(op, &self.geometry, g, x, &self.weight)?, WEIGHT)?
         };
@@ -201,14 +254,14 @@ impl Maps {
         });
     }
 
-    /// Runs the kernel, outside of the tape.
+    /// The result of a product, or else of the kernel that `run` runs. Outside of the tape.
     fn by_kernel(
         &self,
         op: &'static str,
-        fused: &dyn AnyFused,
         inputs: [&Tensor; 2],
         bias: Option<&Tensor>,
         output: usize,
+        run: impl FnOnce([&Tensor; 2], Option<&Tensor>, &Tensor) -> Result<()>,
     ) -> Result<Tensor> {
         let shape = [&self.input, &self.weight, &self.output][output];
         let y = Tensor::allocate(op, shape, inputs[0].dtype(), inputs[0].device())?;
@@ -216,11 +269,9 @@ impl Maps {
         let dense = |x: &Tensor| if x.layout().is_dense() { Ok(x.detach()) } else { x.detach().contiguous() };
         let [a, b] = [dense(inputs[0])?, dense(inputs[1])?];
         let bias = bias.map(|bias| self.of_batches(&bias.detach())).transpose()?;
-        if products::try_run(op, &self.geometry, output, [&a, &b], bias.as_ref(), &y)? {
-            return Ok(y);
+        if !products::try_run(op, &self.geometry, output, [&a, &b], bias.as_ref(), &y)? {
+            run([&a, &b], bias.as_ref(), &y)?;
         }
-        let all: Vec<&Tensor> = [&a, &b].into_iter().chain(&bias).collect();
-        run_unnamed(op, fused, &all, &[&y])?;
         Ok(y)
     }
 

@@ -13,7 +13,7 @@ mod products;
 pub(crate) mod unfold;
 
 pub use self::geometry::Geometry;
-pub use self::maps::{ConvForward, ConvInput, ConvWeight};
+pub use self::maps::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs};
 
 use self::geometry::extents;
 pub(in crate::ops) use self::maps::{Maps, Names};

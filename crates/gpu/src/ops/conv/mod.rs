@@ -17,7 +17,10 @@ use crate::memory::pool::Buffer;
 use crate::ops::elementwise::pointwise;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::matrix::matmul::{self, Extents, Loaded, Loading, Side};
-use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
+use isograd_core::fused::Fused;
+use isograd_core::ops::conv::{
+    ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs, Geometry,
+};
 use isograd_core::ops::{Conv, Padding};
 use isograd_core::{Call, DType, Dims, Kernel, Layout, Operand, Result, Shape};
 
@@ -28,19 +31,22 @@ pub(crate) const FAMILY: Family = Family {
 
 impl FusedLaunch for ConvForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, Map::Forward, &self.0)
+        let ConvInputs { x, w, bias } = self.inputs(call);
+        run(gpu, Map::Forward, &self.0, [x, w], bias, self.outputs(call).y)
     }
 }
 
 impl FusedLaunch for ConvInput {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, Map::Input, &self.0)
+        let ConvInputInputs { g, w, bias } = self.inputs(call);
+        run(gpu, Map::Input, &self.0, [g, w], bias, self.outputs(call).y)
     }
 }
 
 impl FusedLaunch for ConvWeight {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run(gpu, call, Map::Weight, &self.0)
+        let ConvWeightInputs { g, x } = self.inputs(call);
+        run(gpu, Map::Weight, &self.0, [g, x], None, self.outputs(call).y)
     }
 }
 
@@ -83,19 +89,26 @@ const MMA_WORD: usize = 8;
 /// Multiplications of a convolution for which channels of zeros are worth the copies.
 const LEAST_PADDED: usize = 1 << 22;
 
-fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> {
-    let y = &call.outputs[0];
+/// A map of both of its factors, plus the bias.
+fn run(
+    gpu: &Gpu,
+    map: Map,
+    geometry: &Geometry,
+    factors: [&Operand<'_>; 2],
+    bias: Option<&Operand<'_>>,
+    y: &Operand<'_>,
+) -> Result<()> {
     let padded = with_whole_words(gpu, geometry, y.dtype);
     let geometry = padded.as_ref().unwrap_or(geometry);
     let is_last = geometry.groups == 1 && (y.layout.is_channels_last() || has_mma(gpu, geometry, y.dtype));
     // Which of both inputs and the result have the channels of the input.
     let have_channels = if map == Map::Forward { [true, true, false] } else { [false, true, true] };
     let extents = have_channels.map(|has| padded.as_ref().filter(|_| has).map(|padded| padded.channels));
-    let inputs = [0, 1].map(|k| Dense::of(gpu, &call.inputs[k], is_last, extents[k]));
+    let inputs = [0, 1].map(|k| Dense::of(gpu, factors[k], is_last, extents[k]));
     let [first, second] = inputs;
     let (first, second, result) = (first?, second?, Dense::like(gpu, y, is_last, extents[2])?);
     let addresses = [first.address, second.address, result.address];
-    multiply(gpu, Multiplied { map, geometry, is_last, dtype: y.dtype, addresses, bias: call.inputs.get(2) })?;
+    multiply(gpu, Multiplied { map, geometry, is_last, dtype: y.dtype, addresses, bias })?;
     result.copy_to(gpu, y, is_last, extents[2])
 }
 
