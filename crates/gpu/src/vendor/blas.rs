@@ -11,6 +11,7 @@ use crate::launch::operands::place;
 use crate::ops::matrix::matmul::{Extents, Side, tiles};
 use crate::ops::{elementwise::pointwise, matrix::matmul};
 use crate::vendor::note;
+use isograd_core::fused::Fused;
 use isograd_core::ops::Transpose;
 use isograd_core::ops::matrix::gemm_bias::{GemmActivation, MatmulSum, Summed};
 use isograd_core::ops::matrix::matmul::MatmulPointwise;
@@ -35,8 +36,8 @@ pub fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
     match call.kernel {
         Kernel::Matmul => try_product(gpu, library, call),
         Kernel::Fused(fused) => match (fused.downcast_ref::<MatmulPointwise>(), fused.downcast_ref::<MatmulSum>()) {
-            (Some(&MatmulPointwise(row)), _) => try_with_pointwise(gpu, library, row, call),
-            (_, Some(&MatmulSum(summed))) => try_with_sums(gpu, library, summed, call),
+            (Some(of), _) => try_with_pointwise(gpu, library, of, call),
+            (_, Some(of)) => try_with_sums(gpu, library, of, call),
             _ if fused.downcast_ref::<GemmActivation>().is_some() => try_product(gpu, library, call),
             _ => Ok(false),
         },
@@ -49,25 +50,25 @@ fn try_product(gpu: &Gpu, library: &dyn Library, call: &Call<'_>) -> Result<bool
     Ok(product.is_for_libraries(gpu) && run(gpu, library, &product, call)?)
 }
 
-fn try_with_pointwise(gpu: &Gpu, library: &dyn Library, row: Pointwise, call: &Call<'_>) -> Result<bool> {
+fn try_with_pointwise(gpu: &Gpu, library: &dyn Library, of: &MatmulPointwise, call: &Call<'_>) -> Result<bool> {
     let product = matmul::Product::new(call)?;
-    Ok(product.is_for_libraries(gpu) && run_with_pointwise(gpu, library, &product, row, call)?)
+    Ok(product.is_for_libraries(gpu) && run_with_pointwise(gpu, library, &product, of, call)?)
 }
 
 /// Has the library compute a product and the sums of a factor at once, or the product before our sums.
-fn try_with_sums(gpu: &Gpu, library: &dyn Library, summed: Summed, call: &Call<'_>) -> Result<bool> {
+fn try_with_sums(gpu: &Gpu, library: &dyn Library, of: &MatmulSum, call: &Call<'_>) -> Result<bool> {
     let multiply = matmul::product_of_sums(call);
     let product = matmul::Product::new(&multiply)?;
     if !product.is_for_libraries(gpu) {
         return Ok(false);
     }
-    if run_with_sums(gpu, library, &product, summed, place(&call.outputs[1])?)? {
+    if run_with_sums(gpu, library, &product, of.0, place(of.outputs(call).sums)?)? {
         return Ok(true);
     }
     if !run(gpu, library, &product, &multiply)? {
         return Ok(false);
     }
-    matmul::sum_factor(gpu, call, summed)?;
+    matmul::sum_factor(gpu, call, of)?;
     Ok(true)
 }
 
@@ -123,10 +124,10 @@ fn run_with_pointwise(
     gpu: &Gpu,
     library: &dyn Library,
     product: &matmul::Product,
-    row: Pointwise,
+    of: &MatmulPointwise,
     call: &Call<'_>,
 ) -> Result<bool> {
-    let precision = gpu.precision();
+    let (precision, row) = (gpu.precision(), of.0);
     let Some(sums) = sums(product, precision).filter(|sums| is_worth_a_pass(gpu, product, sums)) else {
         return Ok(false);
     };
@@ -158,7 +159,7 @@ fn run_with_pointwise(
     if !multiply(gpu, library, sums)? {
         return Ok(false);
     }
-    let inputs = [call.outputs[0], call.inputs[2]];
+    let inputs = [*of.outputs(call).y, *of.inputs(call).beside];
     pointwise::run(gpu, &Call { kernel: Kernel::Pointwise(row), inputs: &inputs, ..*call })?;
     Ok(true)
 }

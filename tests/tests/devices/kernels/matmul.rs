@@ -2,8 +2,9 @@
 //! `|a| @ |b|`, and the rounding of the result.
 
 use isograd::fused::FusedCall;
-use isograd::ops::matrix::gemm_bias::GemmActivation;
-use isograd::ops::matrix::matmul::MatmulPointwise;
+use isograd::operands::Output;
+use isograd::ops::matrix::gemm_bias::{GemmActivation, GemmInputs, GemmOutputs};
+use isograd::ops::matrix::matmul::{MatmulPointwise, MatmulPointwiseInputs};
 use isograd::ops::{Approximate, Gemm};
 use isograd::pointwise::Pointwise;
 use isograd::tape::{BackwardOptions, grad_with};
@@ -282,7 +283,9 @@ impl Case {
         for count in [1, 2] {
             let [alpha, beta] = self.scale;
             let fused = GemmActivation { activation: function, scale: Gemm { alpha, beta } };
-            let got = self.outputs(gpu, Kernel::Fused(FusedCall::unnamed(&fused)), count, plan);
+            let inputs = GemmInputs { a: (), b: (), c: self.c.as_ref().map(drop) };
+            let outputs = GemmOutputs { y: (), z: (count == 2).then_some(()) };
+            let got = self.outputs(gpu, Kernel::Fused(FusedCall::new(&fused, &inputs, &outputs)), count, plan);
             self.compare(&got[0], &y, &steep, 40.0, &what);
             if count == 2 {
                 self.compare(&got[1], &sum, &size, 0.0, &what);
@@ -316,7 +319,9 @@ impl Case {
         let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
         // As of activations.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let got = self.outputs(gpu, Kernel::Fused(FusedCall::unnamed(&MatmulPointwise(function))), 1, plan);
+        let (fused, inputs) = (MatmulPointwise(function), MatmulPointwiseInputs { a: (), b: (), beside: () });
+        let kernel = Kernel::Fused(FusedCall::new(&fused, &inputs, &Output { y: () }));
+        let got = self.outputs(gpu, kernel, 1, plan);
         self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", function.name()));
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::backend::Kernel;
 use crate::check::{check_float, check_same};
-use crate::fused::{FlatFused, Sum, has_kernel, has_kernel_for, run_fused};
+use crate::fused::{Fused, Sum, has_kernel, has_kernel_for, run_fused};
+use crate::operands;
+use crate::operands::Operands;
 use crate::ops::elementwise::unary::{Slope, unary};
 use crate::ops::matrix::matmul::{batched, gradient};
 use crate::ops::{Approximate, Gemm, gradients, in_acc, row_like};
@@ -103,25 +105,66 @@ impl Transpose {
         let summed = if self == Transpose::No { Summed::Columns } else { Summed::Rows };
         let like = |shape: &[usize]| Tensor::allocate(op, &Shape::new(shape), a.dtype(), a.device());
         let (y, sums) = (like(&[a.dims()[0], b.dims()[1]])?, like(&[1, right.dims()[1]])?);
-        let (inputs, outputs) = ([&batched(&a), &batched(&b)], [&batched(&y), &sums]);
-        run_fused(op, &MatmulSum(summed), &inputs, &outputs)?;
+        let (inputs, product) = (MatmulSumInputs { a: &batched(&a), b: &batched(&b) }, batched(&y));
+        run_fused(op, &MatmulSum(summed), inputs, MatmulSumOutputs { y: &product, sums: &sums })?;
         Ok([y, sums.squeeze(0)?])
     }
 }
 
-/// [`Kernel::Matmul`], with inputs of any strides, and a row applied to its unrounded result. An optional second output gets the
-/// arguments of the row.
+/// [`Kernel::Matmul`], and a row applied to its unrounded result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GemmActivation {
     /// The row, with one input and no attributes.
     pub activation: Pointwise,
-    /// The factors of the product and of the third input.
+    /// The factors of the product and of c.
     pub scale: Gemm,
 }
 
-/// [`Kernel::Matmul`] of two matrices of any strides. The second output is the row or column sums of a factor.
+operands! {
+    /// The inputs of [`GemmActivation`], of any strides.
+    pub struct GemmInputs {
+        /// `[B, M, K]`.
+        a,
+        /// `[B, K, N]`.
+        b,
+        /// What is added, `[B, M, N]`.
+        c?,
+    }
+}
+
+operands! {
+    /// The outputs of [`GemmActivation`], `[B, M, N]`.
+    pub struct GemmOutputs {
+        /// The result.
+        y,
+        /// The argument of the row.
+        z?,
+    }
+}
+
+/// [`Kernel::Matmul`] of two matrices, and the row or column sums of one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulSum(pub Summed);
+
+operands! {
+    /// The inputs of [`MatmulSum`], of any strides.
+    pub struct MatmulSumInputs {
+        /// `[1, M, K]`.
+        a,
+        /// `[1, K, N]`.
+        b,
+    }
+}
+
+operands! {
+    /// The outputs of [`MatmulSum`].
+    pub struct MatmulSumOutputs {
+        /// The product, `[1, M, N]`.
+        y,
+        /// The sums.
+        sums,
+    }
+}
 
 /// The sums that a [`MatmulSum`] computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +175,10 @@ pub enum Summed {
     Columns,
 }
 
-impl FlatFused for GemmActivation {
+impl Fused for GemmActivation {
+    type Inputs<T> = GemmInputs<T>;
+    type Outputs<T> = GemmOutputs<T>;
+
     fn name(&self) -> &'static str {
         "gemm_bias"
     }
@@ -141,17 +187,26 @@ impl FlatFused for GemmActivation {
         Some(self.activation)
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let z = [inputs[0].gemm(&inputs[1], inputs.get(2), &self.scale)?];
-        let y = row_like(self.activation, &z, &z, &[])?;
-        Ok(y.into_iter().chain(z).take(before.len()).map(Some).collect())
+    fn composite(
+        &self,
+        GemmInputs { a, b, c }: GemmInputs<&Tensor>,
+        before: GemmOutputs<&Tensor>,
+    ) -> Result<GemmOutputs<Option<Tensor>>> {
+        let z = [a.gemm(b, c, &self.scale)?];
+        let y = row_like(self.activation, &z, &z, &[])?.swap_remove(0);
+        let [z] = z;
+        Ok(GemmOutputs { y: Some(y), z: before.z.map(|_| Some(z)) })
     }
 
     // The slope of an activation is never much larger than 1.
-    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        let sizes = inputs.iter().map(Tensor::abs).collect::<Result<Vec<_>>>()?;
+    fn companions(
+        &self,
+        GemmInputs { a, b, c }: GemmInputs<&Tensor>,
+        before: GemmOutputs<&Tensor>,
+    ) -> Result<Option<GemmOutputs<Tensor>>> {
         let scale = Gemm { alpha: self.scale.alpha.abs(), beta: self.scale.beta.abs() };
-        Ok(Some(vec![sizes[0].gemm(&sizes[1], sizes.get(2), &scale)?; before.len()]))
+        let size = a.abs()?.gemm(&b.abs()?, c.map(Tensor::abs).transpose()?.as_ref(), &scale)?;
+        Ok(Some(GemmOutputs { z: before.z.map(|_| size.clone()), y: size }))
     }
 
     fn sum(&self) -> Sum {
@@ -160,23 +215,34 @@ impl FlatFused for GemmActivation {
 }
 
 impl MatmulSum {
-    fn outputs(&self, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>> {
+    fn both(&self, a: &Tensor, b: &Tensor) -> Result<MatmulSumOutputs<Tensor>> {
         let sums = if self.0 == Summed::Rows { a.sum(-1)? } else { b.sum(-2)? };
-        Ok(vec![a.matmul(b)?, sums])
+        Ok(MatmulSumOutputs { y: a.matmul(b)?, sums })
     }
 }
 
-impl FlatFused for MatmulSum {
+impl Fused for MatmulSum {
+    type Inputs<T> = MatmulSumInputs<T>;
+    type Outputs<T> = MatmulSumOutputs<T>;
+
     fn name(&self) -> &'static str {
         "matmul_sum"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(self.outputs(&inputs[0], &inputs[1])?.into_iter().map(Some).collect())
+    fn composite(
+        &self,
+        MatmulSumInputs { a, b }: MatmulSumInputs<&Tensor>,
+        _before: MatmulSumOutputs<&Tensor>,
+    ) -> Result<MatmulSumOutputs<Option<Tensor>>> {
+        Ok(self.both(a, b)?.map(Some))
     }
 
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        self.outputs(&inputs[0].abs()?, &inputs[1].abs()?).map(Some)
+    fn companions(
+        &self,
+        MatmulSumInputs { a, b }: MatmulSumInputs<&Tensor>,
+        _before: MatmulSumOutputs<&Tensor>,
+    ) -> Result<Option<MatmulSumOutputs<Tensor>>> {
+        self.both(&a.abs()?, &b.abs()?).map(Some)
     }
 
     fn sum(&self) -> Sum {
@@ -293,7 +359,7 @@ fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tens
     let is_recorded = is_recording(inputs);
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
-    launch(op, inputs, [Some(&y), z.as_ref()], options)?;
+    launch(op, inputs, GemmOutputs { y: &y, z: z.as_ref() }, options)?;
     report(op, inputs, &[&y], || {
         let is = |transpose| (transpose == Transpose::Yes).into();
         let activation = options.activation.row().map_or("", Pointwise::name);
@@ -329,20 +395,22 @@ fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tens
 }
 
 /// Runs `Kernel::Matmul` or the fused kernel of the same operands, outside of the tape.
-fn launch(op: &'static str, inputs: &[&Tensor], outputs: [Option<&Tensor>; 2], options: GemmBias) -> Result<()> {
+fn launch(op: &'static str, inputs: &[&Tensor], outputs: GemmOutputs<&Tensor>, options: GemmBias) -> Result<()> {
     let matrix = |t: &Tensor| t.detach().reshape(flat(t));
-    let written = outputs.into_iter().flatten().map(matrix).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
-    if written[0].numel() == 0 {
+    if outputs.y.numel() == 0 {
         return Ok(());
     }
+    let of_result = |t: &Tensor| Ok(batched(&matrix(t)?));
+    let (y, z) = (of_result(outputs.y)?, outputs.z.map(of_result).transpose()?);
     let (a, b) = (options.trans_a.of(&matrix(inputs[0])?)?, options.trans_b.of(&inputs[1].detach())?);
-    let bias = inputs.get(2).map(|bias| bias.with_layout(bias.layout().expand(written[0].shape())));
-    let read: SmallVec<[Tensor; 3]> = [Some(&a), Some(&b), bias.as_ref()].into_iter().flatten().map(batched).collect();
-    let written: SmallVec<[Tensor; 2]> = written.iter().map(batched).collect();
-    let (read, written): (SmallVec<[&Tensor; 3]>, SmallVec<[&Tensor; 2]>) =
-        (read.iter().collect(), written.iter().collect());
+    let (a, b) = (batched(&a), batched(&b));
+    let c = inputs.get(2).map(|bias| bias.with_layout(bias.layout().expand(y.shape())));
+    let inputs = GemmInputs { a: &a, b: &b, c: c.as_ref() };
     match options.activation.rows() {
-        None => run(op, Kernel::Matmul, &read, &written, Attributes::floats(&[1.0, 1.0])),
-        Some((activation, _)) => run_fused(op, &GemmActivation { activation, scale: Gemm::default() }, &read, &written),
+        None => run(op, Kernel::Matmul, &inputs.present(), &[&y], Attributes::floats(&[1.0, 1.0])),
+        Some((activation, _)) => {
+            let outputs = GemmOutputs { y: &y, z: z.as_ref() };
+            run_fused(op, &GemmActivation { activation, scale: Gemm::default() }, inputs, outputs)
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::backend::Kernel;
 use crate::check::{check_same, describe};
-use crate::fused::{FlatFused, Sum, has_kernel, run_fused};
+use crate::fused::{Fused, Sum, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::matrix::gemm_bias::{self, GemmBias};
 use crate::ops::{gradients, row_like};
 use crate::pointwise::Pointwise;
@@ -25,10 +27,22 @@ impl Default for Gemm {
     }
 }
 
-/// [`Kernel::Matmul`] of two inputs of any strides, and a row of the result and of a third input `[B, M, N]` of any strides. The
-/// row has two inputs and no attributes. The result is rounded once; it may also be rounded before the row.
+/// [`Kernel::Matmul`], and a row of its result and of a further input. The row has two inputs and no attributes. The result is rounded
+/// once; it may also be rounded before the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulPointwise(pub Pointwise);
+
+operands! {
+    /// The inputs of [`MatmulPointwise`], of any strides.
+    pub struct MatmulPointwiseInputs {
+        /// `[B, M, K]`.
+        a,
+        /// `[B, K, N]`.
+        b,
+        /// The second input of the row, `[B, M, N]`.
+        beside,
+    }
+}
 
 impl MatmulPointwise {
     fn output(&self, a: &Tensor, b: &Tensor, beside: &Tensor) -> Result<Tensor> {
@@ -38,7 +52,10 @@ impl MatmulPointwise {
     }
 }
 
-impl FlatFused for MatmulPointwise {
+impl Fused for MatmulPointwise {
+    type Inputs<T> = MatmulPointwiseInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "matmul_pointwise"
     }
@@ -47,20 +64,28 @@ impl FlatFused for MatmulPointwise {
         Some(self.0)
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.output(&inputs[0], &inputs[1], &inputs[2])?)])
+    fn composite(
+        &self,
+        MatmulPointwiseInputs { a, b, beside }: MatmulPointwiseInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
+        Ok(Output { y: Some(self.output(a, b, beside)?) })
     }
 
     // The row is linear in the product.
-    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        Ok(Some(vec![self.output(&inputs[0].abs()?, &inputs[1].abs()?, &inputs[2])?.abs()?]))
+    fn companions(
+        &self,
+        MatmulPointwiseInputs { a, b, beside }: MatmulPointwiseInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Option<Output<Tensor>>> {
+        Ok(Some(Output { y: self.output(&a.abs()?, &b.abs()?, beside)?.abs()? }))
     }
 
     fn sum(&self) -> Sum {
         Sum::Product
     }
 
-    fn roundings(&self) -> usize {
+    fn roundings(&self, _inputs: MatmulPointwiseInputs<()>) -> usize {
         2
     }
 }
@@ -107,7 +132,8 @@ pub(crate) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
         let extents = Shape::from([left.dims()[0], left.dims()[1], right.dims()[2]]);
         let y = Tensor::allocate(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
-        run_fused(op, &MatmulPointwise(row), &[&left, &right, &beside], &[&y])?;
+        let inputs = MatmulPointwiseInputs { a: &left, b: &right, beside: &beside };
+        run_fused(op, &MatmulPointwise(row), inputs, Output { y: &y })?;
         return Ok(Gradient::past_prologue(y.reshape(shape.clone())?));
     }
     Ok(left.matmul(right)?.reshape(shape.clone())?.into())

@@ -6,14 +6,17 @@ use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each, groups};
-use crate::launch::operands::{address, element_address};
+use crate::launch::operands::place;
 use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduction::reduce;
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
-use isograd_core::ops::matrix::gemm_bias::{GemmActivation, MatmulSum, Summed};
-use isograd_core::ops::matrix::matmul::MatmulPointwise;
+use isograd_core::fused::Fused;
+use isograd_core::ops::matrix::gemm_bias::{
+    GemmActivation, GemmInputs, GemmOutputs, MatmulSum, MatmulSumInputs, MatmulSumOutputs, Summed,
+};
+use isograd_core::ops::matrix::matmul::{MatmulPointwise, MatmulPointwiseInputs};
 use isograd_core::ops::{Activation, Approximate, GemmBias};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
@@ -183,7 +186,7 @@ impl Side {
     fn new(operand: &Operand<'_>, row: usize, k: usize) -> Result<Side> {
         let (dims, strides) = (operand.layout.shape().dims(), operand.layout.strides());
         Ok(Side {
-            address: element_address(address(operand.memory)?, operand),
+            address: place(operand)?,
             dtype: operand.dtype,
             rows: dims[row],
             k: dims[k],
@@ -348,7 +351,7 @@ impl FusedLaunch for GemmActivation {
 
 impl FusedLaunch for MatmulSum {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run_with_sums(gpu, call, self.0)
+        run_with_sums(gpu, call, self)
     }
 }
 
@@ -365,10 +368,10 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 }
 
 /// Runs [`MatmulSum`].
-fn run_with_sums(gpu: &Gpu, call: &Call<'_>, summed: Summed) -> Result<()> {
+fn run_with_sums(gpu: &Gpu, call: &Call<'_>, of: &MatmulSum) -> Result<()> {
     let multiply = product_of_sums(call);
     run(gpu, &multiply)?;
-    sum_factor(gpu, call, summed)
+    sum_factor(gpu, call, of)
 }
 
 /// The product of a [`MatmulSum`].
@@ -377,14 +380,31 @@ pub(crate) fn product_of_sums<'a>(call: &Call<'a>) -> Call<'a> {
 }
 
 /// The sums of a [`MatmulSum`].
-pub(crate) fn sum_factor(gpu: &Gpu, call: &Call<'_>, summed: Summed) -> Result<()> {
-    let columns = call.inputs[1].layout.transpose(1, 2);
-    let input = match summed {
-        Summed::Rows => call.inputs[0],
-        Summed::Columns => Operand { layout: &columns, ..call.inputs[1] },
+pub(crate) fn sum_factor(gpu: &Gpu, call: &Call<'_>, of: &MatmulSum) -> Result<()> {
+    let (MatmulSumInputs { a, b }, MatmulSumOutputs { sums, .. }) = (of.inputs(call), of.outputs(call));
+    let columns = b.layout.transpose(1, 2);
+    let input = match of.0 {
+        Summed::Rows => *a,
+        Summed::Columns => Operand { layout: &columns, ..*b },
     };
-    let (kernel, outputs) = (Kernel::Reduce(Reduce::Sum), &call.outputs[1..]);
+    let (kernel, outputs) = (Kernel::Reduce(Reduce::Sum), &[*sums]);
     reduce::run(gpu, &Call { kernel, inputs: &[input], outputs, ints: &[1], floats: &[], ..*call })
+}
+
+/// The operands of [`Kernel::Matmul`], [`GemmActivation`] or [`MatmulPointwise`].
+fn operands<'a>(call: &'a Call<'_>) -> (GemmInputs<&'a Operand<'a>>, GemmOutputs<&'a Operand<'a>>) {
+    if let Kernel::Fused(fused) = call.kernel {
+        if let Some(of) = fused.downcast_ref::<GemmActivation>() {
+            return (of.inputs(call), of.outputs(call));
+        }
+        if let Some(of) = fused.downcast_ref::<MatmulPointwise>() {
+            let (MatmulPointwiseInputs { a, b, beside }, y) = (of.inputs(call), of.outputs(call).y);
+            return (GemmInputs { a, b, c: Some(beside) }, GemmOutputs { y, z: None });
+        }
+    }
+    // The operands of a primitive have an order.
+    let (a, b, c) = (&call.inputs[0], &call.inputs[1], call.inputs.get(2));
+    (GemmInputs { a, b, c }, GemmOutputs { y: &call.outputs[0], z: None })
 }
 
 /// The choice among our own kernels for a call.
@@ -492,10 +512,9 @@ struct Multiply {
 
 impl Product {
     pub(crate) fn new(call: &Call<'_>) -> Result<Product> {
-        let out = &call.outputs[0];
-        let (a, b) = (Side::new(&call.inputs[0], 1, 2)?, Side::new(&call.inputs[1], 2, 1)?);
-        let y = element_address(address(out.memory)?, out);
-        let z = call.outputs.get(1).map(|z| Ok(element_address(address(z.memory)?, z))).transpose()?;
+        let (GemmInputs { a, b, c }, GemmOutputs { y: out, z }) = operands(call);
+        let (a, b) = (Side::new(a, 1, 2)?, Side::new(b, 2, 1)?);
+        let (y, z) = (place(out)?, z.map(place).transpose()?);
         let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused.fused()) } else { None };
         let joined = fused.and_then(|fused| fused.downcast_ref::<MatmulPointwise>()).map(|fused| fused.0);
         let activated = fused.and_then(|fused| fused.downcast_ref::<GemmActivation>());
@@ -504,11 +523,11 @@ impl Product {
             None if joined.is_some() => [1.0; 2],
             None => [call.floats[0], call.floats[1]],
         };
-        let added = call.inputs.get(2).filter(|_| beta != 0.0);
+        let added = c.filter(|_| beta != 0.0);
         let c = match added {
             Some(c) => {
                 let strides = c.layout.strides();
-                (element_address(address(c.memory)?, c), [strides[0], strides[1], strides[2]])
+                (place(c)?, [strides[0], strides[1], strides[2]])
             }
             None => (y, [0; 3]),
         };
