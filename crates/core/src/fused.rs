@@ -345,16 +345,6 @@ pub(crate) fn run_fused<'i, 'o, F: Fused>(
     run(op, kernel, &inputs.present(), &outputs.present(), Attributes::default())
 }
 
-/// [`run_fused`] of a descriptor whose type is not known. Its operands have no names.
-pub(crate) fn run_unnamed(
-    op: &'static str,
-    fused: &dyn AnyFused,
-    inputs: &[&Tensor],
-    outputs: &[&Tensor],
-) -> Result<()> {
-    run(op, Kernel::Fused(FusedCall::unnamed(fused)), inputs, outputs, Attributes::default())
-}
-
 /// The outputs of a composite for the absolute values of its float inputs: the companions of a kernel that adds products of these.
 pub(crate) fn of_sizes<F: Fused>(
     fused: &F,

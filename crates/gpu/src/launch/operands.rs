@@ -58,10 +58,3 @@ pub fn element_address(base: Address, operand: &Operand<'_>) -> Address {
 pub fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
     Variant::new(file).stored(x.dtype).flag("WIDE", is_wide(x.layout.shape().numel()))
 }
-
-/// The addresses of optional operands. `found` has the present ones in order. A kernel does not touch the pointer of an absent
-/// operand: `other` stands for it.
-pub fn optional<const N: usize>(found: &[Address], are_present: [bool; N], other: Address) -> [Address; N] {
-    let mut found = found.iter().copied();
-    are_present.map(|is_present| is_present.then(|| found.next()).flatten().unwrap_or(other))
-}

@@ -1,7 +1,8 @@
 //! One row over many sets of tensors, such as an optimizer's step of all parameters, and casts of many tensors.
 
 use crate::backend::Kernel;
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::List;
 use crate::ops::elementwise::in_place::{check_row, check_update, update_for};
 use crate::ops::{row_like, run_elementwise};
 use crate::pointwise::Pointwise;
@@ -43,14 +44,15 @@ pub struct CastEach;
 
 impl Each {
     /// The results of the row for each set. The last `kept` results are not written.
-    fn results(&self, inputs: &[Tensor], before: &[Tensor], kept: usize) -> Result<Vec<Vec<Tensor>>> {
+    fn results(&self, inputs: &[&Tensor], before: &[&Tensor], kept: usize) -> Result<Vec<Vec<Tensor>>> {
         let written = self.row.outputs() - kept;
         let (own, shared) = inputs.split_at(inputs.len() - self.shared);
         let each = self.row.inputs() - written - self.shared;
         let sets = before.len().checked_div(written).unwrap_or(own.len() / each.max(1));
         let one = |set: usize| {
             let (read, numbers) = own[set * each..][..each].split_at(each - self.numbers);
-            let targets = [&before[set * written..][..written], &read[..kept]].concat();
+            let targets = before[set * written..][..written].iter().chain(&read[..kept]);
+            let targets: Vec<Tensor> = targets.map(|&t| t.clone()).collect();
             let shape = targets[0].shape();
             let numbers = numbers.iter().chain(shared).map(|t| t.reshape(())?.broadcast_to(shape));
             let inputs = read[kept..].iter().map(|t| t.reshape(shape)).chain(numbers).collect::<Result<Vec<_>>>()?;
@@ -60,7 +62,10 @@ impl Each {
     }
 }
 
-impl FlatFused for Each {
+impl Fused for Each {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = List<T>;
+
     fn name(&self) -> &'static str {
         "each"
     }
@@ -69,12 +74,15 @@ impl FlatFused for Each {
         Some(self.row)
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(self.results(inputs, before, 0)?.into_iter().flatten().map(Some).collect())
+    fn composite(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        Ok(self.results(&inputs, &before, 0)?.into_iter().flatten().map(Some).collect())
     }
 }
 
-impl FlatFused for EachNorms {
+impl Fused for EachNorms {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = List<T>;
+
     fn name(&self) -> &'static str {
         "each_norms"
     }
@@ -83,9 +91,9 @@ impl FlatFused for EachNorms {
         Some(self.each.row)
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let results = self.each.results(inputs, before, self.kept)?;
-        let (mut found, mut norms) = (Vec::new(), Vec::new());
+    fn composite(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        let results = self.each.results(&inputs, &before, self.kept)?;
+        let (mut found, mut norms) = (List::default(), Vec::new());
         for mut result in results {
             let kept = result.split_off(result.len() - self.kept);
             norms.extend(kept.iter().map(|t| t.l2_norm(..)).collect::<Result<Vec<_>>>()?);
@@ -96,13 +104,16 @@ impl FlatFused for EachNorms {
     }
 }
 
-impl FlatFused for CastEach {
+impl Fused for CastEach {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = List<T>;
+
     fn name(&self) -> &'static str {
         "cast_each"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(inputs.iter().cloned().map(Some).collect())
+    fn composite(&self, inputs: List<&Tensor>, _before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        Ok(inputs.into_iter().cloned().map(Some).collect())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::backend::Kernel;
 use crate::check::{check_device, check_float, check_holds, check_same, describe, scalar_for};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands::List;
 use crate::ops::elementwise::compare::check_bool;
 use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
@@ -23,7 +24,10 @@ pub struct Blocks {
     pub attributes: &'static [f64],
 }
 
-impl FlatFused for Blocks {
+impl Fused for Blocks {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = List<T>;
+
     fn name(&self) -> &'static str {
         "blocks"
     }
@@ -32,13 +36,14 @@ impl FlatFused for Blocks {
         Some(self.row)
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let like = |(y, &count): (&Tensor, &usize)| -> Result<Vec<Tensor>> {
+    fn composite(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
+        let like = |(y, &count): (&&Tensor, &usize)| -> Result<Vec<Tensor>> {
             let one = inputs[0].zeros_like()?.cast(y.dtype())?;
             Ok(vec![one; count])
         };
         let like = before.iter().zip(self.counts).map(like).collect::<Result<Vec<_>>>()?.concat();
-        let found = row_like(self.row, inputs, &like, self.attributes)?;
+        let found = row_like(self.row, &inputs, &like, self.attributes)?;
         let mut rest = found.as_slice();
         let joined = |count: &usize| {
             let (block, after) = rest.split_at(*count);
@@ -55,9 +60,7 @@ impl Blocks {
         if has_kernel::<Blocks>(inputs[0]) {
             return run_fused(op, self, inputs, outputs);
         }
-        let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
-        let before: Vec<Tensor> = outputs.iter().map(|&t| t.clone()).collect();
-        for (found, y) in self.composite(&inputs, &before)?.into_iter().flatten().zip(outputs) {
+        for (found, y) in self.composite(inputs.into(), outputs.into())?.into_iter().flatten().zip(outputs) {
             run(op, Kernel::Copy, &[&found], &[y], Attributes::default())?;
         }
         Ok(())

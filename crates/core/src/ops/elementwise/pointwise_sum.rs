@@ -1,6 +1,7 @@
 //! A pointwise row with a summed result: the gradients of operands that broadcast.
 
-use crate::fused::{FlatFused, run_fused};
+use crate::fused::{Fused, run_fused};
+use crate::operands::List;
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
 use crate::{DType, Dims, Result, Shape, Tensor};
@@ -20,13 +21,17 @@ pub struct PointwiseSum {
 
 impl PointwiseSum {
     /// The results of the row in the shape of its first input, before the sum.
-    fn results(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Tensor>> {
+    fn results(&self, inputs: &[&Tensor], count: usize) -> Result<Vec<Tensor>> {
+        let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
         let empty = inputs[0].zeros_like()?;
-        row_like(self.row, inputs, &vec![empty; before.len()], &self.attributes)
+        row_like(self.row, &inputs, &vec![empty; count], &self.attributes)
     }
 }
 
-impl FlatFused for PointwiseSum {
+impl Fused for PointwiseSum {
+    type Inputs<T> = List<T>;
+    type Outputs<T> = List<T>;
+
     fn name(&self) -> &'static str {
         "pointwise_sum"
     }
@@ -35,13 +40,13 @@ impl FlatFused for PointwiseSum {
         Some(self.row)
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let found = self.results(inputs, before)?;
+    fn composite(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
+        let found = self.results(&inputs, before.len())?;
         found.iter().zip(before).map(|(y, before)| y.sum_to_size(before.shape()).map(Some)).collect()
     }
 
-    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        let found = self.results(inputs, before)?;
+    fn companions(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<Option<List<Tensor>>> {
+        let found = self.results(&inputs, before.len())?;
         found
             .iter()
             .zip(before)

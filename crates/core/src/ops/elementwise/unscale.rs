@@ -1,7 +1,9 @@
 //! Unscaling of gradients after loss scaling.
 
 use crate::check::check_float;
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::List;
 use crate::ops::elementwise::each::{Update, are_apart, update_each_for};
 use crate::ops::elementwise::in_place::check_update;
 use crate::ops::indexing::gather::check_apart;
@@ -9,22 +11,33 @@ use crate::ops::reduction::total::{Total, total, total_for};
 use crate::pointwise::Pointwise;
 use crate::{DType, Error, Result, Tensor};
 
-/// Multiplies the outputs except the last by the f32 inverse of the only input. These outputs are contiguous, have the same dtype
+/// Multiplies the outputs except the last by the f32 inverse of the scale. These outputs are contiguous, have the same dtype
 /// and are not empty. The last output is set to 1 if an element was NaN or infinite before, and is otherwise unchanged. The last
-/// output and the input are f32 and have one element.
+/// output is f32 and has one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unscale;
 
-impl FlatFused for Unscale {
+operands! {
+    /// The input of [`Unscale`].
+    pub struct UnscaleInputs {
+        /// One element, f32.
+        scale,
+    }
+}
+
+impl Fused for Unscale {
+    type Inputs<T> = UnscaleInputs<T>;
+    type Outputs<T> = List<T>;
+
     fn name(&self) -> &'static str {
         "unscale"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(&self, inputs: UnscaleInputs<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
         let (targets, found) = before.split_at(before.len() - 1);
-        let is_bad = total(Total::NotFinite, &targets.iter().collect::<Vec<_>>())?;
+        let is_bad = total(Total::NotFinite, targets)?;
         let found = found[0].maximum(&is_bad.cast(found[0].dtype())?)?;
-        let scaled = targets.iter().map(|t| t.div(&inputs[0].cast(t.dtype())?).map(Some));
+        let scaled = targets.iter().map(|t| t.div(&inputs.scale.cast(t.dtype())?).map(Some));
         scaled.chain([Ok(Some(found))]).collect()
     }
 }
@@ -62,7 +75,7 @@ pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Resu
         let group: Vec<&Tensor> = simple.iter().copied().filter(|t| t.dtype() == dtype).collect();
         if !group.is_empty() {
             let outputs: Vec<&Tensor> = group.iter().copied().chain([found_inf]).collect();
-            run_fused(op, &Unscale, &[scale], &outputs)?;
+            run_fused(op, &Unscale, UnscaleInputs { scale }, &outputs)?;
             outputs.iter().for_each(|t| t.touch());
         }
     }

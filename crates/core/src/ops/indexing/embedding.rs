@@ -3,7 +3,7 @@
 use crate::check::{check_device, check_float, check_index, describe};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::operands::Operands;
-use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce};
+use crate::ops::indexing::segment::{IndexReduce, RowReduction, index_reduce, only};
 use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::normalization::norm::{
     Norm, NormBackwardInputs, NormBackwardOutputs, NormInputs, NormOutputs, RowNorm, RowNormBackward, check_eps,
@@ -232,7 +232,7 @@ pub(crate) fn table_gradient(
 fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
     let op = "embedding_backward";
     let table = Tensor::allocate(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;
-    index_reduce(op, reduce(by_freq), index, dy, padding, &[&table])?;
+    index_reduce(op, reduce(by_freq), index, dy, padding, only(&table))?;
     Ok(table)
 }
 

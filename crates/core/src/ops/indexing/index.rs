@@ -2,26 +2,39 @@
 
 use crate::backend::Scatter;
 use crate::check::{check_index, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::indexing::gather::{along, check_apart, scatter, scatter_};
 use crate::ops::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tensor::Attributes;
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
 
-/// Input: a mask of one dimension or more. Output: the positions (i64) of its true elements in row-major order, `[rank, count]`,
-/// with one row per dimension. `count` is the number of true elements.
+/// Output: the positions (i64) of a mask's true elements in row-major order, `[rank, count]`, with one row per dimension. `count` is the
+/// number of true elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskPositions;
 
-impl FlatFused for MaskPositions {
+operands! {
+    /// The input of [`MaskPositions`].
+    pub struct MaskInputs {
+        /// A mask of one dimension or more.
+        mask,
+    }
+}
+
+impl Fused for MaskPositions {
+    type Inputs<T> = MaskInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "positions"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let found = inputs[0].nonzero()?;
-        Ok(vec![Some(Tensor::stack(&found.iter().collect::<Vec<_>>(), 0)?)])
+    fn composite(&self, inputs: MaskInputs<&Tensor>, _before: Output<&Tensor>) -> Result<Output<Option<Tensor>>> {
+        let found = inputs.mask.nonzero()?;
+        Ok(Output { y: Some(Tensor::stack(&found.iter().collect::<Vec<_>>(), 0)?) })
     }
 }
 
@@ -175,7 +188,7 @@ fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
     let mask = mask.contiguous()?;
     let count = mask.sum(..)?.to_vec::<i64>()?[0] as usize;
     let found = Tensor::allocate("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
-    run_fused("nonzero", &MaskPositions, &[&mask], &[&found])?;
+    run_fused("nonzero", &MaskPositions, MaskInputs { mask: &mask }, Output { y: &found })?;
     (0..mask.rank()).map(|d| found.select(0, d as isize)).collect()
 }
 

@@ -1,7 +1,9 @@
 //! Reductions of edges to the nodes of a graph. An edge is a row; the index gives its node.
 
 use crate::check::{check_device, check_index, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::indexing::embedding::table_gradient;
 use crate::ops::indexing::gather::along;
 use crate::ops::{Order, Rounding, gradients};
@@ -18,15 +20,37 @@ pub enum TieGrad {
     First,
 }
 
-/// Inputs: an index, expanded to `[E, F]` along F, and rows `[E, F]`, strided. Output: the table `[N, F]` of rows reduced by index;
-/// zeros for an index without rows. `Mean` may have a second output, the number of rows (i32, `[N]`). `Max` has two more outputs:
-/// the number of rows that have the maximum, 0 if it is NaN (i32, `[N, F]`), and the first of these rows (i64, `[N, F]`), or -1.
+/// Rows reduced by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowReduction {
     /// The reduction.
     pub reduce: IndexReduce,
     /// An index whose rows are ignored.
     pub left_out: Option<i64>,
+}
+
+operands! {
+    /// The inputs of [`RowReduction`], strided.
+    pub struct RowReductionInputs {
+        /// The index, expanded to `[E, F]` along F.
+        index,
+        /// The rows, `[E, F]`.
+        x,
+    }
+}
+
+operands! {
+    /// The outputs of [`RowReduction`].
+    pub struct RowReductionOutputs {
+        /// The table of reduced rows, `[N, F]`; zeros for an index without rows.
+        y,
+        /// For a mean, the number of rows, `[N]` (i32).
+        counts?,
+        /// For a maximum, the number of rows that have it, `[N, F]` (i32); 0 if it is NaN.
+        ties?,
+        /// For a maximum, the first of these rows, `[N, F]` (i64), or -1.
+        first?,
+    }
 }
 
 /// The reduction of rows with the same index.
@@ -40,60 +64,89 @@ pub enum IndexReduce {
     Max,
 }
 
-/// Inputs: dy `[N, F]`, an index `[E]` and further inputs. Output: the gradient of rows `[E, F]` that were reduced by index. The
-/// variants are a row's share of the gradient of its index.
+/// The gradient of rows that were reduced by index: a row's share of the gradient of its index. Output: dx `[E, F]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexGradient {
-    /// Equal shares for all rows. Further input: the number of rows `[N, 1]`.
+    /// Equal shares for all rows.
     Mean,
-    /// Equal shares for all rows that have the maximum. Further inputs: their number `[N, F]`, the rows, and the result.
+    /// Equal shares for all rows that have the maximum.
     Even,
-    /// All of it for the first row that has the maximum. Further input: the first row `[N, F]`.
+    /// All of it for the first row that has the maximum.
     First,
 }
 
-impl FlatFused for RowReduction {
+operands! {
+    /// The inputs of [`IndexGradient`].
+    pub struct IndexGradientInputs {
+        /// The gradient of the table, `[N, F]`.
+        dy,
+        /// `[E]`.
+        index,
+        /// For `Mean` the number of rows, `[N, 1]`; for `Even` that of rows that have the maximum, `[N, F]`.
+        counts?,
+        /// For `Even`, the rows, `[E, F]`.
+        x?,
+        /// For `Even`, the maxima, `[N, F]`.
+        y?,
+        /// For `First`, the first row that has the maximum, `[N, F]`.
+        first?,
+    }
+}
+
+impl Fused for RowReduction {
+    type Inputs<T> = RowReductionInputs<T>;
+    type Outputs<T> = RowReductionOutputs<T>;
+
     fn name(&self) -> &'static str {
         "index_reduce"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (index, x, nodes) = (inputs[0].narrow(1, 0, 1)?.squeeze(1)?, &inputs[1], before[0].dims()[0]);
-        let found = match self.reduce {
-            IndexReduce::Max => {
-                let (y, first) = largest(x, &index, nodes)?;
-                let is_largest = x.eq(&y.index_select(0, &index)?)?;
-                let ties = counts(&is_largest, &index, nodes)?;
-                vec![y, ties, first]
-            }
-            _ => {
-                let is_mean = self.reduce == IndexReduce::Mean;
-                let ones = Tensor::ones(index.shape(), DType::I64, index.device())?;
-                vec![table_gradient(x, &index, nodes, self.left_out, is_mean)?, counts(&ones, &index, nodes)?]
-            }
-        };
-        Ok(found.into_iter().take(before.len()).map(Some).collect())
+    fn composite(
+        &self,
+        RowReductionInputs { index, x }: RowReductionInputs<&Tensor>,
+        before: RowReductionOutputs<&Tensor>,
+    ) -> Result<RowReductionOutputs<Option<Tensor>>> {
+        let (index, nodes) = (index.narrow(1, 0, 1)?.squeeze(1)?, before.y.dims()[0]);
+        if self.reduce == IndexReduce::Max {
+            let (y, first) = largest(x, &index, nodes)?;
+            let is_largest = x.eq(&y.index_select(0, &index)?)?;
+            let ties = before.ties.map(|_| counts(&is_largest, &index, nodes)).transpose()?;
+            let first = before.first.map(|_| Some(first));
+            return Ok(RowReductionOutputs { y: Some(y), counts: None, ties: ties.map(Some), first });
+        }
+        let ones = Tensor::ones(index.shape(), DType::I64, index.device())?;
+        let counts = before.counts.map(|_| counts(&ones, &index, nodes)).transpose()?.map(Some);
+        let y = table_gradient(x, &index, nodes, self.left_out, self.reduce == IndexReduce::Mean)?;
+        Ok(RowReductionOutputs { y: Some(y), counts, ties: None, first: None })
     }
 }
 
-impl FlatFused for IndexGradient {
+impl Fused for IndexGradient {
+    type Inputs<T> = IndexGradientInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "index_reduce_backward"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (dy, index) = (&inputs[0], &inputs[1]);
+    fn composite(
+        &self,
+        IndexGradientInputs { dy, index, counts, x, y, first }: IndexGradientInputs<&Tensor>,
+        _before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
         let of_rows = |t: &Tensor| t.index_select(0, index);
-        let share = || of_rows(dy)?.div(&of_rows(&inputs[2].cast(dy.dtype())?)?);
-        let dx = match self {
-            IndexGradient::Mean => share()?,
-            IndexGradient::Even => share()?.mul(&inputs[3].eq(&of_rows(&inputs[4])?)?.cast(dy.dtype())?)?,
-            IndexGradient::First => {
-                let rows = Tensor::arange(index.numel(), index.device())?.unsqueeze(1)?;
-                of_rows(&inputs[2])?.eq(&rows)?.where_scalar(&of_rows(dy)?, 0.0)?
-            }
-        };
-        Ok(vec![Some(dx)])
+        let mut dx = of_rows(dy)?;
+        if let Some(counts) = counts {
+            dx = dx.div(&of_rows(&counts.cast(dy.dtype())?)?)?;
+        }
+        if let (Some(x), Some(y)) = (x, y) {
+            dx = dx.mul(&x.eq(&of_rows(y)?)?.cast(dy.dtype())?)?;
+        }
+        if let Some(first) = first {
+            let rows = Tensor::arange(index.numel(), index.device())?.unsqueeze(1)?;
+            dx = of_rows(first)?.eq(&rows)?.where_scalar(&dx, 0.0)?;
+        }
+        Ok(Output { y: Some(dx) })
     }
 }
 
@@ -107,7 +160,7 @@ impl Tensor {
             return sum(self, index, nodes).map_err(|e| e.of(op));
         }
         let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
-        index_reduce(op, IndexReduce::Sum, index, self, None, &[&y])?;
+        index_reduce(op, IndexReduce::Sum, index, self, None, only(&y))?;
         let saved = Saved::input(index);
         record(op, &[self], y, move |t| gradients![t.dy().index_select(0, &t.get(&saved)?)?])
     }
@@ -122,10 +175,12 @@ impl Tensor {
         }
         let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
         let counts = Tensor::allocate(op, &Shape::from(nodes), DType::I32, self.device())?;
-        index_reduce(op, IndexReduce::Mean, index, self, None, &[&y, &counts])?;
+        let outputs = RowReductionOutputs { counts: Some(&counts), ..only(&y) };
+        index_reduce(op, IndexReduce::Mean, index, self, None, outputs)?;
         let composite = move |x: &[Tensor]| mean(&x[0], &x[1], nodes);
         Record::new(op, &[self, index]).fused(y, composite, move |t, x| {
-            gradients![index_gradient(IndexGradient::Mean, t.dy(), &x[1], &[&counts], &x[0])?, Gradient::NONE]
+            let inputs = IndexGradientInputs { counts: Some(&counts), ..of_index(t.dy(), &x[1]) };
+            gradients![index_gradient(IndexGradient::Mean, inputs, &x[0])?, Gradient::NONE]
         })
     }
 
@@ -140,7 +195,8 @@ impl Tensor {
             let shape = node_shape(self, nodes);
             let empty = |dtype| Tensor::allocate(op, &shape, dtype, self.device());
             let (y, many, first) = (empty(self.dtype())?, empty(DType::I32)?, empty(DType::I64)?);
-            index_reduce(op, IndexReduce::Max, index, self, None, &[&y, &many, &first])?;
+            let outputs = RowReductionOutputs { ties: Some(&many), first: Some(&first), ..only(&y) };
+            index_reduce(op, IndexReduce::Max, index, self, None, outputs)?;
             counts = Some(many);
             (y, first)
         } else {
@@ -151,10 +207,13 @@ impl Tensor {
             let (x, y, index, first) = (t.get(&x)?.detach(), t.get(&result)?.detach(), t.get(&at)?, t.get(&rows)?);
             let dx = match (&counts, ties) {
                 (Some(counts), TieGrad::Even) if !t.creates_graph() => {
-                    index_gradient(IndexGradient::Even, t.dy(), &index, &[counts, &x, &y], &x)?
+                    let (counts, x_of, y) = (Some(counts), Some(&x), Some(&y));
+                    let inputs = IndexGradientInputs { counts, x: x_of, y, ..of_index(t.dy(), &index) };
+                    index_gradient(IndexGradient::Even, inputs, &x)?
                 }
                 (Some(_), TieGrad::First) if !t.creates_graph() => {
-                    index_gradient(IndexGradient::First, t.dy(), &index, &[&first], &x)?
+                    let inputs = IndexGradientInputs { first: Some(&first), ..of_index(t.dy(), &index) };
+                    index_gradient(IndexGradient::First, inputs, &x)?
                 }
                 _ => largest_gradient(t.dy(), &x, &index, &y, &first, ties)?,
             };
@@ -277,24 +336,41 @@ pub(crate) fn index_reduce(
     index: &Tensor,
     x: &Tensor,
     left_out: Option<i64>,
-    outputs: &[&Tensor],
+    RowReductionOutputs { y, counts, ties, first }: RowReductionOutputs<&Tensor>,
 ) -> Result<()> {
-    let (x, y) = (flat(&x.detach())?, flat(outputs[0])?);
+    let (x, y) = (flat(&x.detach())?, flat(y)?);
     let index = along(op, &y, 0, index)?;
-    let others = outputs[1..].iter().map(|&t| if t.rank() > 1 { flat(t) } else { Ok(t.clone()) });
-    let outputs = [Ok(y)].into_iter().chain(others).collect::<Result<Vec<Tensor>>>()?;
-    let outputs: Vec<&Tensor> = outputs.iter().collect();
-    run_fused(op, &RowReduction { reduce, left_out }, &[&index, &x], &outputs)
+    let flat_if = |t: Option<&Tensor>| t.map(|t| if t.rank() > 1 { flat(t) } else { Ok(t.clone()) }).transpose();
+    let outputs = RowReductionOutputs { y, counts: counts.cloned(), ties: flat_if(ties)?, first: flat_if(first)? };
+    let inputs = RowReductionInputs { index: &index, x: &x };
+    run_fused(op, &RowReduction { reduce, left_out }, inputs, outputs.as_ref())
 }
 
-/// The gradient of rows like `x`, by the kernel. See [`IndexGradient`] for its further inputs.
-fn index_gradient(kind: IndexGradient, dy: &Tensor, index: &Tensor, of: &[&Tensor], x: &Tensor) -> Result<Tensor> {
+/// The table alone.
+pub(crate) fn only(y: &Tensor) -> RowReductionOutputs<&Tensor> {
+    RowReductionOutputs { y, counts: None, ties: None, first: None }
+}
+
+/// The inputs that every [`IndexGradient`] has.
+fn of_index<'a>(dy: &'a Tensor, index: &'a Tensor) -> IndexGradientInputs<&'a Tensor> {
+    IndexGradientInputs { dy, index, counts: None, x: None, y: None, first: None }
+}
+
+/// The gradient of rows like `like`, by the kernel, whose inputs may have more dimensions than it takes.
+fn index_gradient(kind: IndexGradient, inputs: IndexGradientInputs<&Tensor>, like: &Tensor) -> Result<Tensor> {
     let op = "scatter_backward";
-    let dx = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-    let inputs = [Ok(flat(dy)?), index.contiguous()].into_iter().chain(of.iter().map(|&t| flat(t)));
-    let inputs = inputs.collect::<Result<Vec<Tensor>>>()?;
-    let inputs: Vec<&Tensor> = inputs.iter().collect();
-    run_fused(op, &kind, &inputs, &[&flat(&dx)?])?;
+    let dx = Tensor::allocate(op, like.shape(), like.dtype(), like.device())?;
+    let IndexGradientInputs { dy, index, counts, x, y, first } = inputs;
+    let flat_if = |t: Option<&Tensor>| t.map(flat).transpose();
+    let inputs = IndexGradientInputs {
+        dy: flat(dy)?,
+        index: index.contiguous()?,
+        counts: flat_if(counts)?,
+        x: flat_if(x)?,
+        y: flat_if(y)?,
+        first: flat_if(first)?,
+    };
+    run_fused(op, &kind, inputs.as_ref(), Output { y: &flat(&dx)? })?;
     Ok(dx)
 }
 

@@ -1,7 +1,9 @@
 //! Rotary position embedding.
 
 use crate::check::{check_device, check_float, check_index, check_same, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::Operands;
 use crate::ops::in_acc;
 use crate::tape::Record;
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
@@ -58,8 +60,7 @@ impl Rotary {
     }
 }
 
-/// Inputs: one or two tensors `[B, H, T, D]`, contiguous in the last dimension; cos and sin `[P, R/2]`; positions `[T]` or `[B,
-/// T]`, where present. Outputs: the rotated tensors. The inverse direction is the backward kernel.
+/// The rotation of one or two tensors. The inverse direction is the backward kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotaryTurn {
     /// The pairs of elements.
@@ -68,21 +69,51 @@ pub struct RotaryTurn {
     pub direction: Direction,
     /// R: the number of rotated elements of a row.
     pub rotary_dim: usize,
-    /// The number of rotated tensors.
-    pub tensors: usize,
 }
 
-impl FlatFused for RotaryTurn {
+operands! {
+    /// The inputs of [`RotaryTurn`].
+    pub struct RotaryInputs {
+        /// `[B, H, T, D]`, contiguous in the last dimension.
+        q,
+        /// Like q, but for the number of heads.
+        k?,
+        /// `[P, R/2]`.
+        cos,
+        /// `[P, R/2]`.
+        sin,
+        /// `[T]` or `[B, T]`.
+        positions?,
+    }
+}
+
+operands! {
+    /// The tensors that [`RotaryTurn`] rotates, or the rotated ones.
+    pub struct RotaryTensors {
+        /// `[B, H, T, D]`.
+        q,
+        /// Like q, but for the number of heads.
+        k?,
+    }
+}
+
+impl Fused for RotaryTurn {
+    type Inputs<T> = RotaryInputs<T>;
+    type Outputs<T> = RotaryTensors<T>;
+
     fn name(&self) -> &'static str {
         "rotary"
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (xs, rest) = inputs.split_at(self.tensors);
-        let RotaryTurn { style, direction, rotary_dim, .. } = *self;
-        let rotary = Rotary { style, direction, rotary_dim: Some(rotary_dim), positions: rest.get(2).cloned() };
-        let turn = Turn { cos: rest[0].clone(), sin: rest[1].clone(), rotary };
-        xs.iter().map(|x| turn.composite(x).map(Some)).collect()
+    fn composite(
+        &self,
+        inputs: RotaryInputs<&Tensor>,
+        _before: RotaryTensors<&Tensor>,
+    ) -> Result<RotaryTensors<Option<Tensor>>> {
+        let RotaryTurn { style, direction, rotary_dim } = *self;
+        let turn = Turn::new(inputs, &Rotary { style, direction, rotary_dim: Some(rotary_dim), positions: None });
+        let k = inputs.k.map(|k| turn.composite(k)).transpose()?;
+        Ok(RotaryTensors { q: Some(turn.composite(inputs.q)?), k: k.map(Some) })
     }
 }
 
@@ -106,18 +137,22 @@ impl Tensor {
             let turned = |x: &Tensor| turn.composite(x).map_err(|e| e.of(op));
             return Ok((turned(self)?, turned(k)?));
         }
-        let mut both = turn.fused(op, &[self, k])?.into_iter();
-        let mut recorded = |x: &Tensor| {
-            let y = both.next().ok_or_else(|| Error::value(op, "an output for each input"))?;
-            let operands: Vec<&Tensor> = [x, &turn.cos, &turn.sin].into_iter().chain(&turn.rotary.positions).collect();
-            let (again, back) = (rotary.clone(), rotary.back());
-            let composite = move |x: &[Tensor]| Turn::new(x, &again).composite(&x[0]);
-            Record::new(op, &operands).fused(y, composite, move |t, x| {
-                let dx = Turn::new(x, &back).fused("apply_rotary_embedding_backward", &[t.dy()])?.pop();
-                Ok(once(dx).chain(repeat(None)).take(x.len()).collect())
+        let turned = turn.fused(op, RotaryTensors { q: self, k: Some(k) })?;
+        let recorded = |x: &Tensor, y: Tensor| {
+            let operands = turn.inputs(x);
+            let (mask, again, back) = (operands.mask(), rotary.clone(), rotary.back());
+            let composite = move |x: &[Tensor]| {
+                let inputs = RotaryInputs::of(mask, &mut x.iter());
+                Turn::new(inputs, &again).composite(inputs.q)
+            };
+            Record::new(op, &operands.present()).fused(y, composite, move |t, x| {
+                let turn = Turn::new(RotaryInputs::of(mask, &mut x.iter()), &back);
+                let dx = turn.fused("apply_rotary_embedding_backward", RotaryTensors { q: t.dy(), k: None })?.q;
+                Ok(once(Some(dx)).chain(repeat(None)).take(x.len()).collect())
             })
         };
-        Ok((recorded(self)?, recorded(k)?))
+        let of_k = turned.k.expect("a rotated tensor for each");
+        Ok((recorded(self, turned.q)?, recorded(k, of_k)?))
     }
 }
 
@@ -172,26 +207,33 @@ struct Turn {
 }
 
 impl Turn {
-    /// From the inputs of the node: x, cos, sin and, where present, positions.
-    fn new(inputs: &[Tensor], rotary: &Rotary) -> Turn {
-        let rotary = Rotary { positions: inputs.get(3).cloned(), ..rotary.clone() };
-        Turn { cos: inputs[1].clone(), sin: inputs[2].clone(), rotary }
+    /// From the inputs of a kernel or node, whose positions replace those of the options.
+    fn new(inputs: RotaryInputs<&Tensor>, rotary: &Rotary) -> Turn {
+        let rotary = Rotary { positions: inputs.positions.cloned(), ..rotary.clone() };
+        Turn { cos: inputs.cos.clone(), sin: inputs.sin.clone(), rotary }
     }
 
-    fn fused(&self, op: &'static str, xs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    /// The inputs of the node of one tensor.
+    fn inputs<'a>(&'a self, q: &'a Tensor) -> RotaryInputs<&'a Tensor> {
+        let positions = self.rotary.positions.as_ref();
+        RotaryInputs { q, k: None, cos: &self.cos, sin: &self.sin, positions }
+    }
+
+    fn fused(&self, op: &'static str, RotaryTensors { q, k }: RotaryTensors<&Tensor>) -> Result<RotaryTensors<Tensor>> {
         // The kernel accepts strided rows, but a row itself must be contiguous.
-        let whole = |x: &&Tensor| if x.layout().strides()[3] == 1 { Ok(x.detach()) } else { x.detach().contiguous() };
-        let mut inputs = xs.iter().map(whole).collect::<Result<Vec<_>>>()?;
-        inputs.extend([self.cos.contiguous()?, self.sin.contiguous()?]);
-        if let Some(positions) = &self.rotary.positions {
-            inputs.push(positions.contiguous()?);
-        }
-        let ys =
-            xs.iter().map(|x| Tensor::allocate(op, x.shape(), x.dtype(), x.device())).collect::<Result<Vec<_>>>()?;
+        let whole = |x: &Tensor| if x.layout().strides()[3] == 1 { Ok(x.detach()) } else { x.detach().contiguous() };
+        let inputs = RotaryInputs {
+            q: whole(q)?,
+            k: k.map(whole).transpose()?,
+            cos: self.cos.contiguous()?,
+            sin: self.sin.contiguous()?,
+            positions: self.rotary.positions.as_ref().map(Tensor::contiguous).transpose()?,
+        };
+        let empty = |x: &Tensor| Tensor::allocate(op, x.shape(), x.dtype(), x.device());
+        let ys = RotaryTensors { q: empty(q)?, k: k.map(empty).transpose()? };
         let Rotary { style, direction, .. } = self.rotary;
-        let turn = RotaryTurn { style, direction, rotary_dim: 2 * self.cos.dims()[1], tensors: xs.len() };
-        let (inputs, outputs): (Vec<_>, Vec<_>) = (inputs.iter().collect(), ys.iter().collect());
-        run_fused(op, &turn, &inputs, &outputs)?;
+        let turn = RotaryTurn { style, direction, rotary_dim: 2 * self.cos.dims()[1] };
+        run_fused(op, &turn, inputs.as_ref(), ys.as_ref())?;
         Ok(ys)
     }
 

@@ -3,10 +3,11 @@
 use crate::backend::logits_error;
 use crate::capture::Draw;
 use crate::check::{check_float, describe};
-use crate::fused::{FlatFused, has_kernel, run_fused};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::operands;
+use crate::operands::Output;
 use crate::ops::{Order, Rounding};
 use crate::{DType, Error, Result, Rng, RngState, Tensor};
-use smallvec::SmallVec;
 
 /// The options of [`Tensor::sample_logits`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,8 +28,7 @@ impl Default for Sampling {
     }
 }
 
-/// Input: logits `[B, V]`. Output: positions `[B, n]`; see [`Tensor::sample_logits`]. An optional second input, i64 `[3]`, is added
-/// to the generator's state.
+/// The kernel of [`Tensor::sample_logits`]. Output: positions `[B, n]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleLogits {
     /// The state of the generator at the first draw.
@@ -41,20 +41,37 @@ pub struct SampleLogits {
     pub slope: f64,
 }
 
-impl FlatFused for SampleLogits {
+operands! {
+    /// The inputs of [`SampleLogits`].
+    pub struct SampleInputs {
+        /// `[B, V]`.
+        logits,
+        /// What is added to the generator's state, i64 `[3]`.
+        base?,
+    }
+}
+
+impl Fused for SampleLogits {
+    type Inputs<T> = SampleInputs<T>;
+    type Outputs<T> = Output<T>;
+
     fn name(&self) -> &'static str {
         "sample_logits"
     }
 
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn composite(
+        &self,
+        SampleInputs { logits, base }: SampleInputs<&Tensor>,
+        before: Output<&Tensor>,
+    ) -> Result<Output<Option<Tensor>>> {
         let sampling = Sampling {
             temperature: std::f64::consts::LOG2_E / self.slope,
             top_k: self.top_k,
             top_p: 1.0 - self.left_out as f64 / UNIT,
-            num_samples: before[0].dims()[1],
+            num_samples: before.y.dims()[1],
         };
-        let rng = self.state.generator(inputs.get(1))?;
-        Ok(vec![Some(composite("sample_logits", &inputs[0], &sampling, &rng)?)])
+        let rng = self.state.generator(base)?;
+        Ok(Output { y: Some(composite("sample_logits", logits, &sampling, &rng)?) })
     }
 }
 
@@ -97,10 +114,10 @@ impl Tensor {
             false => rng.advance(rows * n)?,
         };
         let (x, y) = (x.contiguous()?, Tensor::allocate(op, &(rows, n).into(), DType::I64, self.device())?);
-        let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
+        let inputs = SampleInputs { logits: &x, base: draw.base.as_ref() };
         let top_k = if is_greedy(sampling) { 1 } else { sampling.top_k.min(x.dims()[1]) };
         let (state, left_out, slope) = (draw.state, left_out(sampling), slope(sampling));
-        run_fused(op, &SampleLogits { state, top_k, left_out, slope }, &inputs, &[&y])?;
+        run_fused(op, &SampleLogits { state, top_k, left_out, slope }, inputs, Output { y: &y })?;
         shaped(y)
     }
 }

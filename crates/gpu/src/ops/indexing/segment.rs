@@ -3,7 +3,7 @@
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::{addresses, place};
+use crate::launch::operands::{place, place_or};
 use crate::launch::words::{divider, vector_of};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
@@ -11,7 +11,8 @@ use crate::ops::indexing::index::{Places, bad, check, is_wide, with_words};
 use crate::ops::indexing::scatter::{Onto, Scattering};
 use crate::program::source::Variant;
 use isograd_core::backend::Scatter;
-use isograd_core::ops::indexing::segment::{IndexGradient, RowReduction};
+use isograd_core::fused::Fused;
+use isograd_core::ops::indexing::segment::{IndexGradient, IndexGradientInputs, RowReduction, RowReductionInputs};
 use isograd_core::ops::{EmbeddingOptions, TieGrad};
 use isograd_core::{Call, DType, Device, Result};
 
@@ -32,7 +33,7 @@ impl FusedLaunch for IndexGradient {
 
 /// Reduces rows by index, and writes zeros to the rows of the table that no index names.
 fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
-    let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    let (RowReductionInputs { index, x }, table) = (of.inputs(call), of.outputs(call).y);
     if table.layout.shape().numel() == 0 {
         return Ok(());
     }
@@ -46,20 +47,15 @@ fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
 
 /// The gradient of rows that were reduced by index.
 fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
-    let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    let (IndexGradientInputs { dy, index, counts, x, y, first }, dx) = (kind.inputs(call), kind.outputs(call).y);
     let n = dx.layout.shape().numel();
     if n == 0 {
         return Ok(());
     }
     let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
-    let places = addresses(call.inputs)?;
-    let (from, to, size, threads) = (places[0], place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
-    // Counts [N]; counts, x and y; or the first rows. Another pointer stands for each absent one.
-    let [counts, x, y, first] = match kind {
-        IndexGradient::Mean => [places[2], from, from, from],
-        IndexGradient::Even => [places[2], places[3], places[4], from],
-        IndexGradient::First => [from, from, from, places[2]],
-    };
+    let (from, to, size, threads) = (place(dy)?, place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
+    let [counts, x, y, first] =
+        [place_or(counts, from)?, place_or(x, from)?, place_or(y, from)?, place_or(first, from)?];
     let v = vector_of(dx.dtype, features, &[from, x, y, to]);
     let width = features / v;
     let variant = with_words(Variant::new("indexing/segment.c"), v)
@@ -70,7 +66,7 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         .flag("EVEN", matches!(kind, IndexGradient::Even))
         .flag("FIRST", matches!(kind, IndexGradient::First))
         .flag("WIDE", is_wide(&[dy, dx]));
-    let arguments = Arguments::new().pointers([from, places[1], counts, x, y, first, to]);
+    let arguments = Arguments::new().pointers([from, place(index)?, counts, x, y, first, to]);
     let arguments = arguments.numbers([n / v, width, divider(width), nodes]);
     let slot = gpu.status(call.op, Check::Index(nodes))?;
     let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);

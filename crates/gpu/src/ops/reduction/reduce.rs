@@ -23,7 +23,7 @@ use isograd_core::fused::Fused;
 use isograd_core::operands::Input;
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::ops::reduction::reduce::{LogSumExp, LogSumExpOutputs, Variance, VarianceOutputs};
-use isograd_core::{Call, DType, Error, Kernel, Result};
+use isograd_core::{Call, DType, Error, Kernel, Operand, Result};
 use smallvec::{SmallVec, smallvec};
 
 /// The longest sum without a tree: threads take no more elements one after the other.

@@ -17,8 +17,9 @@ use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Scan;
-use isograd_core::fused::FusedCall;
-use isograd_core::ops::indexing::index::MaskPositions;
+use isograd_core::fused::{Fused, FusedCall};
+use isograd_core::operands::Output;
+use isograd_core::ops::indexing::index::{MaskInputs, MaskPositions};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Operand, Result};
 use smallvec::SmallVec;
 
@@ -94,7 +95,7 @@ pub const FAMILY: Family = Family { launchers: &[Launcher::of::<MaskPositions>()
 
 impl FusedLaunch for MaskPositions {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        positions(gpu, call)
+        positions(gpu, self.inputs(call).mask, self.outputs(call).y)
     }
 
     fn takes(dtype: DType, _limits: &Limits) -> bool {
@@ -103,8 +104,7 @@ impl FusedLaunch for MaskPositions {
 }
 
 /// The positions at which a mask is true, numbered over the whole mask.
-fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let (mask, found) = (&call.inputs[0], &call.outputs[0]);
+fn positions(gpu: &Gpu, mask: &Operand<'_>, found: &Operand<'_>) -> Result<()> {
     let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
     let n = mask.layout.shape().numel();
     let task = Task {
@@ -295,7 +295,7 @@ fn positions_in(device: &Device) -> Result<()> {
     let (from, to) = (backend.allocate(1 << 20)?, backend.allocate((2 * size_of::<i64>()) << 20)?);
     let inputs = [Operand { memory: &*from, layout: &mask, dtype: DType::Bool }];
     let outputs = [Operand { memory: &*to, layout: &found, dtype: DType::I64 }];
-    let kernel = Kernel::Fused(FusedCall::unnamed(&MaskPositions));
+    let kernel = Kernel::Fused(FusedCall::new(&MaskPositions, &MaskInputs { mask: () }, &Output { y: () }));
     backend.run(&Call { op: "kernels", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &[] })
 }
 

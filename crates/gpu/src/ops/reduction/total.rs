@@ -26,7 +26,7 @@ impl FusedLaunch for Total {
 
 impl FusedLaunch for Unscale {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        unscale(gpu, call)
+        unscale(gpu, call, self)
     }
 }
 
@@ -44,12 +44,12 @@ fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
 }
 
 /// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
-fn unscale(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+fn unscale(gpu: &Gpu, call: &Call<'_>, of: &Unscale) -> Result<()> {
     let (targets, found) = call.outputs.split_at(call.outputs.len() - 1);
     let from = targets[0].dtype;
     let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
-    let arguments = table.arguments().pointer(place(&call.inputs[0])?).pointer(place(&found[0])?);
+    let arguments = table.arguments().pointer(place(of.inputs(call).scale)?).pointer(place(&found[0])?);
     gpu.launch(variant(Total::NotFinite, from, from.acc(), &sets), "unscale", table.geometry(), &arguments)
 }
 

@@ -9,9 +9,10 @@ use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::indexing::index::{check, is_wide};
 use crate::program::source::Variant;
+use isograd_core::fused::Fused;
 use isograd_core::ops::Rotary;
 use isograd_core::ops::RotaryStyle;
-use isograd_core::ops::sequence::rotary::RotaryTurn;
+use isograd_core::ops::sequence::rotary::{RotaryInputs, RotaryTensors, RotaryTurn};
 use isograd_core::{Call, DType, Device, Operand, Result};
 
 pub const FAMILY: Family = Family { launchers: &[Launcher::of::<RotaryTurn>()], examples: EXAMPLES };
@@ -24,9 +25,9 @@ impl FusedLaunch for RotaryTurn {
 
 fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let (is_interleaved, rotary) = (of.style == RotaryStyle::Interleaved, of.rotary_dim);
-    let (xs, rest) = call.inputs.split_at(of.tensors);
-    let (cos, sin, positions) = (&rest[0], &rest[1], rest.get(2));
-    let ([x, z], [y_of_x, y_of_z]) = ([&xs[0], &xs[xs.len() - 1]], [&call.outputs[0], &call.outputs[xs.len() - 1]]);
+    let RotaryInputs { q: x, k, cos, sin, positions } = of.inputs(call);
+    let RotaryTensors { q: y_of_x, k: turned } = of.outputs(call);
+    let (z, y_of_z) = (k.unwrap_or(x), turned.unwrap_or(y_of_x));
     let (dims, half, size) = (x.layout.shape().dims(), rotary / 2, x.dtype.size());
     let (length, width) = (dims[2], dims[3]);
     let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(place);
@@ -42,7 +43,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let units = turned + (width - 2 * half) / v;
     let rows = |x: &Operand<'_>| x.layout.shape().dims()[..3].iter().product::<usize>();
     let counts = [x, z].map(|x| rows(x) * units);
-    let (n_first, n) = (counts[0], counts[..xs.len()].iter().sum::<usize>());
+    let (n_first, n) = (counts[0], if k.is_some() { counts[0] + counts[1] } else { counts[0] });
     let threads = group_size(gpu.driver().limits());
     let variant = Variant::new("sequence/rotary.c")
         .define("THREADS", threads)

@@ -9,8 +9,9 @@ use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::random::draw::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::backend::logits_error;
+use isograd_core::fused::Fused;
 use isograd_core::ops::Sampling;
-use isograd_core::ops::sequence::sample::SampleLogits;
+use isograd_core::ops::sequence::sample::{SampleInputs, SampleLogits};
 use isograd_core::{Call, DType, Result, Rng};
 
 /// Threads of a group that joins sums without memory.
@@ -25,7 +26,7 @@ impl FusedLaunch for SampleLogits {
 }
 
 fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
-    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let (SampleInputs { logits: x, base }, y) = (of.inputs(call), of.outputs(call).y);
     let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
     let (from, to) = (place(x)?, place(y)?);
     let limits = gpu.driver().limits();
@@ -39,7 +40,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
         .define("AT_ONCE", true)
         .words(vector, x.dtype.size())
         .flag("NEEDS_F64", x.dtype == DType::F64);
-    let (variant, base) = with_base(variant, call.inputs.get(1))?;
+    let (variant, base) = with_base(variant, base)?;
     let slot = gpu.status(call.op, Check::Logits)?;
     let arguments = Arguments::new().pointers([from, to, base.unwrap_or(to)]).numbers([rows, extent, samples]);
     let arguments = arguments
