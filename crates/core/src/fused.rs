@@ -168,11 +168,6 @@ impl<'a> FusedCall<'a> {
         FusedCall { fused, inputs: inputs.mask(), outputs: outputs.mask() }
     }
 
-    /// The call of a descriptor whose operands have no names.
-    pub fn unnamed(fused: &'a dyn AnyFused) -> FusedCall<'a> {
-        FusedCall { fused, inputs: Mask::UNNAMED, outputs: Mask::UNNAMED }
-    }
-
     /// The descriptor.
     pub fn fused(&self) -> &'a dyn AnyFused {
         self.fused
@@ -209,76 +204,6 @@ impl<'a> Deref for FusedCall<'a> {
 
     fn deref(&self) -> &Self::Target {
         self.fused
-    }
-}
-
-/// A fused op whose operands have no names yet.
-pub trait FlatFused: Any + Clone + fmt::Debug + Send + Sync {
-    /// [`Fused::name`].
-    fn name(&self) -> &'static str;
-
-    /// [`Fused::row`].
-    fn row(&self) -> Option<Pointwise> {
-        None
-    }
-
-    /// [`Fused::composite`].
-    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
-
-    /// [`Fused::companions`].
-    fn companions(&self, _inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        Ok(None)
-    }
-
-    /// [`Fused::sum`].
-    fn sum(&self) -> Sum {
-        Sum::Tree
-    }
-
-    /// [`Fused::roundings`].
-    fn roundings(&self) -> usize {
-        1
-    }
-
-    /// [`Fused::are_read`], of one output.
-    fn is_read(&self, _inputs: &[Tensor], _output: usize) -> Result<Option<Tensor>> {
-        Ok(None)
-    }
-}
-
-impl<F: FlatFused> Fused for F {
-    type Inputs<T> = List<T>;
-    type Outputs<T> = List<T>;
-
-    fn name(&self) -> &'static str {
-        FlatFused::name(self)
-    }
-
-    fn row(&self) -> Option<Pointwise> {
-        FlatFused::row(self)
-    }
-
-    fn composite(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<List<Option<Tensor>>> {
-        let owned = |list: List<&Tensor>| list.into_iter().cloned().collect::<Vec<Tensor>>();
-        Ok(FlatFused::composite(self, &owned(inputs), &owned(before))?.into_iter().collect())
-    }
-
-    fn companions(&self, inputs: List<&Tensor>, before: List<&Tensor>) -> Result<Option<List<Tensor>>> {
-        let owned = |list: List<&Tensor>| list.into_iter().cloned().collect::<Vec<Tensor>>();
-        Ok(FlatFused::companions(self, &owned(inputs), &owned(before))?.map(|found| found.into_iter().collect()))
-    }
-
-    fn sum(&self) -> Sum {
-        FlatFused::sum(self)
-    }
-
-    fn roundings(&self, _inputs: List<()>) -> usize {
-        FlatFused::roundings(self)
-    }
-
-    fn are_read(&self, inputs: List<&Tensor>) -> Result<List<Option<Tensor>>> {
-        let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
-        (0..4).map(|output| FlatFused::is_read(self, &inputs, output)).collect()
     }
 }
 

@@ -91,9 +91,7 @@ fn declared(folder: &Path, module: &str, found: &mut BTreeSet<String>) {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let names = text.lines().filter_map(|line| {
-            line.strip_prefix("impl Fused for ").or(line.strip_prefix("impl FlatFused for "))?.split(' ').next()
-        });
+        let names = text.lines().filter_map(|line| line.strip_prefix("impl Fused for ")?.split(' ').next());
         found.extend(names.map(|name| format!("{inner}::{name}")));
     }
 }

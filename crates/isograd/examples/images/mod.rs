@@ -10,6 +10,7 @@ use print::print;
 use std::path::PathBuf;
 
 #[derive(Parser)]
+/// The options of a network on images.
 pub struct Options {
     /// The device, as `isograd devices` lists it [default: the best]
     #[arg(long)]
