@@ -99,7 +99,7 @@ impl Listener for Profiler {
                 self.ended.extend(self.started.pop().map(|call| (call, to)));
             }
             Event::Allocation { op, storage, bytes } => {
-                let (direction, op, place) = self.origins.origin(*op);
+                let (direction, op, place) = self.origins.origin(op);
                 self.holders.note(Allocation { op, direction, place, bytes: *bytes, storage: Arc::downgrade(storage) });
             }
             Event::Refusal { device, holders } => holders.borrow_mut().extend(self.holders.largest(device)),

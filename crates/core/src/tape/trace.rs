@@ -154,7 +154,7 @@ impl Listener for Trace {
                     return;
                 }
                 let attributes = attributes.unwrap_or_default().to_vec();
-                self.0.push(Step::Op(Op { name: *name, inputs: kept(inputs), outputs: kept(outputs), attributes }));
+                self.0.push(Step::Op(Op { name, inputs: kept(inputs), outputs: kept(outputs), attributes }));
             }
             Event::Kernel(Run { call, inputs, outputs, .. }) => {
                 let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused.kept()) } else { None };

@@ -43,17 +43,19 @@ macro_rules! library {
             /// # Safety
             /// The functions of the library have these types.
             unsafe fn of(library: &'static $crate::vendor::dynlib::Library) -> ::std::result::Result<$library, String> {
-                // SAFETY: by the caller.
-                Ok($library { $($field: $crate::library!(@found [$($optional)?] $symbol unsafe {
-                    $crate::vendor::dynlib::symbol(library, $symbol)
-                }),)* })
+                Ok($library { $($field: {
+                    let name = $symbol;
+                    // SAFETY: by the caller.
+                    let found = unsafe { $crate::vendor::dynlib::symbol(library, name) };
+                    $crate::library!(@found [$($optional)?] name found)
+                },)* })
             }
         }
     };
     (@type [] $type:ty) => { $type };
     (@type [optional] $type:ty) => { Option<$type> };
-    (@found [] $symbol:literal $found:expr) => { $found.ok_or(concat!("it has no ", $symbol))? };
-    (@found [optional] $symbol:literal $found:expr) => { $found };
+    (@found [] $name:ident $found:ident) => { $found.ok_or_else(|| format!("it has no {}", $name))? };
+    (@found [optional] $name:ident $found:ident) => { $found };
 }
 
 /// The function of this name, if the library has it.

@@ -298,7 +298,7 @@ impl Tensor {
             let (gate, up) = halves(&x[0])?;
             let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
             let blocks = Blocks { row: Pointwise::SwigluBackward, counts: &[2], attributes: SILU };
-            run_fused(op, &blocks, &[t.dy(), &gate, &up], &[&dx])?;
+            run_fused(op, &blocks, [t.dy(), &gate, &up], [&dx])?;
             gradients![Some(dx)]
         })
     }

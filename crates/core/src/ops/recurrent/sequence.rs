@@ -35,7 +35,7 @@ operands! {
     }
 }
 
-impl<'a> RecurrentOperands<&'a Tensor> {
+impl RecurrentOperands<&Tensor> {
     /// Runs `f` with these operands, cast to the dtype of an [`autocast`](crate::autocast()) if there is one.
     pub fn in_scope<R>(self, f: impl FnOnce(RecurrentOperands<&Tensor>) -> Result<R>) -> Result<R> {
         match autocast::low_each(&self.present())? {
