@@ -100,7 +100,7 @@ fn a_hook_gets_inputs_and_may_replace_the_output() {
     let plain = values(&model.forward(&x()).unwrap());
     let hook = ForwardHook::register(&model, "head.0", |call| {
         assert_eq!(call.inputs[0].dims(), [2, 3]);
-        assert_eq!(call.kind, "isograd_nn::layers::Linear");
+        assert_eq!(call.kind, "isograd_nn::layers::linear::Linear");
         call.output().full_like(4.0).map(Some)
     });
     let hook = hook.unwrap();

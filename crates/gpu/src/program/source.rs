@@ -103,7 +103,7 @@ pub struct Variant {
     pub defines: SmallVec<[(&'static str, Value); 8]>,
     /// The row of floats whose function the file calls, by its name. Its arithmetic is in the type `A`, which is defined.
     pub row: Option<Pointwise>,
-    /// The file in the place of `loader.h`.
+    /// The file in the place of `matrix/loader.h`.
     pub loader: Option<&'static str>,
 }
 
@@ -162,7 +162,7 @@ impl Variant {
         Variant { row: Some(row), ..self }
     }
 
-    /// Reads the factors of a product as this file says, which takes the place of `loader.h`.
+    /// Reads the factors of a product as this file says, which takes the place of `matrix/loader.h`.
     pub fn loading(self, loader: &'static str) -> Variant {
         Variant { loader: Some(loader), ..self }
     }
@@ -290,7 +290,7 @@ mod tests {
         let plain = Variant::new("matrix/matmul.c");
         let text = |variant: &Variant| assemble(&DIALECT, variant, None).unwrap();
         let (own, other) = (text(&plain), text(&plain.clone().loading("turned.h")));
-        assert!(own.contains("#line 1 \"loader.h\"\n") && !own.contains("factors of columns"));
+        assert!(own.contains("#line 1 \"matrix/loader.h\"\n") && !own.contains("factors of columns"));
         assert!(other.contains("#line 1 \"turned.h\"\n// factors of columns\n") && !other.contains("SIDE_B 1"));
         assert_ne!(plain, plain.clone().loading("turned.h"));
         assert!(assemble(&DIALECT, &plain.loading("rows.h"), None).is_err());

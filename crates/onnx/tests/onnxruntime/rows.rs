@@ -32,7 +32,7 @@ fn integer(row: Pointwise) -> Case {
         (0..row.inputs()).map(one).collect()
     };
     // Bounds that include all operands.
-    let attributes: Vec<f64> = (1..=row.attributes()).map(|i| 9.0 * i as f64).collect();
+    let attributes: Vec<f64> = (1..=row.attributes()).map(|i| 10.0 * i as f64).collect();
     let name = format!("row_{}_i64", row.name());
     Case::new(name, of(-1), move |x| evaluate(row, x, &attributes)).run(of(1)).run(of(-9))
 }

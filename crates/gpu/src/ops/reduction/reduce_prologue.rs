@@ -186,6 +186,6 @@ impl Prologue {
             let _ = writeln!(text, "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) w{m}.each[j] = e{m}[j];");
             let _ = writeln!(text, "    *(GLOBAL {} *)(y{m} + at) = w{m}.all;", word(part));
         }
-        text + "}\n#include \"reduce.c\"\n"
+        text + "}\n#include \"reduction/reduce.c\"\n"
     }
 }
