@@ -104,7 +104,7 @@ fn a_mutated_kernel_is_found_and_named() {
         let last = ended.stdout.lines().last().unwrap();
         let start = format!("the first beyond its tolerance: cross_entropy {way} (#");
         let is_named =
-            last.starts_with(&start) && last.contains(&place("tasks")) && last.contains(" on opencl:0: element [");
+            last.starts_with(&start) && last.contains(&place("sample")) && last.contains(" on opencl:0: element [");
         assert!(is_named, "{last}");
     }
 }

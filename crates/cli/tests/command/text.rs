@@ -263,7 +263,7 @@ fn models_that_do_not_continue_a_text() {
     refused(&out, &["--prompt", ""], &["the prompt is empty"]);
     refused(&out, &["--top-p", "0"], &["top_p is 0, expected more than 0"]);
     let resumed = isograd(&format!("train text {} --json --resume {}", text.display(), other.display()), &out);
-    assert_refused(&resumed, &["its config cannot be read"]);
+    assert_refused(&resumed, &["is a run of digits, not text"]);
     assert_refused(&run(&["eval", out.to_str().unwrap()]), &["needs --data FILE with its text"]);
     let another = folder.path().join("another");
     fs::write(&another, "other text ".repeat(100)).unwrap();
