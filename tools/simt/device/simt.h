@@ -401,7 +401,7 @@ SIMT_INLINE float simt_exp2_near(float x) {
     return y < 0x1p-126f ? 0.0f : y;
 }
 
-#include "matrix/matrix.h"
+#include "matrix.h"
 
 // Bare runtime compilers have none of <math.h>'s macros.
 #undef INFINITY
