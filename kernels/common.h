@@ -118,6 +118,9 @@ FUNCTION f32 integer_to_odd(i64 x) {
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
+// Whether a flag is defined, for conditions of the language. A file defines GIVEN_flag as 0 for the flags that may be absent.
+#define GIVEN(flag) CAT(GIVEN_, flag)
+#define GIVEN_1 1
 #define STORAGE(dtype) CAT(S_, dtype)
 #define LOAD(dtype, p, i) CAT(LOAD_, dtype)(p, i)
 #define STORE(dtype, p, i, x) CAT(STORE_, dtype)(p, i, x)
