@@ -1,10 +1,13 @@
 // Shared by all kernels, in every dialect: storage types, loads and stores, arithmetic, rows, and reports of bad elements.
 
+// A position, and one that is known not to be negative, of which quotients are faster.
 #ifdef WIDE
 typedef i64 idx;
+typedef u64 uidx;
 #define HIGHEST_IDX 0x7fffffffffffffff
 #else
 typedef i32 idx;
+typedef u32 uidx;
 #define HIGHEST_IDX 0x7fffffff
 #endif
 
@@ -118,9 +121,6 @@ FUNCTION f32 integer_to_odd(i64 x) {
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
-// Whether a flag is defined, for conditions of the language. A file defines GIVEN_flag as 0 for the flags that may be absent.
-#define GIVEN(flag) CAT(GIVEN_, flag)
-#define GIVEN_1 1
 #define STORAGE(dtype) CAT(S_, dtype)
 #define LOAD(dtype, p, i) CAT(LOAD_, dtype)(p, i)
 #define STORE(dtype, p, i, x) CAT(STORE_, dtype)(p, i, x)
@@ -584,11 +584,17 @@ FUNCTION void read_batch(Read *r, GLOBAL const S *x, Row at, idx b) {
     EACH_OF_BATCH(u) SET_WORD(r[u], *word_at(x, at, BATCH_WORD(b, u)));
 }
 
+// Local memory for words that are read again. The array has one word more than needed, because it cannot be empty.
 #ifdef HELD
-// One more than needed, because the array cannot be empty.
-#define HELD_WORDS (HELD * THREADS + 1)
+#define MOST_HELD HELD
+#define HELD_MEMORY(name) SHARED_GIVEN(WORD, name, HELD_WORDS)
+#else
+#define MOST_HELD 0
+#define HELD_MEMORY(name) LOCAL WORD *name = 0
+#endif
+#define HELD_WORDS (MOST_HELD * THREADS + 1)
 #define HELD_WORD(b, u) (((int)(b) * BATCH + (u)) * THREADS + LANE)
-#define IS_HELD(b, u) ((b) * BATCH + (u) < HELD)
+#define IS_HELD(b, u) ((b) * BATCH + (u) < MOST_HELD)
 
 LOCAL_FUNCTION void hold_batch(LOCAL WORD *held, const Read *r, idx b) {
     EACH_OF_BATCH(u) if (IS_HELD(b, u)) held[HELD_WORD(b, u)] = r[u].all;
@@ -600,7 +606,6 @@ LOCAL_FUNCTION void read_batch_again(Read *r, LOCAL const WORD *held, GLOBAL con
         else SET_WORD(r[u], *word_at(x, at, BATCH_WORD(b, u)));
     }
 }
-#endif
 #endif
 
 // Many tensors in one launch. Groups take chunks of elements. A table has: for each tensor its first chunk, counted over all

@@ -25,12 +25,7 @@
 // FIRST, MOST, IS_WHOLE, PIECE, G_WORD: see the gradients
 // the defines of window.h
 
-// Flags and dtypes that may be absent, for GIVEN.
-#define GIVEN_ADAPTIVE 0
-#define GIVEN_LOCAL_INDEX 0
-#define GIVEN_CONSTANT 0
-#define GIVEN_INCLUDE_PAD 0
-#define GIVEN_CUT 0
+#include "flags.h"
 
 #include "image/window.h"
 

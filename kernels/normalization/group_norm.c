@@ -16,24 +16,20 @@
 // WEIGHT, BIAS: flags, there is a weight, a bias
 // DX: flag, the gradient of x is wanted
 
+#include "flags.h"
+
 typedef STORAGE(P) SP;
 
 #define FIRST_CHANNEL ((i64)(LANE / TEAM))
 #define WORD_OF(at, u) ((at) + MEMBER + (u) * TEAM)
 #define EACH_WORD(u) _Pragma("unroll") for (int u = 0; u < PER; u++)
 
-#ifdef KEPT
-#define EACH_CHANNELS(base) for (i64 base = 0; base < 1; base++)
-#define EACH_CHANNELS_BACK EACH_CHANNELS
-#define EACH_WORDS(at) for (idx at = 0; at < 1; at++)
-#define EACH_WORDS_BACK EACH_WORDS
-#else
-// Teams take the same number of turns.
-#define EACH_CHANNELS(base) for (i64 base = 0; base < channels; base += TEAMS)
-#define EACH_CHANNELS_BACK(base) for (i64 base = (channels - 1) / TEAMS * TEAMS; base >= 0; base -= TEAMS)
-#define EACH_WORDS(at) for (idx at = 0; at < (idx)width; at += PER * TEAM)
-#define EACH_WORDS_BACK(at) for (idx at = ((idx)width - 1) / (PER * TEAM) * (PER * TEAM); at >= 0; at -= PER * TEAM)
-#endif
+// A thread's words. With KEPT there is one turn. Otherwise teams take the same number of turns.
+#define EACH_CHANNELS(base) for (i64 base = 0; base < (IS_SET(KEPT) ? 1 : channels); base += TEAMS)
+#define EACH_CHANNELS_BACK(base) for (i64 base = IS_SET(KEPT) ? 0 : (channels - 1) / TEAMS * TEAMS; base >= 0; base -= TEAMS)
+#define EACH_WORDS(at) for (idx at = 0; at < (IS_SET(KEPT) ? 1 : (idx)width); at += PER * TEAM)
+#define EACH_WORDS_BACK(at) \
+    for (idx at = IS_SET(KEPT) ? 0 : ((idx)width - 1) / (PER * TEAM) * (PER * TEAM); at >= 0; at -= PER * TEAM)
 
 // A word outside of the channel is replaced by the channel's first word.
 FUNCTION void read_words(Read *r, GLOBAL const S *x, i64 first, idx at, idx width) {
@@ -82,15 +78,13 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
                 sums[slice * channels + c] = own[1];
             }
             A scale = 1;
-#ifdef WEIGHT
-            scale = LOAD(P, weight, first_weight + c);
-#endif
+            if (IS_SET(WEIGHT)) scale = LOAD(P, weight, first_weight + c);
             if (is_there) {
                 all[0] += scale * own[0];
                 all[1] += scale * own[1];
             }
         }
-#ifdef DX
+        if (!IS_SET(DX)) continue;
         BARRIER();
         if (MEMBER == 0) {
             of_teams[LANE / TEAM] = all[0];
@@ -110,14 +104,12 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
             if (c >= channels) continue;
             i64 first = (slice * channels + c) * width;
             A scale = 1;
-#ifdef WEIGHT
-            scale = LOAD(P, weight, first_weight + c);
-#endif
+            if (IS_SET(WEIGHT)) scale = LOAD(P, weight, first_weight + c);
             EACH_WORDS_BACK(at) {
-#ifndef KEPT
-                read_words(gs, g, first, at, (idx)width);
-                read_words(xs, x, first, at, (idx)width);
-#endif
+                if (!IS_SET(KEPT)) {
+                    read_words(gs, g, first, at, (idx)width);
+                    read_words(xs, x, first, at, (idx)width);
+                }
                 EACH_WORD(u) {
                     Read r;
                     A dy[VECTOR], v[VECTOR];
@@ -131,6 +123,5 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
                 }
             }
         }
-#endif
     }
 }

@@ -35,20 +35,7 @@
 // INTEGER, NEEDS_F64: flags, the arithmetic is i64, f64
 // WIDE: flag, positions have 64 bits
 
-// Flags that may be absent, for GIVEN.
-#define GIVEN_JOIN_PROD 0
-#define GIVEN_JOIN_SUM 0
-#define GIVEN_JOIN_MAX 0
-#define GIVEN_JOIN_ARGMAX 0
-#define GIVEN_FINISH_MEAN 0
-#define GIVEN_FINISH_NORM 0
-#define GIVEN_PARTIAL_X 0
-#define GIVEN_TWOFOLD 0
-#define GIVEN_LAST_NAN 0
-#define GIVEN_SQUARES 0
-#define GIVEN_SHARES 0
-#define GIVEN_ROWS 0
-#define GIVEN_READS_REST 0
+#include "flags.h"
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])
@@ -58,7 +45,7 @@
 #define REDUCED_X(d) ((idx)p.v[3 * KEPT + REDUCED + (d)])
 
 // The number of results. `results` counts vectors of them in reduce_columns.
-#define RESULTS (GIVEN(ROWS) ? results : results * VECTOR)
+#define RESULTS (IS_SET(ROWS) ? results : results * VECTOR)
 
 #ifdef INTEGER
 typedef f32 Divisor;

@@ -77,7 +77,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
                 TAKE(w + u, 1, AT(k), start + k);
             }
         }
-        if (GIVEN(READS_REST) && v < vectors) {
+        if (IS_SET(READS_REST) && v < vectors) {
             Read w[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
@@ -88,7 +88,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
                 if (v + u * members < vectors) TAKE(w + u, 1, AT(k), start + k);
             }
         }
-        for (; !GIVEN(READS_REST) && v < vectors; v += members) {
+        for (; !IS_SET(READS_REST) && v < vectors; v += members) {
             Read w;
             idx k = head + v * VECTOR;
             READ(w, x, AT(k));
@@ -119,7 +119,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 #endif
     }
 #pragma unroll
-    for (int below = GIVEN(SQUARES) ? 0 : LANES / 2; below > 0; below /= 2) {
+    for (int below = IS_SET(SQUARES) ? 0 : LANES / 2; below > 0; below /= 2) {
 #pragma unroll
         for (int j = 0; j < below; j++) acc[j] = join(acc[j], acc[j + below]);
     }

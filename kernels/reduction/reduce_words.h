@@ -11,7 +11,7 @@ typedef STORAGE(X) From;
 #define ELEMENT(x, at, i) take(LOAD(X, x, at), i)
 #endif
 // Whether a vector has elements of one result.
-#define IS_OF_ROWS (GIVEN(ROWS) && !GIVEN(PARTIAL_X))
+#define IS_OF_ROWS (IS_SET(ROWS) && !IS_SET(PARTIAL_X))
 // The accumulators of a thread of reduce_rows.
 #define LANES (TAKES_VECTORS ? 1 : VECTOR)
 // 2^-n with the smallest n for which `count` is less than 2^n.
@@ -55,6 +55,6 @@ typedef struct {
 // Adds each element of a vector to an accumulator of its own. `i` is the first in reduce_rows, and all of them in reduce_columns.
 FUNCTION void take_lanes(P *acc, Read w, idx i, State *state) {
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) acc[j] = ADDED(acc[j], w.each, j, GIVEN(ROWS) ? i + j : i, GIVEN(ROWS) ? 0 : j);
+    for (int j = 0; j < VECTOR; j++) acc[j] = ADDED(acc[j], w.each, j, IS_SET(ROWS) ? i + j : i, IS_SET(ROWS) ? 0 : j);
 }
 #endif

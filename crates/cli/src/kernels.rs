@@ -17,7 +17,7 @@ const OFFERED: usize = 8;
 /// The options of `isograd kernels`.
 #[derive(Args, Debug)]
 pub struct Kernels {
-    /// The kernel whose source is printed, as in the list or with its file before it: norm.c/norm_backward
+    /// The kernel whose source is printed, as in the list or with its file before it: normalization/norm_backward.c/norm_backward
     name: Option<String>,
     /// The dialect: cuda, hip or opencl, where it is in this program [default: the first that is]
     #[arg(long)]

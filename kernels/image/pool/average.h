@@ -17,15 +17,15 @@ FUNCTION void divide(A *sum, A divisor) {
 
 // The number of elements of a sum along a dimension, without CONSTANT.
 FUNCTION idx terms(idx begin, idx length, idx l, int p) {
-    idx end = GIVEN(INCLUDE_PAD) ? l + p : l;
-    if (!GIVEN(INCLUDE_PAD) && begin < 0) length += begin, begin = 0;
+    idx end = IS_SET(INCLUDE_PAD) ? l + p : l;
+    if (!IS_SET(INCLUDE_PAD) && begin < 0) length += begin, begin = 0;
     return begin + length < end ? length : end - begin;
 }
-#define TERMS(q, X) (GIVEN(ADAPTIVE) ? LENGTH(q, X) : terms(BEGIN(q, X), LENGTH(q, X), IN_##X, P##X))
+#define TERMS(q, X) (IS_SET(ADAPTIVE) ? LENGTH(q, X) : terms(BEGIN(q, X), LENGTH(q, X), IN_##X, P##X))
 
 // Divides the sums of the windows from `column` on.
 #define DIVIDE(sums, at, column) \
-    if (GIVEN(CONSTANT)) { \
+    if (IS_SET(CONSTANT)) { \
         divide(sums, divisor); \
     } else { \
         EACH_OF_STRIP(j) { \

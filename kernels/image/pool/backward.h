@@ -35,7 +35,7 @@ FUNCTION Near near(Ints p, At at) {
     n.last = LAST_OF(at.strip * STRIP + STRIP - 1, W);
     return n;
 }
-#define IS_THERE(n, m, q) (!IS_BOUNDED || (GIVEN(ADAPTIVE) && (m) == 0) || (q) <= (n).last)
+#define IS_THERE(n, m, q) (!IS_BOUNDED || (IS_SET(ADAPTIVE) && (m) == 0) || (q) <= (n).last)
 #define BEGIN_IN_STRIP(at, m, q) (BEGIN(q, W) - (at).strip * STRIP)
 #define MAY_HAVE(begin, j) 1
 #endif
@@ -99,7 +99,7 @@ KERNEL(max_pool_backward)(GLOBAL const S *g, GLOBAL const I *index, GLOBAL S *dx
                     A v = (A)LOAD(T, &bits, 0);
                     idx j_found = (idx)AT_WINDOW(index, line, indices, m, read);
                     const idx begin = BEGIN_IN_STRIP(at, m, q);
-                    if (GIVEN(LOCAL_INDEX)) {
+                    if (IS_SET(LOCAL_INDEX)) {
                         j_found -= (far_d / DD * KH + far_h / DH) * KW;
                         j_found = is_there && IS_INSIDE(j_found, KW) ? begin + j_found * DW : -1;
                     } else {
@@ -130,13 +130,13 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                     if (!IS_THERE(windows, m, q)) continue;
                     S bits = AT_WINDOW(g, line, gs, m, q);
                     A v = (A)LOAD(T, &bits, 0);
-                    if (!GIVEN(CONSTANT)) v /= (A)(TERMS(qd, D) * TERMS(qh, H) * TERMS(q, W));
+                    if (!IS_SET(CONSTANT)) v /= (A)(TERMS(qd, D) * TERMS(qh, H) * TERMS(q, W));
                     idx begin = BEGIN_IN_STRIP(at, m, q), end = begin + LENGTH(q, W);
                     EACH_OF_STRIP(j) if (begin <= j && j < end) sum[j] += v;
                 }
             }
         }
-        if (GIVEN(CONSTANT)) divide(sum, divisor);
+        if (IS_SET(CONSTANT)) divide(sum, divisor);
         write_strip(p, dx, at, sum);
     }
 }

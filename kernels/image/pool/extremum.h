@@ -9,7 +9,7 @@
 #define DIVIDE(sums, at, column) ((void)0)
 
 // The representation of an element's position: NUMBER during the search of a window, position() in memory. -1 is no element.
-#define NUMBER(at, kd, kh, kw) (GIVEN(ADAPTIVE) ? (at) : ((kd)*KH + (kh)) * KW + (kw))
+#define NUMBER(at, kd, kh, kw) (IS_SET(ADAPTIVE) ? (at) : ((kd)*KH + (kh)) * KW + (kw))
 
 // The first element of a window outside of the padding.
 #define FIRST_INSIDE(begin, d) ((begin) < 0 ? (-(begin) + (d)-1) / (d) : 0)
@@ -17,9 +17,9 @@
 // The position of element `number` of the window that begins at (front, top, left). If no element exceeds -infinity, it is the
 // position of the window's first.
 FUNCTION idx position(Ints p, idx number, idx front, idx top, idx left) {
-    if (GIVEN(ADAPTIVE)) return number < 0 ? (front * IN_H + top) * IN_W + left : number;
+    if (IS_SET(ADAPTIVE)) return number < 0 ? (front * IN_H + top) * IN_W + left : number;
     if (number < 0) number = (FIRST_INSIDE(front, DD) * KH + FIRST_INSIDE(top, DH)) * KW + FIRST_INSIDE(left, DW);
-    if (GIVEN(LOCAL_INDEX)) return number;
+    if (IS_SET(LOCAL_INDEX)) return number;
     idx kw = number % KW, kh = number / KW % KH, kd = number / KW / KH;
     return ((front + kd * DD) * IN_H + top + kh * DH) * IN_W + left + kw * DW;
 }

@@ -12,7 +12,7 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
     if (end > VECTOR) end = VECTOR;
     int is_inside = 1;
     if (w * VECTOR < HEAD + PW) is_inside = at >= 0;
-    if (GIVEN(CUT)) is_inside = is_inside && at < width;
+    if (IS_SET(CUT)) is_inside = is_inside && at < width;
     if (!is_inside) at = 0;
     Read r;
     if (end - first > VECTOR / 4) SET_WORD(r, *(GLOBAL const WORD *)(line + at));

@@ -8,7 +8,7 @@ FUNCTION P take(A v, idx i) { return v; }
 
 FUNCTION P join(P a, P b) { return joined_squares(a, b); }
 
-#define FINISHED(result) (GIVEN(FINISH_NORM) ? root_of(result) : (result))
+#define FINISHED(result) (IS_SET(FINISH_NORM) ? root_of(result) : (result))
 #define PUT_SECOND(at, result) ((void)0)
 
 FUNCTION A square_of(A v, u32 *marks) {
@@ -16,7 +16,7 @@ FUNCTION A square_of(A v, u32 *marks) {
     return v * v;
 }
 #define ADDED(a, x, at, i, j) \
-    (GIVEN(SQUARES) ? (a) + square_of((A)LOAD(X, x, at), &state->marks) : join(a, ELEMENT(x, at, i)))
+    (IS_SET(SQUARES) ? (a) + square_of((A)LOAD(X, x, at), &state->marks) : join(a, ELEMENT(x, at, i)))
 #define STATE u32 marks;
 #define START(n) state->marks = 0
 #define SET_PIVOT(x, at, j) ((void)0)

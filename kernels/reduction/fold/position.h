@@ -10,7 +10,7 @@ FUNCTION P take(A v, idx i) { return pair(v, i); }
 // NaN beats any number. Of equal elements the first wins, but with LAST_NAN the last NaN.
 FUNCTION P join(P a, P b) {
     int is_better = BETTER(b.v, a.v) || (IS_NAN(b.v) && !IS_NAN(a.v)), is_equal = b.v == a.v;
-    if (GIVEN(LAST_NAN))
+    if (IS_SET(LAST_NAN))
         is_better = is_better || (IS_NAN(b.v) && IS_NAN(a.v) && b.i > a.i);
     else
         is_equal = is_equal || (IS_NAN(b.v) && IS_NAN(a.v));
@@ -38,7 +38,7 @@ FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
     A v = (A)LOAD(X, w.each, 0);
 #pragma unroll
     for (int j = 1; j < VECTOR; j++) v = BEST(v, (A)LOAD(X, w.each, j));
-    int is_first = GIVEN(LAST_NAN) || !IS_NAN(best->v);
+    int is_first = IS_SET(LAST_NAN) || !IS_NAN(best->v);
     if ((BETTER(v, best->v) || IS_NAN(v)) && is_first) {
         *best = pair(v, i);
         *kept = w;
@@ -55,6 +55,6 @@ FUNCTION P found(Read kept, P best) {
     }
 #pragma unroll
     for (int j = 0; j < VECTOR; j++)
-        if (GIVEN(LAST_NAN) && IS_NAN((A)LOAD(X, kept.each, j))) at = j;
+        if (IS_SET(LAST_NAN) && IS_NAN((A)LOAD(X, kept.each, j))) at = j;
     return pair(best.v, best.i + at);
 }

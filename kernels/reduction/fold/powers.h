@@ -28,7 +28,7 @@ FUNCTION P join(P a, P b) {
 // 0 and 0 for a slice of -infinity alone, but not for NaN, which is in the sum.
 #define HAS_LARGEST(result) ((result).v != LOWEST)
 #define PUT_SECOND(at, result) \
-    if (GIVEN(TWOFOLD)) { \
+    if (IS_SET(TWOFOLD)) { \
         second[at] = HAS_LARGEST(result) ? (result).v : (A)0; \
         second[RESULTS + (at)] = HAS_LARGEST(result) || IS_NAN((result).s) ? log_((result).s) : (A)0; \
     }

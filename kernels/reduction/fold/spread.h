@@ -33,14 +33,14 @@ FUNCTION P join(P a, P b) {
 #define PUT_SECOND(at, result) second[at] = (result).v + NAN_IF_INFINITE(result)
 
 FUNCTION A pivot_of(A v) { return fabs_(v) < (A)1e30f ? v : (A)0; }
-#define STATE A pivot[GIVEN(ROWS) ? 1 : VECTOR];
-#define START(n) _Pragma("unroll") for (int j = 0; j < (GIVEN(PARTIAL_X) ? 0 : (n)); j++) state->pivot[j] = 0
+#define STATE A pivot[IS_SET(ROWS) ? 1 : VECTOR];
+#define START(n) _Pragma("unroll") for (int j = 0; j < (IS_SET(PARTIAL_X) ? 0 : (n)); j++) state->pivot[j] = 0
 #define SET_PIVOT(x, at, j) \
-    if (!GIVEN(PARTIAL_X)) state->pivot[j] = pivot_of((A)LOAD(X, x, at))
+    if (!IS_SET(PARTIAL_X)) state->pivot[j] = pivot_of((A)LOAD(X, x, at))
 #define ADD_PIVOT(result, j) \
-    if (!GIVEN(PARTIAL_X)) (result).v += state->pivot[j]
+    if (!IS_SET(PARTIAL_X)) (result).v += state->pivot[j]
 #define ADDED(a, x, at, i, j) \
-    join(a, GIVEN(PARTIAL_X) ? ELEMENT(x, at, i) : spread((A)LOAD(X, x, at) - state->pivot[j], 0, 1))
+    join(a, IS_SET(PARTIAL_X) ? ELEMENT(x, at, i) : spread((A)LOAD(X, x, at) - state->pivot[j], 0, 1))
 #define TAKES_VECTORS IS_OF_ROWS
 #define TAKE_VECTOR(w, n, i) take_vectors(acc, w, n, state->pivot)
 #define TAKES_TOGETHER TAKES_VECTORS

@@ -4,27 +4,27 @@
 
 typedef A P;
 #define VALUE(partial) (partial)
-#define NOTHING ((P)(GIVEN(JOIN_SUM) ? 0 : GIVEN(JOIN_PROD) ? 1 : WORST))
+#define NOTHING ((P)(IS_SET(JOIN_SUM) ? 0 : IS_SET(JOIN_PROD) ? 1 : WORST))
 
 FUNCTION P take(A v, idx i) { return v; }
 
 FUNCTION P join(P a, P b) {
-    if (GIVEN(JOIN_SUM)) return ADD(a, b);
-    if (GIVEN(JOIN_PROD)) return MULTIPLY(a, b);
+    if (IS_SET(JOIN_SUM)) return ADD(a, b);
+    if (IS_SET(JOIN_PROD)) return MULTIPLY(a, b);
     return BEST(a, b);
 }
 
 FUNCTION A mean_of(P sum, Divisor divisor) {
-    if (GIVEN(FINISH_MEAN)) return (A)(sum / divisor);
+    if (IS_SET(FINISH_MEAN)) return (A)(sum / divisor);
     return sum;
 }
 #define FINISHED(result) mean_of(result, divisor)
 #define PUT_SECOND(at, result) ((void)0)
 
-#define ADDED(a, x, at, i, j) (GIVEN(SHARES) ? (a) + (A)LOAD(X, x, at) * state->share : join(a, ELEMENT(x, at, i)))
+#define ADDED(a, x, at, i, j) (IS_SET(SHARES) ? (a) + (A)LOAD(X, x, at) * state->share : join(a, ELEMENT(x, at, i)))
 #define STATE A share;
 #define START(n) \
-    if (GIVEN(SHARES)) state->share = SHARE_OF(count)
+    if (IS_SET(SHARES)) state->share = SHARE_OF(count)
 #define SET_PIVOT(x, at, j) ((void)0)
 #define ADD_PIVOT(result, j) ((void)0)
 #define TAKES_VECTORS 0

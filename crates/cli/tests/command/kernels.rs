@@ -28,7 +28,7 @@ fn a_source_is_what_the_compiler_receives() {
     assert!(gelu.contains("#define ROW gelu\n") && gelu.contains("KERNEL(elementwise)("), "{gelu}");
     assert!(printed(&["gelu", "--dtype", "f64"]).contains("#define NEEDS_F64 1\n"));
     // A row and an entry of a file have the same name.
-    assert!(printed(&["normalization/norm.c/norm_backward"]).contains("KERNEL(norm_backward)("));
+    assert!(printed(&["normalization/norm_backward.c/norm_backward"]).contains("KERNEL(norm_backward)("));
     assert!(printed(&["elementwise/norm_backward"]).contains("#define ROW norm_backward\n"));
 }
 
@@ -39,7 +39,10 @@ fn what_is_not_there_is_said() {
     refused(&["softmax_row"], &["there is no kernel \"softmax_row\"; near it are softmax_rows, softmax_rows_backward"]);
     refused(&["gelo"], &["near it are gelu"]);
     refused(&["xyzzy"], &["there is no kernel \"xyzzy\"; `isograd kernels` lists all"]);
-    refused(&["norm_backward"], &["several kernels: normalization/norm.c/norm_backward, elementwise/norm_backward"]);
+    refused(
+        &["norm_backward"],
+        &["several kernels: normalization/norm_backward.c/norm_backward, elementwise/norm_backward"],
+    );
     refused(&["gelu", "--dtype", "i64"], &["gelu does not run on i64"]);
     refused(
         &["gelu", "--dialect", "metal"],

@@ -133,8 +133,8 @@ impl Parts {
 }
 
 /// A program for operands like `x`. Parameters have the dtype `p`, and running statistics `r`.
-fn program(x: &Operand<'_>, p: DType, r: DType, [has_weight, has_bias]: [bool; 2]) -> Variant {
-    let variant = variant("normalization/batch_norm.c", x).define("P", p).define("R", r);
+fn program(file: &'static str, x: &Operand<'_>, p: DType, r: DType, [has_weight, has_bias]: [bool; 2]) -> Variant {
+    let variant = variant(file, x).define("P", p).define("R", r);
     variant.flags([("WEIGHT", has_weight), ("BIAS", has_bias)])
 }
 
@@ -147,7 +147,7 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let (running_mean, running_var) = (given_mean.or(running_mean), given_var.or(running_var));
     let p = dtype_of_parameters([weight, bias], x.dtype);
     let r = running_mean.map_or(p, |running| running.dtype);
-    let program = program(x, p, r, [weight.is_some(), bias.is_some()]).flags([
+    let program = program("normalization/batch_norm.c", x, p, r, [weight.is_some(), bias.is_some()]).flags([
         ("GIVEN", is_given),
         ("UPDATED", running_mean.is_some() && !is_given),
         ("COUNTED", batches.is_some()),
@@ -190,8 +190,8 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let are_parameters_wanted = dweight.is_some() || dbias.is_some();
     let p = dtype_of_parameters([weight, bias, dweight, dbias], x.dtype);
     let sums_up = are_parameters_wanted || !is_given;
-    let base = program(dy, p, p, [weight.is_some(), bias.is_some() || dbias.is_some()]).flags([
-        ("BACKWARD", true),
+    let has = [weight.is_some(), bias.is_some() || dbias.is_some()];
+    let base = program("normalization/batch_norm_backward.c", dy, p, p, has).flags([
         ("GIVEN", is_given),
         ("SUMS", sums_up),
         ("DX", is_dx_wanted),

@@ -70,7 +70,7 @@ fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     // The norm of rows that an index names has a status.
     gpu.launch(program, "norm", geometry, &arguments.pointer(from))?;
     let (Some(running_mean), Some(running_var)) = (running_mean, running_var) else { return Ok(()) };
-    let update = variant("normalization/norm.c", x).define("P", running_mean.dtype).define("UPDATED", true);
+    let update = variant("normalization/norm_join.c", x).define("P", running_mean.dtype).define("UPDATED", true);
     let (update, geometry) = columns(gpu, update.flag("MOMENTUM", norm.momentum.is_some()), groups, 2);
     let pointers = [mean, rstd, place(running_mean)?, place(running_var)?, batches];
     let floats = [norm.eps, norm.momentum.unwrap_or_default(), extent as f64 / (extent as f64 - 1.0)];
@@ -86,7 +86,7 @@ fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Re
     let (dtype, has_bias) = (x.dtype, dbias.is_some());
     let p = dtype_of_parameters([weight, dweight, dbias], dtype);
     let program = |file| program(file, g, p, [weight.is_some(), has_bias]);
-    let (joining, are_wanted) = (program("normalization/norm.c"), dweight.is_some() || has_bias);
+    let (joining, are_wanted) = (program("normalization/norm_join.c"), dweight.is_some() || has_bias);
     let backward = program("normalization/group_norm.c");
     let has_dx = dx.is_some();
     let [dy, x, mean, rstd] = places([g, x, mean, rstd])?;

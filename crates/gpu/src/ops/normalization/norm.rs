@@ -63,9 +63,15 @@ impl FusedLaunch for EmbeddingNormBackward {
 }
 
 /// The program of a norm of rows like `x`, whose parameters have the dtype `p`.
-fn norm_variant(norm: &RowNorm, x: &Operand<'_>, p: DType, [has_weight, has_bias]: [bool; 2]) -> Variant {
+fn norm_variant(
+    file: &'static str,
+    norm: &RowNorm,
+    x: &Operand<'_>,
+    p: DType,
+    [has_weight, has_bias]: [bool; 2],
+) -> Variant {
     let flags = [("CENTERED", norm.is_centred), ("WEIGHT", has_weight), ("BIAS", has_bias)];
-    variant("normalization/norm.c", x).define("P", p).flags(flags)
+    variant(file, x).define("P", p).flags(flags)
 }
 
 /// The dtype of the parameters of a norm, or of their gradients; `other` without parameters.
@@ -125,7 +131,7 @@ fn norm(
     // The rows that are normalised: x, or its sum with the residual.
     let normalised = sum.unwrap_or(y);
     let (dtype, p) = (normalised.dtype, dtype_of_parameters([weight, bias], x.dtype));
-    let variant = norm_variant(norm, normalised, p, [weight.is_some(), bias.is_some()]);
+    let variant = norm_variant("normalization/norm.c", norm, normalised, p, [weight.is_some(), bias.is_some()]);
     let from = place(x)?;
     let ([to, mean, rstd], [weight, bias]) = (places([y, mean, rstd])?, places_or([weight, bias], from)?);
     let arguments = Arguments::new().pointers([from, weight, bias, to, mean, rstd]);
@@ -166,16 +172,17 @@ fn norm_backward(
     let (are_wanted, has_bias) = (dweight.is_some() || dbias.is_some(), bias.is_some() || dbias.is_some());
     let p = dtype_of_parameters([weight, bias, dweight, dbias], x.dtype);
     // A table has other rows than dy.
-    let variant = norm_variant(norm, if index.is_some() { dy } else { x }, p, [weight.is_some(), has_bias]);
+    let rows_like = if index.is_some() { dy } else { x };
+    let variant = norm_variant("normalization/norm_backward.c", norm, rows_like, p, [weight.is_some(), has_bias]);
+    let joining = Variant { file: "normalization/norm_join.c", ..variant.clone() };
     let program = match norm.activation.slope() {
         Some((row, reads_result)) => variant
-            .clone()
             .define("SLOPE", row.name())
             .flags([("OF_RESULT", reads_result), ("NEAR", x.dtype.size() == 2)])
             .calling(row),
-        None => variant.clone().flag("ADDED", added.is_some()),
+        None => variant.flag("ADDED", added.is_some()),
     };
-    let program = program.flags([("DX", dx.is_some()), ("PARAMETERS", are_wanted), ("BACKWARD", true)]);
+    let program = program.flags([("DX", dx.is_some()), ("PARAMETERS", are_wanted)]);
     let [g, from, mean, rstd] = places([dy, x, mean, rstd])?;
     let [weight, dx_place, dweight, dbias] = places_or([weight, dx, dweight, dbias], g)?;
     let (bias_place, low_place) = (place_or(bias, weight)?, place_or(low, g)?);
@@ -209,7 +216,7 @@ fn norm_backward(
     let program = with_low(with_pieces(program, x.dtype, p, extent, &[weight, bias_place]), dy.dtype, x.dtype);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
     match are_wanted {
-        true => join_parts(gpu, variant, sums, [dweight, dbias], parts, extent, has_bias),
+        true => join_parts(gpu, joining, sums, [dweight, dbias], parts, extent, has_bias),
         false => Ok(()),
     }
 }

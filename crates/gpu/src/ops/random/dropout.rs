@@ -101,7 +101,7 @@ fn sum(
     let arguments = arguments.numbers([rows, width]).numbers(state_ints(of.state)).int(of.threshold);
     let geometry = Geometry::new([across, parts, 1], threads);
     gpu.launch(program, "dropout_sum", geometry, &arguments.float(of.scale, dx.dtype.acc()))?;
-    let joining = variant("normalization/norm.c", dx).define("P", dx.dtype).flag("WEIGHT", true);
+    let joining = variant("normalization/norm_join.c", dx).define("P", dx.dtype).flag("WEIGHT", true);
     join_parts(gpu, joining, [sums.address; 2], [place(dbias)?; 2], parts, width, false)
 }
 
