@@ -86,7 +86,8 @@ fn is_exported(root: &Path, file: &str, item: &str) -> bool {
     let above = ["lib.rs", "mod.rs"].map(|name| format!("{parent}/{name}")).into_iter().find(|f| root.join(f).exists());
     let above = above.unwrap_or_else(|| panic!("{file} has no module above"));
     let text = fs::read_to_string(root.join(&above)).unwrap();
-    let mut uses = text.split("\npub use ").skip(1).map(|statement| statement.split(';').next().unwrap());
+    let statements = text.split("\npub use ").skip(1).map(|statement| statement.split(';').next().unwrap());
+    let mut uses = statements.map(|list| list.trim_start_matches("self::"));
     let is_used =
         uses.any(|list| list.starts_with(module) && (list.ends_with("::*") || words(list).any(|word| word == item)));
     (text.contains(&format!("\npub mod {module};")) || is_used) && is_exported(root, &above, item)

@@ -17,8 +17,7 @@ pub mod shape;
 pub mod sparse;
 
 pub use attention::{Attention, Causal, MultiHead, Projection};
-pub use conv::unfold::Unfold;
-pub use conv::{Conv, ConvTranspose, Padding};
+pub use conv::{Conv, ConvTranspose, Padding, Unfold};
 pub use elementwise::binary::Rounding;
 pub use elementwise::each::{Update, update_each_, update_each_norms_};
 pub use elementwise::fused_pointwise::Swiglu;

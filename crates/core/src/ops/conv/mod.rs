@@ -10,10 +10,11 @@ mod geometry;
 mod maps;
 mod phases;
 mod products;
-pub(crate) mod unfold;
+mod unfold;
 
 pub use self::geometry::Geometry;
 pub use self::maps::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs};
+pub use self::unfold::Unfold;
 
 use self::geometry::extents;
 pub(in crate::ops) use self::maps::{Maps, Names};
