@@ -67,7 +67,7 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("gemm_outer", [0, 24], SCALARS),
     ("sparse_reduce", [0, 6], SCALARS),
     ("attention", [0, 34], SCALARS),
-    ("attention_queries", [0, 56], SCALARS),
+    ("attention_queries", [0, 66], SCALARS),
     ("attention_keys", [0, 99], SCALARS),
     ("attention_parts", [0, 2], SCALARS),
     ("attention_mma", [0, 16], SCALARS),
