@@ -22,7 +22,7 @@ const SEED: u64 = 7;
 /// A module of a test program, by its name, and what makes its trials for a device.
 pub type Module = (&'static str, fn(&Device) -> Vec<Trial>);
 
-/// What runs of trials that are made from the rows of the registry. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
+/// The trials, of those made from the rows of the registry, that run. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
 /// functions of the pointwise table, which share the code around the function. Except on the emulator, they also leave out all aspects
 /// but those `alone`: `isograd parity --quick` checks the others on every device.
 pub fn sampled(device: &Device, alone: &[&str], trials: impl Iterator<Item = Trial>) -> Vec<Trial> {

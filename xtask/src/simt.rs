@@ -75,7 +75,7 @@ struct Run {
 }
 
 impl Run {
-    /// What finds the tests of the module whose names begin so.
+    /// The filter of the module's tests whose names begin so.
     fn within(&self, begin: &str) -> String {
         if self.module.is_empty() { begin.to_string() } else { format!("[{}] {begin}", self.module) }
     }

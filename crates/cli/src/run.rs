@@ -44,11 +44,11 @@ pub struct RunOptions {
     quiet: bool,
 }
 
-/// What `isograd train` learns: a dataset of samples, or a text.
+/// A kind of training run of `isograd train`: on a dataset of samples, or on a text.
 pub trait Work: Sync {
     /// The options on which the weights depend; a checkpoint keeps them.
     type Config: Serialize + DeserializeOwned;
-    /// What to train on and to test with.
+    /// The data to train on and the data to test with.
     type Split;
     type Model: Module + ?Sized;
     type Batch: Tensors + Send + 'static;
@@ -97,7 +97,7 @@ pub trait Work: Sync {
         Ok(())
     }
 
-    /// What the curves are of, before the device.
+    /// The start of the title of the learning curves; the device follows it.
     fn title(config: &Self::Config, split: &Self::Split) -> String;
 
     /// The data and the model, which has so many parameters, before the device.

@@ -128,7 +128,7 @@ fn forget() {
     });
 }
 
-/// What this thread remembers of its scopes of [`autocast`]: for each, its dtype and the leaves that it has cast, in order. A scope that begins with
+/// The scopes of [`autocast`] that this thread remembers: the dtype of each and the leaves that it has cast, in order. A scope that begins with
 /// the first leaf of a list casts all of the list in one launch. There are at most 64 lists; they do not keep their leaves alive.
 pub fn remembered_casts() -> Vec<(DType, Vec<Tensor>)> {
     let living = |group: &Group| group.leaves.iter().filter_map(Weak::upgrade).map(Tensor).collect();

@@ -102,7 +102,7 @@ pub(crate) fn with_flag<T, R>(field: &Field<T>, value: T, f: impl FnOnce() -> R)
     context.within(f)
 }
 
-/// What a thread has.
+/// The state of a thread.
 pub(crate) struct Thread {
     context: Cell<Context>,
     pub casts: RefCell<Casts>,
@@ -130,7 +130,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&Thread) -> R) -> R {
     THREAD.with(f)
 }
 
-/// What happens on a thread.
+/// An event on a thread, such as an op or an allocation.
 pub(crate) enum Event<'a> {
     /// An op has returned. Ops that only go on the tape have no attributes.
     Op {
@@ -195,7 +195,7 @@ pub(crate) struct Run<'a> {
     pub outputs: &'a [&'a Tensor],
 }
 
-/// What is told of the events of a thread. It does not hear of those that it causes itself.
+/// A receiver of the events of a thread. Events that a listener causes do not reach it.
 pub(crate) trait Listener: Any {
     /// The kinds of events that it hears.
     fn kinds(&self) -> &'static [Kind];
@@ -210,7 +210,7 @@ struct Listening {
     listener: Rc<RefCell<dyn Listener>>,
 }
 
-/// What becomes of listeners of the same type outside.
+/// Whether listeners of the same type that are registered further out hear the events within.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Outer {
     Hears,

@@ -60,7 +60,7 @@ struct Pass<'a> {
     due: Due,
 }
 
-/// What a node has received so far.
+/// The gradients that a node has received so far.
 struct Pending {
     node: Arc<Node>,
     /// The terms of the gradient of each output.

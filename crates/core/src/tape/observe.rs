@@ -39,7 +39,7 @@ impl Listener for Observer {
 }
 
 /// Runs `f` and reports the events of this thread's tape to `observer`. A nested call replaces the outer observer.
-/// What the observer does itself is not reported.
+/// Ops of the observer itself are not reported.
 ///
 /// ```
 /// # use isograd_core::{Result, Tensor, tape};

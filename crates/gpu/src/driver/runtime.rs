@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// What the preludes put before the name of an entry.
+/// The prefix that the preludes give to the name of an entry.
 const PREFIX: &str = "isograd_";
 
 /// A handle of a runtime: a module, an event or an executable graph.

@@ -17,7 +17,7 @@ use isograd_core::{DType, Error, Result, Tensor};
 
 pub use elementwise::Applied;
 
-/// What keeps an op from being nodes.
+/// The reason why an op does not become nodes.
 #[derive(Debug)]
 pub enum Refusal {
     /// ONNX does not have it, and why. The ops that it consists of may be nodes.

@@ -47,7 +47,7 @@ pub enum Category {
     Recurrent,
     /// Ops of sequence models.
     Sequence,
-    /// What edges bring to nodes, and diffusion.
+    /// The softmax over edges, and diffusion.
     Graph,
     /// Convolutions over meshes.
     Mesh,

@@ -127,7 +127,7 @@ operands! {
         a,
         /// `[B, K, N]`.
         b,
-        /// What is added, `[B, M, N]`.
+        /// The addend of the product, `[B, M, N]`.
         c?,
     }
 }

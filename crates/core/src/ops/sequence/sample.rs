@@ -46,7 +46,7 @@ operands! {
     pub struct SampleInputs {
         /// `[B, V]`.
         logits,
-        /// What is added to the generator's state, i64 `[3]`.
+        /// An offset to the generator's state, i64 `[3]`.
         base?,
     }
 }

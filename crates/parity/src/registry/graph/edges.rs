@@ -1,4 +1,4 @@
-//! What edges bring to nodes, and diffusion between points.
+//! The softmax over the edges of a graph, and diffusion between points.
 
 use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
 use crate::case::{Case, Domain, Gen};
