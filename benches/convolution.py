@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times convolutions with isograd and with PyTorch, one after the other, on the same GPU.
 
-    cargo build --release -p isograd-cli
+    cargo build --release -p isograd-cli --features parity
     python3 benches/convolution.py [--isograd target/release/isograd] [--device cuda:0] [--others hip:0,opencl:0] [--quick] [--json FILE]
 
 isograd's rows are those of `isograd bench`: medians with cold caches, as it chooses (cuDNN for most rows) and with our own kernels alone

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times graphs, meshes and fused rows with isograd and with PyTorch, one after the other, on the same GPU.
 
-    cargo build --release -p isograd-cli
+    cargo build --release -p isograd-cli --features parity
     python3 benches/graph.py [--isograd target/release/isograd] [--device cuda:0] [--quick] [--json FILE]
 
 isograd's rows are those of `isograd bench`: medians with cold caches, or of steps in a row. PyTorch's times are taken the same way; of

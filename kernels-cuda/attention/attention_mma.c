@@ -14,7 +14,7 @@
 // OTHERS_TILE: 16, 32 or 64, rows of the factors that change in local memory
 // TF32: flag, T is f32, and factors of products are rounded to TF32: those in local memory by the thread that copied them
 // OUTPUT, QUERIES, KEYS: flag, the kernel: attention_mma, attention_queries_mma, attention_keys_mma
-// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
+// T, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, integers: as in attention.h
 
 #define TILE_K 32
 #ifdef TF32
@@ -202,7 +202,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     }
     if (key < end) {
         copy_rows(at_q, of_q, TILE, width);
-        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
+        copy_rows(at_k, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
     }
     int is_first = 1;
@@ -213,7 +213,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         is_first = 0;
         round_rows(at_k, OTHERS_TILE);
         BARRIER();
-        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
+        copy_rows(at_v, ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
         f32 s[BLOCKS][COLUMNS][SUMS];
         multiply_rows(s, at_q, at_k);
@@ -222,7 +222,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         round_rows(at_v, OTHERS_TILE);
         BARRIER();
         if (key + OTHERS_TILE < end) {
-            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
+            copy_rows(at_k, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
             end_group_of_copies();
         }
         if (!is_whole(span, query, TILE, key, OTHERS_TILE)) {
@@ -254,7 +254,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         }
         add_product(sums, s, at_v);
     }
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    i64 row = (batch * heads + head) * N_QUERIES + first;
     EACH(i, BLOCKS) EACH(pair, 2) {
         for (int by = 1; by < 4; by *= 2) {
             f32 other = from_lane(total[i][pair], by);
@@ -266,7 +266,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         if (LANE % 4 == 0 && own < of_q.count)
             lse[row + own] = log_of_sum(largest[i][pair], total[i][pair], slope);
     }
-    put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
+    put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, RESULT_STRIDES(2), width, 1);
 }
 #endif
 
@@ -277,7 +277,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     LocalPlace at_q = local_place(tiles), at_dy = at_q + BYTES(TILE);
     LocalPlace at_k = at_dy + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
     TILE_OF_QUERIES(TILE);
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    i64 row = (batch * heads + head) * N_QUERIES + first;
     f32 slope = SLOPE;
 
     f32 sums[1][2 * STEPS][SUMS], own_lse[2], own_delta[2];
@@ -289,9 +289,9 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     }
     if (key < end) {
         copy_rows(at_q, of_q, TILE, width);
-        copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries), TILE, width);
-        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
-        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
+        copy_rows(at_dy, ROWS_OF(dy, DY_STRIDES, batch, head, first, span.query + span.queries), TILE, width);
+        copy_rows(at_k, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
+        copy_rows(at_v, ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + key, last_key), OTHERS_TILE, width);
         end_group_of_copies();
     }
     int is_first = 1;
@@ -311,7 +311,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         // All threads have finished with the values.
         BARRIER();
         int has_next = key + OTHERS_TILE < end;
-        if (has_next) copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
+        if (has_next) copy_rows(at_v, ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
         int is_masked = !is_whole(span, query, TILE, key, OTHERS_TILE);
         EACH(j, COLUMNS) EACH(r, SUMS) {
             int own_query = query + OWN_ROW + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
@@ -327,11 +327,11 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         // All threads have finished with the keys.
         BARRIER();
         if (has_next) {
-            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
+            copy_rows(at_k, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), OTHERS_TILE, width);
             end_group_of_copies();
         }
     }
-    put_sums(dq + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, scale);
+    put_sums(dq + RESULT_AT(batch, head, first), sums, of_q.count, RESULT_STRIDES(2), width, scale);
 }
 #endif
 
@@ -348,17 +348,17 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
     EACH(n, 2 * STEPS) EACH(r, SUMS) sums_k[0][n][r] = sums_v[0][n][r] = 0;
     if (start < end) {
         copy_rows(at_k, of_k, TILE, width);
-        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key), TILE, width);
+        copy_rows(at_v, ROWS_OF(v, VALUE_STRIDES, batch, key_head, first, last_key), TILE, width);
         end_group_of_copies();
     }
     int is_first = 1;
-    for (i64 head = key_head * p.v[4]; head < (key_head + 1) * p.v[4]; head++) {
-        i64 row = (batch * p.v[3] + head) * p.v[0] + span.query;
+    for (i64 head = key_head * SHARED_BY; head < (key_head + 1) * SHARED_BY; head++) {
+        i64 row = (batch * HEADS + head) * N_QUERIES + span.query;
         for (int query = start; query < end; query += OTHERS_TILE) {
             // All threads have finished with the queries before.
             BARRIER();
-            copy_rows(at_q, rows_of(q, p, QUERY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
-            copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
+            copy_rows(at_q, ROWS_OF(q, QUERY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
+            copy_rows(at_dy, ROWS_OF(dy, DY_STRIDES, batch, head, span.query + query, span.query + span.queries), OTHERS_TILE, width);
             end_group_of_copies();
             wait_for_copies(0);
             if (is_first) {
@@ -397,7 +397,7 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
     }
     wait_for_copies(0);
     i64 row = RESULT_AT(batch, key_head, first);
-    put_sums(dk + row, sums_k, written, p.v[RESULT_STRIDES + 2], width, scale);
-    put_sums(dv + row, sums_v, written, p.v[RESULT_STRIDES + 2], width, FACTOR);
+    put_sums(dk + row, sums_k, written, RESULT_STRIDES(2), width, scale);
+    put_sums(dv + row, sums_v, written, RESULT_STRIDES(2), width, FACTOR);
 }
 #endif

@@ -9,8 +9,9 @@
 // ACC: f32
 // DIM: 64 or 128, D rounded up
 // OUTPUT, GRADIENTS: flag, the kernel: attention_wgmma, attention_gradients_wgmma
-// T, INTS, PACKED, LENGTHS, p: as in attention.h; for gradients p goes on with the strides of batches, heads and rows of dq, and the
-// number of heads whose groups alternate
+// T, PACKED, LENGTHS, integers: as in attention.h
+// DQ_STRIDES: for gradients, strides of batches, heads and rows of dq
+// TOGETHER: for gradients, heads whose groups alternate
 
 #define KEYS_TILE 128
 // Queries of a group or, for gradients, of a step, whose scores and their gradients are in registers beside sums of two gradients.
@@ -151,10 +152,10 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
     }
     if (key < end) {
 #define COPY_KEYS(slot, from) \
-    copy_rows(PLACE_K(slot), rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + (from), last_key), KEYS_TILE, width)
+    copy_rows(PLACE_K(slot), ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + (from), last_key), KEYS_TILE, width)
 #define COPY_VALUES(slot, from) \
     EACH(i, 2) \
-    copy_rows(PLACE_V(slot) + i * BYTES(64), rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + (from) + i * 64, last_key), 64, width)
+    copy_rows(PLACE_V(slot) + i * BYTES(64), ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + (from) + i * 64, last_key), 64, width)
 #define MASK_SCORES() \
     if (!is_whole(span, query, QUERIES_TILE, key, KEYS_TILE)) { \
         EACH(i, SUMS_OF(SCORES)) { \
@@ -203,7 +204,7 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
         start_values(sums, weights, PLACE_V(slot));
         WAIT_FOR_PRODUCTS(0);
     }
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    i64 row = (batch * heads + head) * N_QUERIES + first;
     EACH(half, 2) {
         for (int by = 1; by < 4; by *= 2) {
             f32 other = as_f32(wave_xor(as_u32(total[half]), by));
@@ -214,7 +215,7 @@ KERNEL(attention_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
         EACH(i, SUMS_OF(DIM) / 2) sums[i / 2 * 4 + half * 2 + i % 2] *= share;
         if (LANE % 4 == 0 && own < of_q.count) lse[row + own] = log_of_sum(largest[half], total[half], slope);
     }
-    put_rows(o + RESULT_AT(batch, head, first), p.v[RESULT_STRIDES + 2], sums, DIM, PART * 64, of_q.count, 0, width, 1);
+    put_rows(o + RESULT_AT(batch, head, first), RESULT_STRIDES(2), sums, DIM, PART * 64, of_q.count, 0, width, 1);
 }
 #endif
 
@@ -358,17 +359,18 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
     SHARED_GIVEN(u8, given, LOCAL_BYTES + 1024);
     LocalPlace tiles = (local_place(given) + 1023) & ~(LocalPlace)1023;
     LOCAL u8 *local = given + (tiles - local_place(given));
-    int width = (int)p.v[2], n_tiles = (int)p.v[5];
-    i64 heads = p.v[3], key_heads = heads / p.v[4], first_head = GROUP / (p.v[32] * n_tiles) * p.v[32], left = GROUPS / n_tiles - first_head;
-    i64 together = left < p.v[32] ? left : p.v[32], within = GROUP - first_head * n_tiles, own_head = first_head + within % together;
+    int width = (int)ROW_WIDTH, n_tiles = (int)TILES;
+    i64 heads = HEADS, key_heads = heads / SHARED_BY, first_head = GROUP / (TOGETHER * n_tiles) * TOGETHER;
+    i64 left = GROUPS / n_tiles - first_head;
+    i64 together = left < TOGETHER ? left : TOGETHER, within = GROUP - first_head * n_tiles, own_head = first_head + within % together;
     i64 key_head = own_head % key_heads, batch = own_head / key_heads;
     int tile = n_tiles - 1 - (int)(within / together);
     Span span = span_of(p, batch, 0, 1);
     int key = tile * KEYS_TILE, all_queries = (span.queries + QUERIES_TILE - 1) / QUERIES_TILE;
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, span.keys);
+    Rows of_k = ROWS_OF(k, KEY_STRIDES, batch, key_head, key, span.keys);
     int start = key - span.high > 0 ? (key - span.high) / QUERIES_TILE : 0;
     int end = (end_of_queries(span, key, of_k.count) + QUERIES_TILE - 1) / QUERIES_TILE;
-    int steps = end > start ? (end - start) * (int)p.v[4] : 0;
+    int steps = end > start ? (end - start) * (int)SHARED_BY : 0;
     f32 slope = scale * LOG2E;
 
     f32 sums_k[SUMS_OF(DIM)], sums_v[SUMS_OF(DIM)];
@@ -380,13 +382,13 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         (place).head++; \
     }
     // The tile of queries that is copied next, and that of a step.
-    Place copied = {(int)(key_head * p.v[4]), start}, at = copied;
+    Place copied = {(int)(key_head * SHARED_BY), start}, at = copied;
     // A thread reads a number of a query of the tile: its logarithm, or its sum of dy o. Weights are 0 for queries that are not there, and
     // for those without keys.
 #define READ_NUMBER() \
     { \
         int own = copied.tile * QUERIES_TILE + LANE % QUERIES_TILE; \
-        i64 at_row = (batch * heads + copied.head) * p.v[0] + own; \
+        i64 at_row = (batch * heads + copied.head) * N_QUERIES + own; \
         number = LANE < QUERIES_TILE ? LOWEST : 0; \
         if (LANE < 2 * QUERIES_TILE && own < span.queries) number = LANE < QUERIES_TILE ? lse[at_row] : delta[at_row]; \
     }
@@ -397,8 +399,8 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
 #define COPY_QUERIES(step) \
     { \
         int from = copied.tile * QUERIES_TILE; \
-        copy_rows(PLACE_Q(step), rows_of(q, p, QUERY_STRIDES, batch, copied.head, from, span.queries), QUERIES_TILE, width); \
-        copy_rows(PLACE_DY(step), rows_of(dy, p, DY_STRIDES, batch, copied.head, from, span.queries), QUERIES_TILE, width); \
+        copy_rows(PLACE_Q(step), ROWS_OF(q, QUERY_STRIDES, batch, copied.head, from, span.queries), QUERIES_TILE, width); \
+        copy_rows(PLACE_DY(step), ROWS_OF(dy, DY_STRIDES, batch, copied.head, from, span.queries), QUERIES_TILE, width); \
         NEXT(copied); \
     }
 #define NUMBERS(step) ((LOCAL const f32 *)(local + NUMBERS_AT(step)))
@@ -407,12 +409,12 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
     u32 weights[SUMS_OF(QUERIES_TILE) / 2];
     i64 row = RESULT_AT(batch, key_head, key);
     if (steps <= 0) {
-        put_rows(dk + row, p.v[RESULT_STRIDES + 2], sums_k, DIM, PART * 64, of_k.count, 0, width, 0);
-        put_rows(dv + row, p.v[RESULT_STRIDES + 2], sums_v, DIM, PART * 64, of_k.count, 0, width, 0);
+        put_rows(dk + row, RESULT_STRIDES(2), sums_k, DIM, PART * 64, of_k.count, 0, width, 0);
+        put_rows(dv + row, RESULT_STRIDES(2), sums_v, DIM, PART * 64, of_k.count, 0, width, 0);
         return;
     }
     copy_rows(PLACE_K, of_k, KEYS_TILE, width);
-    copy_rows(PLACE_V, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, span.keys), KEYS_TILE, width);
+    copy_rows(PLACE_V, ROWS_OF(v, VALUE_STRIDES, batch, key_head, key, span.keys), KEYS_TILE, width);
     for (int i = 0; i < AHEAD; i++) {
         if (i < steps) {
             READ_NUMBER();
@@ -447,13 +449,13 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         }
         end_group_of_copies();
         f32 sums_q[SUMS_OF(64)];
-        GLOBAL S *own_dq = dq + (batch * p.v[29] + at.head * p.v[30] + query * p.v[31]);
+        GLOBAL S *own_dq = dq + (batch * DQ_STRIDES(0) + at.head * DQ_STRIDES(1) + query * DQ_STRIDES(2));
         if (next == steps) {
             start_keys(sums_k, tiles + DS_AT(step), PLACE_Q(step));
             start_queries(sums_q, tiles + DS_AT(step), PLACE_K);
             if (step > 0) end_turn(counters + before, turn_before);
             WAIT_FOR_PRODUCTS(0);
-            add_queries(turn, counters, sums_q, sums, own_dq, p.v[31], span.queries - query, width, scale);
+            add_queries(turn, counters, sums_q, sums, own_dq, DQ_STRIDES(2), span.queries - query, width, scale);
             BARRIER();
             end_turn(counters + turn.counter, turn.number);
             break;
@@ -472,12 +474,12 @@ KERNEL(attention_gradients_wgmma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL c
         WAIT_FOR_PRODUCTS(0);
         start_scores(dp, PLACE_V, PLACE_DY(next), 1);
         start_values(sums_v, weights, PLACE_DY(next));
-        add_queries(turn, counters, sums_q, sums, own_dq, p.v[31], span.queries - query, width, scale);
+        add_queries(turn, counters, sums_q, sums, own_dq, DQ_STRIDES(2), span.queries - query, width, scale);
         if (copies) {
             KEEP_NUMBER(step + AHEAD);
         }
     }
-    put_rows(dk + row, p.v[RESULT_STRIDES + 2], sums_k, DIM, PART * 64, of_k.count, 0, width, scale);
-    put_rows(dv + row, p.v[RESULT_STRIDES + 2], sums_v, DIM, PART * 64, of_k.count, 0, width, 1);
+    put_rows(dk + row, RESULT_STRIDES(2), sums_k, DIM, PART * 64, of_k.count, 0, width, scale);
+    put_rows(dv + row, RESULT_STRIDES(2), sums_v, DIM, PART * 64, of_k.count, 0, width, 1);
 }
 #endif

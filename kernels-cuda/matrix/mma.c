@@ -8,7 +8,6 @@
 // THREADS: 128
 // T: f16 or bf16, dtype of a, b, c and y
 // ACC: f32
-// INTS: 19.., length of `p`, as gemm has it
 // TILE_M, TILE_N: 64 or 128, results of a group
 // TILE_K: 32, columns of a in a copy
 // A_ALONG_K, B_ALONG_K: 0 or 1, a factor is contiguous along K; otherwise along its rows
@@ -100,7 +99,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     }
 
     RESULTS_OF_TILE();
-    int has_words = n % 2 == 0 && p.v[17];
+    int has_words = n % 2 == 0 && Y_HAS_WORDS;
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll

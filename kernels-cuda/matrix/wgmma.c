@@ -47,11 +47,11 @@ FUNCTION Place place_of(i64 number, i64 pairs_m, i64 tiles_n, u32 rank) {
     parity ^= stage == 0
 
 // Copies all tiles of this group, in steps along K.
-FUNCTION void copy_tiles(const TileMap *a, const TileMap *b, const Ints *p, LocalPlace tiles, u32 rank, int steps) {
+FUNCTION void copy_tiles(const TileMap *a, const TileMap *b, const Ints &p, LocalPlace tiles, u32 rank, int steps) {
     u32 stage = 0, parity = 0;
-    for (i64 number = GROUP / CLUSTER; number < p->v[5]; number += GROUPS / CLUSTER) {
-        Place place = place_of(number, p->v[3], p->v[4], rank);
-        int batch_a = (int)(place.batch * p->v[6]), batch_b = (int)(place.batch * p->v[7]);
+    for (i64 number = GROUP / CLUSTER; number < PAIRS; number += GROUPS / CLUSTER) {
+        Place place = place_of(number, PAIRS_M, TILES_N, rank);
+        int batch_a = (int)(place.batch * A_IS_BATCHED), batch_b = (int)(place.batch * B_IS_BATCHED);
         int m0 = (int)place.m0, n0 = (int)place.n0;
         for (int step = 0; step < steps; step++) {
             int k = step * TILE_K;
@@ -147,14 +147,17 @@ FUNCTION void finish(f32 *sums, Added first, Own own, i64 step, GLOBAL S *y, GLO
     }
 }
 
-// `p`: M, N and K; pairs of tiles along M, tiles along N, all pairs; for each factor 1 if it has a matrix for each result, else 0;
-// strides of c. ADDED: the access to c: ROW (a row whose pairs are words), WORDS (pairs are words), or single elements.
+// EXTENT_M, EXTENT_N, EXTENT_K: M, N and K
+// PAIRS_M, TILES_N, PAIRS: pairs of tiles along M, tiles along N, all pairs
+// A_IS_BATCHED, B_IS_BATCHED: 1 if a factor has a matrix for each result, else 0
+// C_STRIDES: strides of batch, row and column of c
+// ADDED: the access to c: ROW (a row whose pairs are words), WORDS (pairs are words), or single elements.
 KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, ARGUMENT(Ints) p,
                    A alpha, A beta) {
     SHARED_GIVEN(u8, given, STAGES * BYTES + STAGES * 16 + 1024);
     LocalPlace tiles = (local_place(given) + 1023) & ~1023u;
     u32 rank = rank_in_cluster();
-    int steps = (int)((p.v[2] + TILE_K - 1) / TILE_K);
+    int steps = (int)((EXTENT_K + TILE_K - 1) / TILE_K);
     if (LANE == 0) {
         for (int i = 0; i < STAGES; i++) {
             make_barrier(FULL(i), 1);
@@ -166,12 +169,12 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
     SYNC_CLUSTER();
     if (LANE < 128) {
         GIVE_REGISTERS(40);
-        if (LANE == 0) copy_tiles(&a, &b, &p, tiles, rank, steps);
+        if (LANE == 0) copy_tiles(&a, &b, p, tiles, rank, steps);
     } else {
         TAKE_REGISTERS(232);
         u32 own = (u32)LANE / 128 - 1, stage = 0, parity = 0;
         f32 sums[SUMS];
-        for (i64 number = GROUP / CLUSTER; number < p.v[5]; number += GROUPS / CLUSTER) {
+        for (i64 number = GROUP / CLUSTER; number < PAIRS; number += GROUPS / CLUSTER) {
             for (int step = 0; step < steps; step++) {
                 wait_at(FULL(stage), parity);
                 u64 of_a = tile_at(PLACE_A(stage) + own * BOX), of_b = tile_at(PLACE_B(stage));
@@ -186,20 +189,20 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
                 if (step > 0 && LANE % 32 < CLUSTER) arrive_at(EMPTY(stage == 0 ? STAGES - 1 : stage - 1), LANE % 32);
                 NEXT_STAGE();
             }
-            Place place = place_of(number, p.v[3], p.v[4], rank);
+            Place place = place_of(number, PAIRS_M, TILES_N, rank);
             i64 row = place.m0 + own * 64 + LANE / 32 % 4 * 16 + LANE % 32 / 4, column = place.n0 + LANE % 4 * 2;
             Own at;
-            at.left = p.v[1] - column < TILE_N ? (int)(p.v[1] - column) : TILE_N;
+            at.left = EXTENT_N - column < TILE_N ? (int)(EXTENT_N - column) : TILE_N;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                at.is_there[half] = row + half * 8 < p.v[0];
-                at.c[half] = c + (place.batch * p.v[8] + (row + half * 8) * p.v[9] + column * p.v[10]);
+                at.is_there[half] = row + half * 8 < EXTENT_M;
+                at.c[half] = c + (place.batch * C_STRIDES(0) + (row + half * 8) * C_STRIDES(1) + column * C_STRIDES(2));
             }
-            Added first = load_added(at, 0, p.v[10]);
+            Added first = load_added(at, 0, C_STRIDES(2));
             WAIT_FOR_PRODUCTS(0);
             if (LANE % 32 < CLUSTER) arrive_at(EMPTY(stage == 0 ? STAGES - 1 : stage - 1), LANE % 32);
-            i64 to = (place.batch * p.v[0] + row) * p.v[1] + column + LANE % 4 * 6;
-            finish(sums, first, at, p.v[10], y, z, to, p.v[1], alpha, beta);
+            i64 to = (place.batch * EXTENT_M + row) * EXTENT_N + column + LANE % 4 * 6;
+            finish(sums, first, at, C_STRIDES(2), y, z, to, EXTENT_N, alpha, beta);
         }
     }
     // The other group may still be copying to this group's memory.

@@ -8,7 +8,6 @@
 // THREADS: 256
 // T: f16 or bf16, dtype of a, b, c and y
 // ACC: f32
-// INTS: 19.., length of `p`, as gemm has it
 // TILE_M: 128, rows of results of a group
 // TILE_N: 64, 128 or 256, columns of results of a group; N is a multiple of 8, and y is aligned to words
 // TILE_K: 64, columns of a in a copy
@@ -47,8 +46,8 @@ typedef union {
 
 KERNEL(gemm_wgmma_words)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
                          A alpha, A beta LOADER_ARGUMENTS) {
-    i64 m = p.v[0], n = p.v[1], batches = p.v[3];
-    int tiles_m = (int)p.v[4], tiles_n = (int)p.v[5], n_parts = (int)p.v[6];
+    i64 m = EXTENT_M, n = EXTENT_N, batches = BATCHES;
+    int tiles_m = (int)TILES_M, tiles_n = (int)TILES_N, n_parts = (int)N_PARTS;
     SHARED_GIVEN(u8, given, STAGES * BYTES + 1024);
     LocalPlace tiles = (local_place(given) + 1023) & ~(LocalPlace)1023;
 #define PLACE_A(stage) (tiles + (stage) * BYTES)
@@ -56,11 +55,11 @@ KERNEL(gemm_wgmma_words)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c
 
     // The tile, the matrix, and the part of K.
     int n_tiles = tiles_m * tiles_n, tile = (int)GROUP % n_tiles, rest_of_groups = (int)GROUP / n_tiles;
-    i64 part = rest_of_groups % n_parts, batch = p.v[18] + rest_of_groups / n_parts;
+    i64 part = rest_of_groups % n_parts, batch = FIRST_BATCH + rest_of_groups / n_parts;
     int top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
     int within = tile - top * tiles_n;
     i64 m0 = (top + within % height) * (i64)TILE_M, n0 = within / height * (i64)TILE_N;
-    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
+    i64 k0 = part * PART_K, k_end = EXTENT_K - k0 < PART_K ? EXTENT_K : k0 + PART_K;
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
     Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
@@ -112,7 +111,7 @@ KERNEL(gemm_wgmma_words)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c
     int own_m = half_of_tile + LANE / 32 % 4 * 16 + LANE % 32 / 4, own_n = LANE % 4 * 2;
     GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
     GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
-    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    GLOBAL const S *from = c + (batch * C_STRIDES(0) + m0 * C_STRIDES(1) + n0 * C_STRIDES(2));
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int row = own_m + half * 8;
@@ -143,7 +142,7 @@ KERNEL(gemm_wgmma_words)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c
                 for (int r = 0; r < 2; r++) {
                     int column = (first + j) * 8 + own_n + r;
                     A v = alpha * sums[(first + j) * 4 + half * 2 + r];
-                    FINISH(v, row < rows && column < columns, from, row * p.v[15] + column * p.v[16], out.each, sum.each, r);
+                    FINISH(v, row < rows && column < columns, from, row * C_STRIDES(1) + column * C_STRIDES(2), out.each, sum.each, r);
                 }
                 words[j] = out.word;
                 kept[j] = sum.word;

@@ -13,7 +13,7 @@
 // STEPS: D / 16, rounded up
 // OTHERS_TILE: 32 or 64, rows that change at a time
 // OUTPUT, QUERIES, KEYS: flag, the kernel: attention_mma, attention_queries_mma, attention_keys_mma
-// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
+// T, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, integers: as in attention.h
 
 #include "matrix/matrix.h"
 
@@ -253,13 +253,13 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
     }
     if (key < end) {
         read_staying(&own_q, of_q, width);
-        fetch(&share, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key), width);
+        fetch(&share, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key, last_key), width);
         keep_rows(at_k, &share);
     }
     for (; key < end; key += OTHERS_TILE) {
         // The keys are there, and all threads have finished with the values before.
         BARRIER();
-        fetch(&share, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key), width);
+        fetch(&share, ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + key, last_key), width);
         Sums s[BLOCKS][SCORES];
         multiply_rows(s, &own_q, at_k, width);
         keep_turned(at_v, &share);
@@ -290,11 +290,11 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         // The values are there, and all threads have finished with the keys.
         BARRIER();
         int has_next = key + OTHERS_TILE < end;
-        if (has_next) fetch(&share, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), width);
+        if (has_next) fetch(&share, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key + OTHERS_TILE, last_key), width);
         add_product(sums, s, at_v);
         if (has_next) keep_rows(at_k, &share);
     }
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    i64 row = (batch * heads + head) * N_QUERIES + first;
     EACH(i, BLOCKS) {
         for (int by = 16; by < WAVE; by *= 2) {
             f32 other = from_lane(total[i], by);
@@ -305,7 +305,7 @@ KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, G
         EACH(n, STEPS) sums[i][n] *= share_of_one;
         if (WAVE_LANE < 16 && own < of_q.count) lse[row + own] = log_of_sum(largest[i], total[i], slope);
     }
-    put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
+    put_sums(o + RESULT_AT(batch, head, first), sums, of_q.count, of_q.count, RESULT_STRIDES(2), width, 1);
 }
 #endif
 
@@ -315,12 +315,12 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     SHARED_GIVEN(u32x4, tiles, 3 * TILE_ELEMENTS / CHUNK);
     LOCAL S *at_k = (LOCAL S *)tiles, *turned_k = at_k + TILE_ELEMENTS, *at_v = turned_k + TILE_ELEMENTS;
     TILE_OF_QUERIES(TILE);
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    i64 row = (batch * heads + head) * N_QUERIES + first;
     f32 slope = SLOPE;
 
 #define FETCH(next) \
-    fetch(&share_k, rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + (next), last_key), width); \
-    fetch(&share_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + (next), last_key), width)
+    fetch(&share_k, ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + (next), last_key), width); \
+    fetch(&share_v, ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + (next), last_key), width)
     Staying own_q, own_dy;
     Share share_k, share_v;
     Sums sums[BLOCKS][STEPS];
@@ -333,7 +333,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
     }
     if (key < end) {
         read_staying(&own_q, of_q, width);
-        read_staying(&own_dy, rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries), width);
+        read_staying(&own_dy, ROWS_OF(dy, DY_STRIDES, batch, head, first, span.query + span.queries), width);
         if (IS_EARLY) {
             FETCH(key);
         }
@@ -371,7 +371,7 @@ KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const
         // All threads have finished with the keys and the values.
         BARRIER();
     }
-    put_sums(dq + RESULT_AT(batch, head, first), sums, of_q.count, of_q.count, p.v[RESULT_STRIDES + 2], width, scale);
+    put_sums(dq + RESULT_AT(batch, head, first), sums, of_q.count, of_q.count, RESULT_STRIDES(2), width, scale);
 }
 #endif
 
@@ -390,14 +390,14 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
     Sums sums_k[BLOCKS][STEPS], sums_v[BLOCKS][STEPS];
     EACH(i, BLOCKS) EACH(n, STEPS) sums_k[i][n] = sums_v[i][n] = (Sums)(0);
     // The queries of a tile, and of the tile after it, which has the next queries or the next head's.
-    i64 head = key_head * p.v[4], end_head = start < end ? head + p.v[4] : head;
+    i64 head = key_head * SHARED_BY, end_head = start < end ? head + SHARED_BY : head;
     int query = start;
 #define FETCH() \
-    fetch(&share_q, rows_of(q, p, QUERY_STRIDES, batch, head, span.query + query, last_query), width); \
-    fetch(&share_dy, rows_of(dy, p, DY_STRIDES, batch, head, span.query + query, last_query), width)
+    fetch(&share_q, ROWS_OF(q, QUERY_STRIDES, batch, head, span.query + query, last_query), width); \
+    fetch(&share_dy, ROWS_OF(dy, DY_STRIDES, batch, head, span.query + query, last_query), width)
     if (head < end_head) {
         read_staying(&own_k, of_k, width);
-        read_staying(&own_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key), width);
+        read_staying(&own_v, ROWS_OF(v, VALUE_STRIDES, batch, key_head, first, last_key), width);
         if (IS_EARLY) {
             FETCH();
         }
@@ -415,7 +415,7 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
         Sums s[BLOCKS][SCORES], dp[BLOCKS][SCORES];
         multiply_rows(s, &own_k, at_q, width);
         multiply_rows(dp, &own_v, at_dy, width);
-        i64 row = (batch * p.v[3] + head) * p.v[0] + span.query;
+        i64 row = (batch * HEADS + head) * N_QUERIES + span.query;
         if (!is_whole(span, query, OTHERS_TILE, key, TILE)) {
             MASK_SCORES(s, query + SCORE_AT(n), key + OWN_ROW + i * 16 + RESULT_ROW)
         }
@@ -458,7 +458,7 @@ KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S 
         BARRIER();
     }
     i64 row = RESULT_AT(batch, key_head, first);
-    put_sums(dk + row, sums_k, written, of_k.count, p.v[RESULT_STRIDES + 2], width, scale);
-    put_sums(dv + row, sums_v, written, of_k.count, p.v[RESULT_STRIDES + 2], width, FACTOR);
+    put_sums(dk + row, sums_k, written, of_k.count, RESULT_STRIDES(2), width, scale);
+    put_sums(dv + row, sums_v, written, of_k.count, RESULT_STRIDES(2), width, FACTOR);
 }
 #endif

@@ -9,7 +9,6 @@
 // THREADS: 256
 // T: f16 or bf16, dtype of a, b, c and y
 // ACC: f32
-// INTS: 19.., length of `p`, as gemm has it
 // TILE_M, TILE_N: 64 or 128, results of a group
 // TILE_K: 32, columns of a that are in local memory at a time
 // A_ALONG_K, B_ALONG_K: 0 or 1, a factor is contiguous along K; otherwise along its rows
@@ -145,7 +144,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     typedef struct {
         u32x2 words[RESULTS / 4];
     } Stored;
-    int has_words = n % RESULTS == 0 && p.v[17];
+    int has_words = n % RESULTS == 0 && Y_HAS_WORDS;
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++) {
         int row = own_m + i * 16 + RESULT_ROW;

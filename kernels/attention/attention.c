@@ -13,7 +13,7 @@
 // WORD: u16 .. u32x4, type of a word
 // OUTPUT, DELTA, QUERIES, KEYS: flag, the kernel: attention, attention_delta, attention_queries, attention_keys
 // HAS_DLSE: flag, for attention_delta: the logarithms have a gradient
-// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, p: as in attention.h
+// T, MASK, ADDS_MASK, DROPOUT, BASE, PACKED, LENGTHS, integers: as in attention.h
 
 #define TILE (4 * GRID)
 #include "attention/attention.h"
@@ -127,8 +127,8 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
         total[i] = 0;
     }
     for (; key < end; key += TILE) {
-        Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key);
-        Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key);
+        Rows of_k = ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key, last_key);
+        Rows of_v = ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + key, last_key);
         A s[16], next[4];
         EACH(i, 16) s[i] = 0;
         for (int d = 0; d < width; d += CHUNK) {
@@ -172,14 +172,14 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
         }
     }
     team_join(total, 4, SIDE(4), JOIN_TO_SUM);
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    i64 row = (batch * heads + head) * N_QUERIES + first;
     EACH(i, 4) {
         int is_empty = total[i] == 0;
         EACH(c, COLUMNS) sums[i * COLUMNS + c] /= is_empty ? (A)1 : total[i];
         if (LANE % GRID == 0 && OWN_ROW + i < of_q.count)
             lse[row + OWN_ROW + i] = is_empty ? LOWEST : largest[i] + log_(total[i]);
     }
-    put_results(o + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, 1);
+    put_results(o + RESULT_AT(batch, head, first), sums, of_q.count, RESULT_STRIDES(2), width, 1);
 }
 #endif
 
@@ -187,11 +187,11 @@ KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBA
 // The sum of dy o over a row, less the gradient of its logarithm.
 KERNEL(attention_delta)(GLOBAL const S *dy, GLOBAL const A *dlse, GLOBAL const S *o, GLOBAL A *delta, Ints p, i64 rows) {
     JOINS(1);
-    i64 row = GROUP * TEAMS + LANE / TEAM, query = row % p.v[0], head = row / p.v[0] % p.v[3], batch = row / p.v[0] / p.v[3];
-    int width = (int)p.v[2];
+    i64 row = GROUP * TEAMS + LANE / TEAM, query = row % N_QUERIES, head = row / N_QUERIES % HEADS, batch = row / N_QUERIES / HEADS;
+    int width = (int)ROW_WIDTH;
     A sum = 0;
     if (row < rows) {
-        GLOBAL const S *g = dy + (batch * p.v[DY_STRIDES] + head * p.v[DY_STRIDES + 1] + query * p.v[DY_STRIDES + 2]);
+        GLOBAL const S *g = dy + (batch * DY_STRIDES(0) + head * DY_STRIDES(1) + query * DY_STRIDES(2));
         GLOBAL const S *own = o + RESULT_AT(batch, head, query);
         for (int d = MEMBER * VECTOR; d < width; d += TEAM * VECTOR) {
             Word a, b;
@@ -239,8 +239,8 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
     TILE_OF_QUERIES(TILE);
-    Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, first, span.query + span.queries);
-    i64 row = (batch * heads + head) * p.v[0] + first;
+    Rows of_dy = ROWS_OF(dy, DY_STRIDES, batch, head, first, span.query + span.queries);
+    i64 row = (batch * heads + head) * N_QUERIES + first;
 
     A sums[4 * COLUMNS], own_lse[4], own_delta[4];
     EACH(i, 4 * COLUMNS) sums[i] = 0;
@@ -250,8 +250,8 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
         own_delta[i] = is_inside ? delta[row + OWN_ROW + i] : 0;
     }
     for (; key < end; key += TILE) {
-        Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, span.key + key, last_key);
-        Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, span.key + key, last_key);
+        Rows of_k = ROWS_OF(k, KEY_STRIDES, batch, key_head, span.key + key, last_key);
+        Rows of_v = ROWS_OF(v, VALUE_STRIDES, batch, key_head, span.key + key, last_key);
         A s[16], dp[16];
         add_both(s, dp, staged, of_q, of_k, of_dy, of_v, width);
         EACH(i, 4) {
@@ -274,7 +274,7 @@ KERNEL(attention_queries)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *
             add_rows(sums, weights + n * PITCH, staged);
         }
     }
-    put_results(dq + RESULT_AT(batch, head, first), sums, of_q.count, p.v[RESULT_STRIDES + 2], width, scale);
+    put_results(dq + RESULT_AT(batch, head, first), sums, of_q.count, RESULT_STRIDES(2), width, scale);
 }
 #endif
 
@@ -287,15 +287,15 @@ KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, 
     SHARED(u32x4, weight_words, TILE * PITCH / 4);
     LOCAL A *staged = (LOCAL A *)staged_words, *weights = (LOCAL A *)weight_words;
     TILE_OF_KEYS();
-    Rows of_v = rows_of(v, p, VALUE_STRIDES, batch, key_head, first, last_key);
+    Rows of_v = ROWS_OF(v, VALUE_STRIDES, batch, key_head, first, last_key);
 
     A sums_k[4 * COLUMNS], sums_v[4 * COLUMNS];
     EACH(i, 4 * COLUMNS) sums_k[i] = sums_v[i] = 0;
-    for (i64 head = key_head * p.v[4]; head < (key_head + 1) * p.v[4]; head++) {
-        i64 row = (batch * p.v[3] + head) * p.v[0] + span.query;
+    for (i64 head = key_head * SHARED_BY; head < (key_head + 1) * SHARED_BY; head++) {
+        i64 row = (batch * HEADS + head) * N_QUERIES + span.query;
         for (int query = start; query < end; query += TILE) {
-            Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, span.query + query, span.query + span.queries);
-            Rows of_dy = rows_of(dy, p, DY_STRIDES, batch, head, span.query + query, span.query + span.queries);
+            Rows of_q = ROWS_OF(q, QUERY_STRIDES, batch, head, span.query + query, span.query + span.queries);
+            Rows of_dy = ROWS_OF(dy, DY_STRIDES, batch, head, span.query + query, span.query + span.queries);
             A s[16], dp[16], z[16];
             add_both(s, dp, staged, of_k, of_q, of_v, of_dy, width);
             EACH(j, 4) {
@@ -332,7 +332,7 @@ KERNEL(attention_keys)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, 
         }
     }
     i64 row = RESULT_AT(batch, key_head, first);
-    put_results(dk + row, sums_k, written, p.v[RESULT_STRIDES + 2], width, scale);
-    put_results(dv + row, sums_v, written, p.v[RESULT_STRIDES + 2], width, 1);
+    put_results(dk + row, sums_k, written, RESULT_STRIDES(2), width, scale);
+    put_results(dv + row, sums_v, written, RESULT_STRIDES(2), width, 1);
 }
 #endif

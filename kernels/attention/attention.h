@@ -1,7 +1,6 @@
 // Shared by the kernels of attention: the operands, the mask, and the draws of dropout.
 //
 // T: f16, bf16 or f32, dtype of q, k, v, o and their gradients
-// INTS: 29, length of `p`
 // MASK: bool (false excludes a key), or the dtype of floats that are added to scores; not defined without a mask
 // ADDS_MASK: flag, the mask has floats
 // DROPOUT: flag, weights are multiplied by 0 or `kept`
@@ -10,20 +9,18 @@
 // PACKED: flag, a batch is N sequences one after the other: `q_starts` and `k_starts` have the first rows of each, and the end of the last
 // LENGTHS: flag, `lengths` has the number of keys of each of N batches
 //
-// p: Tq, Tk, D, Hq, Hq / Hk, tiles, low, high (query i attends to keys from i + low to i + high); strides of batches, heads and rows of
-// q, k, v and dy; strides of batches, heads, queries and keys of the mask; strides of batches, heads and rows of the results, or of o; N; 1 if
-// i counts from the end of a sequence. With PACKED and LENGTHS, low and high are relative to the own position of a query
+// N_QUERIES, N_KEYS, ROW_WIDTH, HEADS, SHARED_BY: Tq, Tk, D, Hq and Hq / Hk
+// TILES: tiles of a head
+// BAND_LOW, BAND_HIGH: query i attends to keys from i + low to i + high; with PACKED and LENGTHS, relative to its own position
+// SEQUENCES: N
+// FROM_END: 1 if i counts from the end of a sequence
+// QUERY_STRIDES, KEY_STRIDES, VALUE_STRIDES, DY_STRIDES: strides of batches, heads and rows of q, k, v and dy
+// MASK_STRIDES: strides of batches, heads, queries and keys of the mask
+// RESULT_STRIDES: strides of batches, heads and rows of the results, or of o
 
 #include "random/philox.h"
 
 typedef STORAGE(T) S;
-
-#define QUERY_STRIDES 8
-#define KEY_STRIDES 11
-#define VALUE_STRIDES 14
-#define DY_STRIDES 17
-#define MASK_STRIDES 20
-#define RESULT_STRIDES 24
 
 #define LOG2E 1.44269504f
 #define LN2 0.693147181f
@@ -37,17 +34,20 @@ typedef struct {
     int count;
 } Rows;
 
-FUNCTION Rows rows_of(GLOBAL const S *x, Ints p, int strides, i64 batch, i64 head, int row, int end) {
+FUNCTION Rows rows_of(GLOBAL const S *x, const i64 *strides, i64 batch, i64 head, int row, int end) {
     Rows rows;
-    rows.step = p.v[strides + 2];
-    rows.x = x + (batch * p.v[strides] + head * p.v[strides + 1] + row * rows.step);
+    rows.step = strides[2];
+    rows.x = x + (batch * strides[0] + head * strides[1] + row * rows.step);
     rows.count = end - row < TILE ? end - row : TILE;
     return rows;
 }
 
+// By the name of their strides. As numbers instead of a pointer, these take more registers: the compiler sums them up before loops.
+#define ROWS_OF(x, STRIDES, batch, head, row, end) rows_of(x, &STRIDES(0), batch, head, row, end)
+
 // Where a row of a result begins.
 #define RESULT_AT(batch, head, row) \
-    ((batch) * p.v[RESULT_STRIDES] + (head) * p.v[RESULT_STRIDES + 1] + (row) * p.v[RESULT_STRIDES + 2])
+    ((batch) * RESULT_STRIDES(0) + (head) * RESULT_STRIDES(1) + (row) * RESULT_STRIDES(2))
 
 // The sequence of a group: its first query and key, the numbers of its queries and keys, and the keys from i + low to i + high that its query
 // i attends to.
@@ -80,13 +80,13 @@ FUNCTION int span_start(GLOBAL const i64 *starts, int n, int rows, int i) {
 FUNCTION Span span_of(Ints p, i64 batch, i64 *tile, int by_keys SPAN_ARGUMENTS) {
     Span s;
     s.query = s.key = 0;
-    s.queries = (int)p.v[0];
-    s.keys = (int)p.v[1];
-    s.low = (int)p.v[6];
-    s.high = (int)p.v[7];
+    s.queries = (int)N_QUERIES;
+    s.keys = (int)N_KEYS;
+    s.low = (int)BAND_LOW;
+    s.high = (int)BAND_HIGH;
 #ifdef PACKED
     GLOBAL const i64 *own = by_keys ? k_starts : q_starts, *other = by_keys ? q_starts : k_starts;
-    int n = (int)p.v[27], rows = by_keys ? s.keys : s.queries, others = by_keys ? s.queries : s.keys, span = 0, end = n + 2;
+    int n = (int)SEQUENCES, rows = by_keys ? s.keys : s.queries, others = by_keys ? s.queries : s.keys, span = 0, end = n + 2;
     while (end - span > 1) {
         int middle = (span + end) / 2;
         if (span_start(own, n, rows, middle) / TILE + middle <= *tile) span = middle;
@@ -104,7 +104,7 @@ FUNCTION Span span_of(Ints p, i64 batch, i64 *tile, int by_keys SPAN_ARGUMENTS) 
     if (lengths[batch] < s.keys) s.keys = lengths[batch] < 0 ? 0 : (int)lengths[batch];
 #endif
 #if defined(PACKED) || defined(LENGTHS)
-    int last = p.v[28] ? s.keys - s.queries : 0;
+    int last = FROM_END ? s.keys - s.queries : 0;
     s.low += last;
     s.high += last;
 #endif
@@ -131,29 +131,29 @@ FUNCTION int end_of_queries(Span span, int key, int count) {
 
 // The tile of queries of a group, those with the most keys first, and the keys from `key` to `end` that some of them attend to.
 #define TILE_OF_QUERIES(n_rows) \
-    int width = (int)p.v[2]; \
-    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads; \
-    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4]; \
+    int width = (int)ROW_WIDTH; \
+    i64 heads = HEADS, n_tiles = TILES, tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads; \
+    i64 batch = GROUP / n_tiles / heads, key_head = head / SHARED_BY; \
     Span span = span_of(p, batch, &tile, 0 SPAN_VALUES); \
     int query = (int)tile * (n_rows), first = span.query + query, last_key = span.key + span.keys; \
-    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, first, span.query + span.queries); \
+    Rows of_q = ROWS_OF(q, QUERY_STRIDES, batch, head, first, span.query + span.queries); \
     int key = query + span.low > 0 ? query + span.low : 0, end = end_of_keys(span, query, of_q.count)
 
 // The tile of keys of a group, and the queries from `start` to `end` that attend to some of them.
 #define TILE_OF_KEYS() \
-    int width = (int)p.v[2]; \
-    i64 heads = p.v[3] / p.v[4], n_tiles = p.v[5], tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads; \
+    int width = (int)ROW_WIDTH; \
+    i64 heads = HEADS / SHARED_BY, n_tiles = TILES, tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads; \
     i64 batch = GROUP / n_tiles / heads; \
     Span span = span_of(p, batch, &tile, 1 SPAN_VALUES); \
     int key = (int)tile * TILE, first = span.key + key, last_key = span.key + span.keys; \
-    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, first, last_key); \
+    Rows of_k = ROWS_OF(k, KEY_STRIDES, batch, key_head, first, last_key); \
     int start = key - span.high > 0 ? key - span.high : 0, end = end_of_queries(span, key, of_k.count); \
     int written = written_keys(p, first, of_k.count)
 
 // The number of keys in a tile from row `first` on whose gradients are written: `count`, and keys behind the last, whose gradients are 0.
 FUNCTION int written_keys(Ints p, int first, int count) {
 #ifdef LENGTHS
-    count = (int)p.v[1] - first < TILE ? (int)p.v[1] - first : TILE;
+    count = (int)N_KEYS - first < TILE ? (int)N_KEYS - first : TILE;
 #endif
     return count;
 }
@@ -175,12 +175,12 @@ FUNCTION void check_ends(GLOBAL const i64 *ends, i64 n, i64 most, GLOBAL i64 *to
 #ifdef PACKED
 #define CHECK_ENDS() \
     if (GROUP == 0) { \
-        check_ends(q_starts, p.v[27] + 1, p.v[0], q_status); \
-        check_ends(k_starts, p.v[27] + 1, p.v[1], k_status); \
+        check_ends(q_starts, SEQUENCES + 1, N_QUERIES, q_status); \
+        check_ends(k_starts, SEQUENCES + 1, N_KEYS, k_status); \
     }
 #elif defined(LENGTHS)
 #define CHECK_ENDS() \
-    if (GROUP == 0) check_ends(lengths, p.v[27], p.v[1], status)
+    if (GROUP == 0) check_ends(lengths, SEQUENCES, N_KEYS, status)
 #else
 #define CHECK_ENDS() ((void)0)
 #endif
@@ -199,8 +199,8 @@ FUNCTION A masked(A score, Ints p, Span span, i64 batch, i64 head, int query, in
     int distance = key - query;
     if (query >= span.queries || key >= span.keys || distance < span.low || distance > span.high) return LOWEST;
 #ifdef MASK
-    i64 at = batch * p.v[MASK_STRIDES] + head * p.v[MASK_STRIDES + 1];
-    at += (i64)(span.query + query) * p.v[MASK_STRIDES + 2] + (i64)(span.key + key) * p.v[MASK_STRIDES + 3];
+    i64 at = batch * MASK_STRIDES(0) + head * MASK_STRIDES(1);
+    at += (i64)(span.query + query) * MASK_STRIDES(2) + (i64)(span.key + key) * MASK_STRIDES(3);
 #ifdef ADDS_MASK
     score += (A)LOAD(MASK, mask, at);
 #else
@@ -254,7 +254,7 @@ FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {
 
 // The number in the score matrix of a query and a key of the span.
 #define ELEMENT(own_query, own_key) \
-    (((batch * p.v[3] + head) * p.v[0] + (span.query + (own_query))) * p.v[1] + (span.key + (own_key)))
+    (((batch * HEADS + head) * N_QUERIES + (span.query + (own_query))) * N_KEYS + (span.key + (own_key)))
 
 #ifdef VECTOR
 typedef union {

@@ -15,7 +15,7 @@
 // UNROLL: 1.., keys of a team at once
 // PARTS, JOINED: flag, the kernel
 // ALONE: flag, there is one part, whose results are those of the rows
-// T, INTS, MASK, ADDS_MASK, PACKED, LENGTHS, p: as in attention.h; in place of tiles, groups of ROWS rows of a head of keys
+// T, MASK, ADDS_MASK, PACKED, LENGTHS, integers: as in attention.h; in place of tiles, groups of ROWS rows of a head of keys
 // results: of each of the `rows` of `lse` and part, the largest score and the sum of powers; then of each the sum of values, D numbers
 
 #define TILE 1
@@ -43,22 +43,22 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
     SHARED(A, columns, ROWS * TEAMS * PITCH);
     JOINS(ROWS * UNROLL);
     CHECK_ENDS();
-    int width = (int)p.v[2];
-    i64 shared_by = p.v[4], key_heads = p.v[3] / shared_by, blocks = p.v[5], part = GROUP % parts, block = GROUP / parts % blocks;
+    int width = (int)ROW_WIDTH;
+    i64 shared_by = SHARED_BY, key_heads = HEADS / shared_by, blocks = TILES, part = GROUP % parts, block = GROUP / parts % blocks;
     i64 key_head = GROUP / parts / blocks % key_heads, batch = GROUP / parts / blocks / key_heads, tile = 0;
     Span span = span_of(p, batch, &tile, 0 SPAN_VALUES);
     int start = span.low > 0 ? span.low : 0, end = end_of_keys(span, 0, span.queries);
     i64 length = end > start ? ((end - start + parts - 1) / parts + STEP - 1) / STEP * STEP : 0;
     i64 from = start + part * length, to = from + length < end ? from + length : end;
-    i64 k_step = p.v[KEY_STRIDES + 2], v_step = p.v[VALUE_STRIDES + 2];
-    GLOBAL const S *of_k = k + (batch * p.v[KEY_STRIDES] + key_head * p.v[KEY_STRIDES + 1]);
-    GLOBAL const S *of_v = v + (batch * p.v[VALUE_STRIDES] + key_head * p.v[VALUE_STRIDES + 1]);
+    i64 k_step = KEY_STRIDES(2), v_step = VALUE_STRIDES(2);
+    GLOBAL const S *of_k = k + (batch * KEY_STRIDES(0) + key_head * KEY_STRIDES(1));
+    GLOBAL const S *of_v = v + (batch * VALUE_STRIDES(0) + key_head * VALUE_STRIDES(1));
 
     A own_q[ROWS * COLUMNS], sums[ROWS * COLUMNS], largest[ROWS], total[ROWS];
     EACH(r, ROWS) {
         i64 row = block * ROWS + r, head = key_head * shared_by + row / span.queries, query = row % span.queries;
         int has_row = row < shared_by * span.queries;
-        i64 at = batch * p.v[QUERY_STRIDES] + head * p.v[QUERY_STRIDES + 1] + query * p.v[QUERY_STRIDES + 2];
+        i64 at = batch * QUERY_STRIDES(0) + head * QUERY_STRIDES(1) + query * QUERY_STRIDES(2);
         EACH(c, CHUNKS) {
             int is_inside = has_row && COLUMN(c) < width;
             Word word;
@@ -133,7 +133,7 @@ KERNEL(attention_parts)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v,
         int r = i / width, column = i - r * width;
         i64 row = block * ROWS + r, head = key_head * shared_by + row / span.queries, query = row % span.queries;
         if (row >= shared_by * span.queries) continue;
-        i64 place = (batch * p.v[3] + head) * span.queries + query;
+        i64 place = (batch * HEADS + head) * span.queries + query;
         A value = 0, sum = 0, all = best[r * TEAMS];
         for (int team = 0; team < TEAMS; team++) {
             value = fma_(factors[r * TEAMS + team], columns[(r * TEAMS + team) * PITCH + column], value);
@@ -160,8 +160,8 @@ KERNEL(attention_joined)(GLOBAL const A *results, GLOBAL S *o, GLOBAL A *lse, In
     SHARED(A, factors, MOST_PARTS);
     SHARED(A, sums, THREADS);
     JOINS(1);
-    i64 row = GROUP, query = row % p.v[0], head = row / p.v[0] % p.v[3], batch = row / p.v[0] / p.v[3];
-    int width = (int)p.v[2], column = LANE % COLUMNS, slice = LANE / COLUMNS;
+    i64 row = GROUP, query = row % N_QUERIES, head = row / N_QUERIES % HEADS, batch = row / N_QUERIES / HEADS;
+    int width = (int)ROW_WIDTH, column = LANE % COLUMNS, slice = LANE / COLUMNS;
     GLOBAL const A *marks = results + row * parts * 2, *values = results + (rows * 2 + row * width) * parts;
     A largest = LOWEST, sum = 0, value = 0;
     for (int i = LANE; i < parts; i += THREADS) largest = LARGER(largest, marks[i * 2]);

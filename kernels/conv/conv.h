@@ -6,38 +6,15 @@
 //
 // Extents, strides and padding are arguments, so that all convolutions of a dtype share a few programs.
 
-// groups, channels, outputs; then by dimension (depth, height, width) IN, OUT, KERNEL, S, P and D; then dividers for QUOTIENT: the
-// width and height of the product's volumes, the elements of OUT, the elements of a window, its height and width, S, the elements of
-// IN, channels and outputs; then the elements of IN, of OUT and of a window.
-typedef struct {
-    i64 v[36];
-} Extents;
+// N_GROUPS, N_CHANNELS, N_OUTPUTS: groups, and channels and outputs of a group
+// IN, OUT, WINDOW: elements of a volume, windows, and elements of a window
+// IN_ALONG, OUT_ALONG, KERNEL_ALONG, STRIDE_ALONG, PADDING_ALONG, DILATION_ALONG: by dimension, the extents of these, S, P and D
+// BY_WIDTH, BY_HEIGHT: dividers of the width and height of the product's volumes, for QUOTIENT
+// BY_IN, BY_OUT, BY_KERNEL_HEIGHT, BY_KERNEL_WIDTH: dividers of the above
 
 #define DEPTH 0
 #define HEIGHT 1
 #define WIDTH 2
-#define N_GROUPS e.v[0]
-#define N_CHANNELS ((idx)e.v[1])
-#define N_OUTPUTS ((idx)e.v[2])
-#define IN_ALONG(d) ((idx)e.v[3 + (d)])
-#define OUT_ALONG(d) ((idx)e.v[6 + (d)])
-#define KERNEL_ALONG(d) ((idx)e.v[9 + (d)])
-#define STRIDE_ALONG(d) ((idx)e.v[12 + (d)])
-#define PADDING_ALONG(d) ((idx)e.v[15 + (d)])
-#define DILATION_ALONG(d) ((idx)e.v[18 + (d)])
-#define BY_WIDTH e.v[21]
-#define BY_HEIGHT e.v[22]
-#define BY_OUT e.v[23]
-#define BY_WINDOW e.v[24]
-#define BY_KERNEL_HEIGHT e.v[25]
-#define BY_KERNEL_WIDTH e.v[26]
-#define BY_STRIDE(d) e.v[27 + (d)]
-#define BY_IN e.v[30]
-#define BY_CHANNELS e.v[31]
-#define BY_OUTPUTS e.v[32]
-#define IN e.v[33]
-#define OUT e.v[34]
-#define WINDOW ((idx)e.v[35])
 
 typedef struct {
     idx z, y, x;
@@ -45,17 +22,17 @@ typedef struct {
 
 // The position of an element in a volume or window of this height and width.
 FUNCTION Place place_of(idx at, idx height, i64 by_height, idx width, i64 by_width) {
-    Place p;
+    Place place;
     idx line = QUOTIENT(at, width, by_width);
-    p.x = at - line * width;
+    place.x = at - line * width;
 #ifdef FLAT
-    p.z = 0;
-    p.y = line;
+    place.z = 0;
+    place.y = line;
 #else
-    p.z = QUOTIENT(line, height, by_height);
-    p.y = line - p.z * height;
+    place.z = QUOTIENT(line, height, by_height);
+    place.y = line - place.z * height;
 #endif
-    return p;
+    return place;
 }
 
 #define PLACE_IN(at) place_of(at, IN_ALONG(HEIGHT), BY_HEIGHT, IN_ALONG(WIDTH), BY_WIDTH)
@@ -66,7 +43,7 @@ FUNCTION Place place_of(idx at, idx height, i64 by_height, idx width, i64 by_wid
 #define ELEMENT(q, i, d) ((q) * STRIDE_ALONG(d) - PADDING_ALONG(d) + (i) * DILATION_ALONG(d))
 
 // The position in the volume of element i of window q; -1 outside of it.
-FUNCTION idx in_volume(Place q, Place i, Extents e) {
+FUNCTION idx in_volume(Place q, Place i, Ints p) {
     idx y = ELEMENT(q.y, i.y, HEIGHT), x = ELEMENT(q.x, i.x, WIDTH);
     int is_inside = y >= 0 && y < IN_ALONG(HEIGHT) && x >= 0 && x < IN_ALONG(WIDTH);
 #ifdef FLAT
@@ -79,11 +56,11 @@ FUNCTION idx in_volume(Place q, Place i, Extents e) {
 }
 
 // The window along a dimension whose element i is at l; -1 if there is none.
-FUNCTION idx window_along(idx l, idx i, int d, Extents e) {
+FUNCTION idx window_along(idx l, idx i, int d, Ints p) {
     idx after = l + PADDING_ALONG(d) - i * DILATION_ALONG(d);
     if (after < 0) return -1;
 #ifdef STRIDED
-    idx q = QUOTIENT(after, STRIDE_ALONG(d), BY_STRIDE(d));
+    idx q = QUOTIENT(after, STRIDE_ALONG(d), BY_STRIDE_ALONG(d));
     return q * STRIDE_ALONG(d) == after && q < OUT_ALONG(d) ? q : (idx)-1;
 #else
     return after < OUT_ALONG(d) ? after : (idx)-1;
@@ -91,13 +68,13 @@ FUNCTION idx window_along(idx l, idx i, int d, Extents e) {
 }
 
 // The window whose element i is at l; -1 if there is none.
-FUNCTION idx window_at(Place l, Place i, Extents e) {
-    idx y = window_along(l.y, i.y, HEIGHT, e), x = window_along(l.x, i.x, WIDTH, e);
+FUNCTION idx window_at(Place l, Place i, Ints p) {
+    idx y = window_along(l.y, i.y, HEIGHT, p), x = window_along(l.x, i.x, WIDTH, p);
     int is_there = y >= 0 && x >= 0;
 #ifdef FLAT
     idx line = y;
 #else
-    idx z = window_along(l.z, i.z, DEPTH, e), line = z * OUT_ALONG(HEIGHT) + y;
+    idx z = window_along(l.z, i.z, DEPTH, p), line = z * OUT_ALONG(HEIGHT) + y;
     is_there = is_there && z >= 0;
 #endif
     return is_there ? line * OUT_ALONG(WIDTH) + x : (idx)-1;

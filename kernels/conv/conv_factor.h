@@ -5,13 +5,13 @@
 
 #define SIDE_A 0
 #define SIDE_B 1
-#define LOADER_ARGUMENTS , Extents extents
-#define LOADER_VALUES , extents
+#define LOADER_ARGUMENTS
+#define LOADER_VALUES
 
 typedef struct {
     GLOBAL const S *x;
     i64 row, k;
-    Extents e;
+    Ints p;
 } Factor;
 
 FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }

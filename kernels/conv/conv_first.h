@@ -9,7 +9,7 @@
 
 #include "conv/conv_factor.h"
 
-FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, Extents e) {
+FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k) {
     Factor f;
 #if defined(CONV_FORWARD)
     i64 first = side == SIDE_A ? batch % N_GROUPS * N_OUTPUTS * N_CHANNELS * WINDOW : batch * N_CHANNELS * IN;
@@ -21,29 +21,29 @@ FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, 
     f.x = x + first;
     f.row = row;
     f.k = k;
-    f.e = e;
+    f.p = p;
     return f;
 }
 
 // The position of an element, from f.x on; -1 if there is none.
 FUNCTION i64 position(Factor f, int side, int row, int k) {
-    Extents e = f.e;
+    Ints p = f.p;
     idx r = (idx)f.row + row, at = (idx)f.k + k;
 #if defined(CONV_FORWARD)
     if (side == SIDE_A) return r * (i64)(N_CHANNELS * WINDOW) + at;
     idx channel = QUOTIENT(at, WINDOW, BY_WINDOW);
-    idx l = in_volume(PLACE_OUT(r), PLACE_IN_WINDOW(at - channel * WINDOW), e);
+    idx l = in_volume(PLACE_OUT(r), PLACE_IN_WINDOW(at - channel * WINDOW), p);
     return l < 0 ? -1 : channel * IN + l;
 #elif defined(CONV_INPUT)
     idx output = QUOTIENT(at, WINDOW, BY_WINDOW), i = at - output * WINDOW;
     if (side == SIDE_A) return (output * (i64)N_CHANNELS + r) * WINDOW + i;
-    idx q = window_at(PLACE_IN(r), PLACE_IN_WINDOW(i), e);
+    idx q = window_at(PLACE_IN(r), PLACE_IN_WINDOW(i), p);
     return q < 0 ? -1 : output * OUT + q;
 #else
     idx sample = QUOTIENT(at, OUT, BY_OUT), q = at - sample * (idx)OUT;
     if (side == SIDE_A) return (sample * N_GROUPS * N_OUTPUTS + r) * OUT + q;
     idx channel = QUOTIENT(r, WINDOW, BY_WINDOW);
-    idx l = in_volume(PLACE_OUT(q), PLACE_IN_WINDOW(r - channel * WINDOW), e);
+    idx l = in_volume(PLACE_OUT(q), PLACE_IN_WINDOW(r - channel * WINDOW), p);
     return l < 0 ? -1 : (sample * N_GROUPS * N_CHANNELS + channel) * IN + l;
 #endif
 }

@@ -10,12 +10,12 @@
 
 #include "conv/conv_factor.h"
 
-FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, Extents e) {
+FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k) {
     Factor f;
     f.x = x;
     f.row = row;
     f.k = k;
-    f.e = e;
+    f.p = p;
     return f;
 }
 
@@ -34,34 +34,34 @@ FUNCTION Two two(idx at, idx extent, idx first) {
 }
 
 // The position of element (i, channel) of window q of a sample; -1 if there is none.
-FUNCTION idx of_window(idx sample, Place q, idx i, idx channel, Extents e) {
-    idx l = in_volume(q, PLACE_IN_WINDOW(i), e);
+FUNCTION idx of_window(idx sample, Place q, idx i, idx channel, Ints p) {
+    idx l = in_volume(q, PLACE_IN_WINDOW(i), p);
     return l < 0 ? (idx)-1 : (sample * (idx)IN + l) * N_CHANNELS + channel;
 }
 
 // The position of an output of the window whose element i is element l of a sample; -1 if there is none.
-FUNCTION idx of_element(idx sample, Place l, idx i, idx output, Extents e) {
-    idx q = window_at(l, PLACE_IN_WINDOW(i), e);
+FUNCTION idx of_element(idx sample, Place l, idx i, idx output, Ints p) {
+    idx q = window_at(l, PLACE_IN_WINDOW(i), p);
     return q < 0 ? (idx)-1 : (sample * (idx)OUT + q) * N_OUTPUTS + output;
 }
 
 // The position of an element of the factor; -1 if there is none.
 FUNCTION idx position(Factor f, int side, int row, int k) {
-    Extents e = f.e;
+    Ints p = f.p;
     idx r = (idx)f.row + row, at = (idx)f.k + k;
 #if defined(CONV_FORWARD)
     if (side == SIDE_B) return r * (WINDOW * N_CHANNELS) + at;
-    Two window = TWO(r, OUT, BY_OUT), element = TWO(at, N_CHANNELS, BY_CHANNELS);
-    return of_window(window.first, PLACE_OUT(window.then), element.first, element.then, e);
+    Two window = TWO(r, OUT, BY_OUT), element = TWO(at, N_CHANNELS, BY_N_CHANNELS);
+    return of_window(window.first, PLACE_OUT(window.then), element.first, element.then, p);
 #elif defined(CONV_INPUT)
-    Two element = TWO(at, N_OUTPUTS, BY_OUTPUTS);
+    Two element = TWO(at, N_OUTPUTS, BY_N_OUTPUTS);
     if (side == SIDE_B) return (element.then * WINDOW + element.first) * N_CHANNELS + r;
     Two l = TWO(r, IN, BY_IN);
-    return of_element(l.first, PLACE_IN(l.then), element.first, element.then, e);
+    return of_element(l.first, PLACE_IN(l.then), element.first, element.then, p);
 #else
     if (side == SIDE_A) return at * N_OUTPUTS + r;
-    Two window = TWO(at, OUT, BY_OUT), element = TWO(r, N_CHANNELS, BY_CHANNELS);
-    return of_window(window.first, PLACE_OUT(window.then), element.first, element.then, e);
+    Two window = TWO(at, OUT, BY_OUT), element = TWO(r, N_CHANNELS, BY_N_CHANNELS);
+    return of_window(window.first, PLACE_OUT(window.then), element.first, element.then, p);
 #endif
 }
 
@@ -75,26 +75,26 @@ FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.
 // may lie outside of the volume. For a factor with one row: its channel, and its distance from the window's first element.
 typedef struct {
     GLOBAL const S *x;
-    Extents e;
+    Ints p;
     idx row, k, k_step;
     idx at[WORDS_TOGETHER];
     Place place[WORDS_TOGETHER];
 } Words;
 
 // A position in volumes [n, D, H, W, channels] from its coordinates.
-#define POSITION(sample, p, ALONG, channels) \
-    ((((sample) * ALONG(DEPTH) + (p).z) * ALONG(HEIGHT) + (p).y) * ALONG(WIDTH) + (p).x) * (channels)
+#define POSITION(sample, at, ALONG, channels) \
+    ((((sample) * ALONG(DEPTH) + (at).z) * ALONG(HEIGHT) + (at).y) * ALONG(WIDTH) + (at).x) * (channels)
 
 // 1 if the coordinates are within volumes of these extents.
 #ifdef FLAT
-#define IS_WITHIN(p, ALONG) (((p).y >= 0) & ((p).y < ALONG(HEIGHT)) & ((p).x >= 0) & ((p).x < ALONG(WIDTH)))
+#define IS_WITHIN(at, ALONG) (((at).y >= 0) & ((at).y < ALONG(HEIGHT)) & ((at).x >= 0) & ((at).x < ALONG(WIDTH)))
 #else
-#define IS_WITHIN(p, ALONG) \
-    (((p).z >= 0) & ((p).z < ALONG(DEPTH)) & ((p).y >= 0) & ((p).y < ALONG(HEIGHT)) & ((p).x >= 0) & ((p).x < ALONG(WIDTH)))
+#define IS_WITHIN(at, ALONG) \
+    (((at).z >= 0) & ((at).z < ALONG(DEPTH)) & ((at).y >= 0) & ((at).y < ALONG(HEIGHT)) & ((at).x >= 0) & ((at).x < ALONG(WIDTH)))
 #endif
 
 // The distance of a window's element from the first one.
-FUNCTION Place distance_of(Place i, Extents e) {
+FUNCTION Place distance_of(Place i, Ints p) {
     Place by;
     by.z = i.z * DILATION_ALONG(DEPTH);
     by.y = i.y * DILATION_ALONG(HEIGHT);
@@ -109,19 +109,19 @@ FUNCTION Place plus(Place p, Place by, int sign) {
     return p;
 }
 
-FUNCTION Place corner_of(Place q, Extents e) {
-    Place p;
-    p.z = q.z * STRIDE_ALONG(DEPTH) - PADDING_ALONG(DEPTH);
-    p.y = q.y * STRIDE_ALONG(HEIGHT) - PADDING_ALONG(HEIGHT);
-    p.x = q.x * STRIDE_ALONG(WIDTH) - PADDING_ALONG(WIDTH);
-    return p;
+FUNCTION Place corner_of(Place q, Ints p) {
+    Place corner;
+    corner.z = q.z * STRIDE_ALONG(DEPTH) - PADDING_ALONG(DEPTH);
+    corner.y = q.y * STRIDE_ALONG(HEIGHT) - PADDING_ALONG(HEIGHT);
+    corner.x = q.x * STRIDE_ALONG(WIDTH) - PADDING_ALONG(WIDTH);
+    return corner;
 }
 
 FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
-    Extents e = f.e;
+    Ints p = f.p;
     Words w;
     w.x = f.x;
-    w.e = e;
+    w.p = p;
     w.row = (idx)f.row + row;
     w.k = (idx)f.k + k;
     w.k_step = k_step;
@@ -131,14 +131,13 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
 #if defined(CONV_FORWARD)
         if (side == SIDE_A) {
             Two window = TWO(r, OUT, BY_OUT);
-            w.place[i] = corner_of(PLACE_OUT(window.then), e);
+            w.place[i] = corner_of(PLACE_OUT(window.then), p);
             w.at[i] = POSITION(window.first, w.place[i], IN_ALONG, N_CHANNELS);
         } else w.at[i] = r * (WINDOW * N_CHANNELS);
 #elif defined(CONV_INPUT)
         if (side == SIDE_A) {
             Two l = TWO(r, IN, BY_IN);
-            Place p = PLACE_IN(l.then);
-            w.place[i] = p;
+            w.place[i] = PLACE_IN(l.then);
 #ifdef STRIDED
             w.at[i] = l.first;
 #else
@@ -150,9 +149,9 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
         }
 #else
         if (side == SIDE_B) {
-            Two element = TWO(r, N_CHANNELS, BY_CHANNELS);
+            Two element = TWO(r, N_CHANNELS, BY_N_CHANNELS);
             w.at[i] = element.then;
-            w.place[i] = distance_of(PLACE_IN_WINDOW(element.first), e);
+            w.place[i] = distance_of(PLACE_IN_WINDOW(element.first), p);
         }
 #endif
     }
@@ -163,30 +162,30 @@ typedef idx Offset;
 
 // The position of word i, `k` further along K; -1 if it is not in memory.
 FUNCTION Offset word_at(Words w, int side, int i, int k) {
-    Extents e = w.e;
+    Ints p = w.p;
     idx at = w.k + k;
 #if defined(CONV_FORWARD)
     if (side == SIDE_B) return w.at[i] + at;
-    Two element = TWO(at, N_CHANNELS, BY_CHANNELS);
-    Place by = distance_of(PLACE_IN_WINDOW(element.first), e), to = plus(w.place[i], by, 1);
+    Two element = TWO(at, N_CHANNELS, BY_N_CHANNELS);
+    Place by = distance_of(PLACE_IN_WINDOW(element.first), p), to = plus(w.place[i], by, 1);
     return IS_WITHIN(to, IN_ALONG) ? w.at[i] + (POSITION(0, by, IN_ALONG, N_CHANNELS) + element.then) : (idx)-1;
 #elif defined(CONV_INPUT)
     if (side == SIDE_A) {
-        Two element = TWO(at, N_OUTPUTS, BY_OUTPUTS);
+        Two element = TWO(at, N_OUTPUTS, BY_N_OUTPUTS);
 #ifdef STRIDED
-        return of_element(w.at[i], w.place[i], element.first, element.then, e);
+        return of_element(w.at[i], w.place[i], element.first, element.then, p);
 #else
-        Place by = distance_of(PLACE_IN_WINDOW(element.first), e), to = plus(w.place[i], by, -1);
+        Place by = distance_of(PLACE_IN_WINDOW(element.first), p), to = plus(w.place[i], by, -1);
         return IS_WITHIN(to, OUT_ALONG) ? w.at[i] - (POSITION(0, by, OUT_ALONG, N_OUTPUTS) - element.then) : (idx)-1;
 #endif
     }
-    Two element = TWO(at + i * w.k_step, N_OUTPUTS, BY_OUTPUTS);
+    Two element = TWO(at + i * w.k_step, N_OUTPUTS, BY_N_OUTPUTS);
     return (element.then * WINDOW + element.first) * N_CHANNELS + w.row;
 #else
     at += i * w.k_step;
     if (side == SIDE_A) return at * N_OUTPUTS + w.row;
     Two window = TWO(at, OUT, BY_OUT);
-    Place to = plus(corner_of(PLACE_OUT(window.then), e), w.place[i], 1);
+    Place to = plus(corner_of(PLACE_OUT(window.then), p), w.place[i], 1);
     return IS_WITHIN(to, IN_ALONG) ? POSITION(window.first, to, IN_ALONG, N_CHANNELS) + w.at[i] : (idx)-1;
 #endif
 }

@@ -22,6 +22,13 @@
 // KERNEL_Z: 1.., extent of a window along D, for depthwise_weight
 // TURNED: flag, windows are turned: depthwise computes the gradient of x
 // BIAS: flag, depthwise adds a bias
+// ITEMS: items of all threads, but for depthwise_weight
+// N_STRIPS, N_LINES, N_ALL: strips of a line, lines of a volume, or blocks of them, and outputs of all groups
+// BY_GROUPS: for depthwise_input, divider of groups for QUOTIENT
+// BIAS_STRIDES: strides of sample and channel
+// PART_BLOCKS, OUTPUT_BLOCKS, BY_BLOCKS: for depthwise_weight: blocks of a part and of an output in all samples; the divider of those of a
+//     volume
+// N_PARTS: for depthwise_weight_join, parts
 // WIDE: flag, positions have 64 bits
 
 #include "conv/conv.h"
@@ -37,27 +44,23 @@ typedef union {
 // Elements of a line that the windows of a strip have.
 #define SPAN ((STRIP - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 
+// This thread's items.
+#define EACH_ITEM(number) for (i64 number = GROUP * THREADS + LANE; number < ITEMS; number += GROUPS * THREADS)
+
 // A block: strip `strip` of the lines from (z, y) on, of the volume of output `o`, of a group's channel `channel`.
 typedef struct {
     idx sample, channel, o, z, y, strip;
 } At;
 
-// strips: strips of a line; lines: lines of a volume, or blocks of them; outputs: outputs of all groups; each with its divider.
-#define N_STRIPS p.v[0]
-#define N_LINES p.v[1]
-#define N_ALL p.v[2]
-#define BY_STRIPS p.v[3]
-#define BY_LINES p.v[4]
-#define BY_ALL p.v[5]
-
-FUNCTION At strip_of(idx number, Ints p, Extents e) {
+#ifdef N_STRIPS
+FUNCTION At strip_of(idx number, Ints p) {
     At at;
-    idx row = QUOTIENT(number, N_STRIPS, BY_STRIPS), plane = QUOTIENT(row, N_LINES, BY_LINES);
-    idx line = row - plane * (idx)N_LINES;
-    at.strip = number - row * (idx)N_STRIPS;
-    at.sample = QUOTIENT(plane, N_ALL, BY_ALL);
-    at.o = plane - at.sample * (idx)N_ALL;
-    at.channel = QUOTIENT(at.o, N_OUTPUTS, BY_OUTPUTS);
+    idx row = QUOTIENT(number, N_STRIPS, BY_N_STRIPS), plane = QUOTIENT(row, N_LINES, BY_N_LINES);
+    idx line = row - plane * N_LINES;
+    at.strip = number - row * N_STRIPS;
+    at.sample = QUOTIENT(plane, N_ALL, BY_N_ALL);
+    at.o = plane - at.sample * N_ALL;
+    at.channel = QUOTIENT(at.o, N_OUTPUTS, BY_N_OUTPUTS);
 #ifdef FLAT
     at.z = 0;
     at.y = line * LINES;
@@ -69,7 +72,7 @@ FUNCTION At strip_of(idx number, Ints p, Extents e) {
 }
 
 // The position of the strip in line `j` of a block.
-FUNCTION i64 position_of(At at, int j, Ints p, Extents e) {
+FUNCTION i64 position_of(At at, int j, Ints p) {
     i64 plane = at.sample * N_ALL + at.o;
     return ((plane * OUT_ALONG(DEPTH) + at.z) * OUT_ALONG(HEIGHT) + (at.y + j)) * OUT_ALONG(WIDTH) + at.strip * STRIP;
 }
@@ -78,7 +81,7 @@ FUNCTION i64 position_of(At at, int j, Ints p, Extents e) {
 #define HAS_LINE(at, j) ((j) == 0 || (at).y + (j) < OUT_ALONG(HEIGHT))
 
 // The line of x that line (i_z, i_y) of the windows of a block's first line is on; -1 if it is outside.
-FUNCTION idx line_of(At at, idx i_z, idx i_y, Extents e) {
+FUNCTION idx line_of(At at, idx i_z, idx i_y, Ints p) {
     idx y = ELEMENT(at.y, i_y, HEIGHT);
     int is_inside = y >= 0 && y < IN_ALONG(HEIGHT);
 #ifdef FLAT
@@ -111,7 +114,7 @@ typedef struct {
 } Line;
 
 // The elements of a line of x from `first` on, as far as it has them.
-FUNCTION void read_line(Line *l, GLOBAL const S *line, idx first, Extents e) {
+FUNCTION void read_line(Line *l, GLOBAL const S *line, idx first, Ints p) {
 #ifdef LINE_WORD
     l->word.word = *(GLOBAL const LINE_WORD *)(line + (first + LOW_W));
 #endif
@@ -121,7 +124,7 @@ FUNCTION void read_line(Line *l, GLOBAL const S *line, idx first, Extents e) {
 }
 
 // The elements of a line that was read. Those outside are 0.
-FUNCTION void numbers_of_line(A *v, Line l, idx first, Extents e) {
+FUNCTION void numbers_of_line(A *v, Line l, idx first, Ints p) {
 #ifdef LINE_WORD
 #pragma unroll
     for (int i = 0; i < STRIP; i++) v[LOW_W + i] = LOAD(T, l.word.each, i);
@@ -139,21 +142,19 @@ FUNCTION void numbers_of_line(A *v, Line l, idx first, Extents e) {
     Line lines[BLOCK_LINES]; \
     int are_there[BLOCK_LINES]; \
     _Pragma("unroll") for (int l = 0; l < BLOCK_LINES; l++) { \
-        idx line = line_of(at, i_z, l, e); \
+        idx line = line_of(at, i_z, l, p); \
         are_there[l] = line >= 0; \
-        read_line(&lines[l], x + (line < 0 ? (idx)0 : line) * (i64)IN_ALONG(WIDTH), first, e); \
+        read_line(&lines[l], x + (line < 0 ? (idx)0 : line) * (i64)IN_ALONG(WIDTH), first, p); \
     }
 #endif
 
-// This thread's items, of p.v[6].
-#define EACH_ITEM(number) for (i64 number = GROUP * THREADS + LANE; number < p.v[6]; number += GROUPS * THREADS)
-
-FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p, Extents e, i64 number) {
-    At at = strip_of((idx)number, p, e);
+#ifdef ITEMS
+FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p, i64 number) {
+    At at = strip_of((idx)number, p);
     A sums[LINES][STRIP];
     A start = 0;
 #ifdef BIAS
-    start = LOAD(T, bias, (at.sample * (idx)N_GROUPS + at.channel) * p.v[7] + (at.o - at.channel * N_OUTPUTS) * p.v[8]);
+    start = LOAD(T, bias, (at.sample * (idx)N_GROUPS + at.channel) * BIAS_STRIDES(0) + (at.o - at.channel * N_OUTPUTS) * BIAS_STRIDES(1));
 #endif
 #pragma unroll
     for (int j = 0; j < LINES; j++)
@@ -176,7 +177,7 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
     for (int l = 0; l < BLOCK_LINES; l++) {
         A v[SPAN];
         if (!are_there[l]) continue;
-        numbers_of_line(v, lines[l], first, e);
+        numbers_of_line(v, lines[l], first, p);
 #pragma unroll
         for (int j = 0; j < LINES; j++) {
             if (l - j < 0 || l - j >= KERNEL_Y) continue;
@@ -192,12 +193,12 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
 #else
     for (idx i_z = 0; i_z < KERNEL_ALONG(DEPTH); i_z++)
         for (idx i_y = 0; i_y < KERNEL_ALONG(HEIGHT); i_y++) {
-            idx line = line_of(at, i_z, i_y, e), i = (i_z * KERNEL_ALONG(HEIGHT) + i_y) * KERNEL_W;
+            idx line = line_of(at, i_z, i_y, p), i = (i_z * KERNEL_ALONG(HEIGHT) + i_y) * KERNEL_W;
             if (line < 0) continue;
             A v[SPAN];
             Line l;
-            read_line(&l, x + line * (i64)IN_ALONG(WIDTH), first, e);
-            numbers_of_line(v, l, first, e);
+            read_line(&l, x + line * (i64)IN_ALONG(WIDTH), first, p);
+            numbers_of_line(v, l, first, p);
 #pragma unroll
             for (int k = 0; k < KERNEL_W; k++) {
 #ifdef TURNED
@@ -216,7 +217,7 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
 #pragma unroll
     for (int j = 0; j < LINES; j++) {
         if (!HAS_LINE(at, j)) continue;
-        GLOBAL S *to = y + position_of(at, j, p, e);
+        GLOBAL S *to = y + position_of(at, j, p);
 #ifdef STRIP_WORD
         Strip out;
 #pragma unroll
@@ -230,31 +231,10 @@ FUNCTION void convolve(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bia
     }
 }
 
-KERNEL(depthwise)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p, Extents e) {
-    EACH_ITEM(number) convolve(x, w, bias, y, p, e, number);
+KERNEL(depthwise)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p) {
+    EACH_ITEM(number) convolve(x, w, bias, y, p, number);
 }
-
-// `x` is [n, g, outputs, OUT], and `y` [n, g, IN].
-KERNEL(depthwise_input)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p, Extents e) {
-    EACH_ITEM(number) {
-        idx plane = QUOTIENT((idx)number, IN, BY_IN), l = (idx)number - plane * (idx)IN;
-        idx sample = QUOTIENT(plane, N_GROUPS, BY_ALL), channel = plane - sample * (idx)N_GROUPS;
-        Place place = PLACE_IN(l);
-        A sum = 0;
-#ifdef BIAS
-        sum = LOAD(T, bias, plane * p.v[7]);
 #endif
-        for (idx i = 0; i < WINDOW; i++) {
-            idx q = window_at(place, PLACE_IN_WINDOW(i), e);
-            if (q < 0) continue;
-            for (idx r = 0; r < N_OUTPUTS; r++) {
-                A v = LOAD(T, x, (plane * (i64)N_OUTPUTS + r) * OUT + q);
-                sum = fma_(v, LOAD(T, w, (channel * N_OUTPUTS + r) * WINDOW + i), sum);
-            }
-        }
-        STORE(T, y, number, sum);
-    }
-}
 
 #ifdef KERNEL_Z
 #define SUMS (KERNEL_Z * KERNEL_Y * KERNEL_W)
@@ -264,26 +244,25 @@ KERNEL(depthwise_input)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bi
 #define IS_COLUMN(x) ((x) < OUT_ALONG(WIDTH))
 #endif
 
-// GROUP: the output. GROUP_Y: the part. p.v[6]: blocks of a part; p.v[7]: blocks of an output in all samples. sums: [parts, outputs,
-// WINDOW].
-KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, Ints p, Extents e) {
+// GROUP: the output. GROUP_Y: the part. sums: [parts, outputs, WINDOW].
+KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, Ints p) {
     LET_NEXT_START();
     JOINS(SUMS);
     A own[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; i++) own[i] = 0;
-    i64 end = (GROUP_Y + 1) * p.v[6] < p.v[7] ? (GROUP_Y + 1) * p.v[6] : p.v[7];
-    for (i64 at_part = GROUP_Y * p.v[6] + LANE; at_part < end; at_part += THREADS) {
+    i64 end = (GROUP_Y + 1) * PART_BLOCKS < OUTPUT_BLOCKS ? (GROUP_Y + 1) * PART_BLOCKS : OUTPUT_BLOCKS;
+    for (i64 at_part = GROUP_Y * PART_BLOCKS + LANE; at_part < end; at_part += THREADS) {
         // Blocks of one output: the sample, then the block within its volume.
-        idx strips = (idx)(N_STRIPS * N_LINES), sample = QUOTIENT((idx)at_part, strips, p.v[8]);
+        idx strips = N_STRIPS * N_LINES, sample = QUOTIENT((idx)at_part, strips, BY_BLOCKS);
         i64 number = (sample * N_ALL + GROUP) * strips + ((idx)at_part - sample * strips);
-        At at = strip_of((idx)number, p, e);
+        At at = strip_of((idx)number, p);
         idx column = at.strip * STRIP, first = ELEMENT(column, 0, WIDTH);
         A dy[LINES][STRIP];
 #pragma unroll
         for (int j = 0; j < LINES; j++) {
             if (!HAS_LINE(at, j)) continue;
-            GLOBAL const S *from = g + position_of(at, j, p, e);
+            GLOBAL const S *from = g + position_of(at, j, p);
 #ifdef STRIP_WORD
             Strip in;
             in.word = *(GLOBAL const STRIP_WORD *)from;
@@ -301,7 +280,7 @@ KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, I
             for (int l = 0; l < BLOCK_LINES; l++) {
                 A v[SPAN];
                 if (!are_there[l]) continue;
-                numbers_of_line(v, lines[l], first, e);
+                numbers_of_line(v, lines[l], first, p);
 #pragma unroll
                 for (int j = 0; j < LINES; j++) {
                     if (l - j < 0 || l - j >= KERNEL_Y || !HAS_LINE(at, j)) continue;
@@ -322,14 +301,40 @@ KERNEL(depthwise_weight)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL A *sums, I
         if (LANE == i % THREADS) sums[(GROUP_Y * N_ALL + GROUP) * SUMS + i] = own[i];
 }
 #endif
+#endif
 
-// p.v[6]: weights; p.v[7]: parts.
+#ifdef BY_GROUPS
+// `x` is [n, g, outputs, OUT], and `y` [n, g, IN].
+KERNEL(depthwise_input)(GLOBAL const S *x, GLOBAL const S *w, GLOBAL const S *bias, GLOBAL S *y, Ints p) {
+    EACH_ITEM(number) {
+        idx plane = QUOTIENT((idx)number, IN, BY_IN), l = (idx)number - plane * (idx)IN;
+        idx sample = QUOTIENT(plane, N_GROUPS, BY_GROUPS), channel = plane - sample * (idx)N_GROUPS;
+        Place place = PLACE_IN(l);
+        A sum = 0;
+#ifdef BIAS
+        sum = LOAD(T, bias, plane * BIAS_STRIDES(0));
+#endif
+        for (idx i = 0; i < WINDOW; i++) {
+            idx q = window_at(place, PLACE_IN_WINDOW(i), p);
+            if (q < 0) continue;
+            for (idx r = 0; r < N_OUTPUTS; r++) {
+                A v = LOAD(T, x, (plane * (i64)N_OUTPUTS + r) * OUT + q);
+                sum = fma_(v, LOAD(T, w, (channel * N_OUTPUTS + r) * WINDOW + i), sum);
+            }
+        }
+        STORE(T, y, number, sum);
+    }
+}
+#endif
+
+#ifdef N_PARTS
 KERNEL(depthwise_weight_join)(GLOBAL const A *sums, GLOBAL S *dw, Ints p) {
     AWAIT_PREVIOUS();
     EACH_ITEM(number) {
         A sum = 0;
 #pragma unroll 8
-        for (i64 part = 0; part < p.v[7]; part++) sum += sums[part * p.v[6] + number];
+        for (i64 part = 0; part < N_PARTS; part++) sum += sums[part * ITEMS + number];
         STORE(T, dw, number, sum);
     }
 }
+#endif

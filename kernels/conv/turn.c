@@ -6,7 +6,9 @@
 // THREADS: 1 .. 1024, threads of a group
 // T: dtype of x and y
 // ROWS, COLUMNS: power of 2, extents of a tile
-// INTS: 9, length of `p`: rows, columns, rows of y; tiles along rows and columns; strides of x (matrix, row) and of y (matrix, column)
+// N_ROWS, N_COLUMNS, N_WRITTEN: rows and columns of x, and rows of y
+// TILES_R, TILES_C: tiles along rows and columns
+// X_MATRIX, X_ROW, Y_MATRIX, Y_COLUMN: strides
 // WIDE: flag, positions have 64 bits
 
 typedef STORAGE(T) S;
@@ -15,13 +17,13 @@ typedef STORAGE(T) S;
 
 KERNEL(turn)(GLOBAL const S *x, GLOBAL S *y, Ints p) {
     SHARED(S, tile, ROWS * PITCH);
-    idx tiles_r = (idx)p.v[3], tiles_c = (idx)p.v[4], group = (idx)GROUP, n = group / (tiles_r * tiles_c);
-    idx within = group - n * (tiles_r * tiles_c), r0 = within % tiles_r * ROWS, c0 = within / tiles_r * COLUMNS;
-    int rows = (int)(p.v[0] - r0 < ROWS ? p.v[0] - r0 : ROWS), columns = (int)(p.v[1] - c0 < COLUMNS ? p.v[1] - c0 : COLUMNS);
-    int written = (int)(p.v[2] - r0 < ROWS ? p.v[2] - r0 : ROWS);
-    GLOBAL const S *from = x + (n * p.v[5] + r0 * p.v[6] + c0);
-    GLOBAL S *to = y + (n * p.v[7] + c0 * p.v[8] + r0);
-    idx x_row = (idx)p.v[6], y_column = (idx)p.v[8];
+    idx group = (idx)GROUP, n = group / (TILES_R * TILES_C), within = group - n * (TILES_R * TILES_C);
+    idx r0 = within % TILES_R * ROWS, c0 = within / TILES_R * COLUMNS;
+    int rows = (int)(N_ROWS - r0 < ROWS ? N_ROWS - r0 : ROWS), columns = (int)(N_COLUMNS - c0 < COLUMNS ? N_COLUMNS - c0 : COLUMNS);
+    int written = (int)(N_WRITTEN - r0 < ROWS ? N_WRITTEN - r0 : ROWS);
+    GLOBAL const S *from = x + (n * X_MATRIX + r0 * X_ROW + c0);
+    GLOBAL S *to = y + (n * Y_MATRIX + c0 * Y_COLUMN + r0);
+    idx x_row = (idx)X_ROW, y_column = (idx)Y_COLUMN;
 #pragma unroll 8
     for (int e = LANE; e < ROWS * COLUMNS; e += THREADS) {
         int r = e / COLUMNS, c = e % COLUMNS;

@@ -8,47 +8,36 @@
 //
 // BATCHED: flag, there are several samples
 // JOINED: flag, there are rows of `joined`
+// N_ROWS, N_SLOTS, N_CHANNELS, N_OUTPUTS, N_SAMPLES: V, S, channels, outputs and samples
 //
 // Words are adjacent channels or outputs: their numbers are multiples of a word's elements.
 
 #include "finish.h"
 
-// V, S, channels, outputs, samples; then dividers for QUOTIENT: V and channels.
-typedef struct {
-    i64 v[7];
-} Extents;
-
-#define N_ROWS ((idx)e.v[0])
-#define N_SLOTS ((idx)e.v[1])
-#define N_CHANNELS ((idx)e.v[2])
-#define N_OUTPUTS ((idx)e.v[3])
-#define N_SAMPLES ((idx)e.v[4])
-#define BY_ROWS e.v[5]
-#define BY_CHANNELS e.v[6]
 // Elements of x. Positions from there on are in `joined`.
 #define N_OF_X (N_SAMPLES * N_ROWS * N_CHANNELS)
 
 #define SIDE_A 0
 #define SIDE_B 1
-#define LOADER_ARGUMENTS , GLOBAL const i64 *table, GLOBAL const S *joined, Extents extents
-#define LOADER_VALUES , table, joined, extents
+#define LOADER_ARGUMENTS , GLOBAL const i64 *table, GLOBAL const S *joined
+#define LOADER_VALUES , table, joined
 
 typedef struct {
     GLOBAL const S *x, *joined;
     GLOBAL const i64 *table;
     i64 row, k;
-    Extents e;
+    Ints p;
 } Factor;
 
 FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, GLOBAL const i64 *table,
-                       GLOBAL const S *joined, Extents e) {
+                       GLOBAL const S *joined) {
     Factor f;
     f.x = x;
     f.joined = joined;
     f.table = table;
     f.row = row;
     f.k = k;
-    f.e = e;
+    f.p = p;
     return f;
 }
 
@@ -56,13 +45,13 @@ FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 
 // The sample of a row of all samples.
 #ifdef BATCHED
-#define SAMPLE_OF(row) QUOTIENT(row, N_ROWS, BY_ROWS)
+#define SAMPLE_OF(row) QUOTIENT(row, N_ROWS, BY_N_ROWS)
 #else
 #define SAMPLE_OF(row) ((idx)0)
 #endif
 
 // The position of a channel of a sample's neighbour, which is entry `at` of the table; -1 if it is absent.
-FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channel, Extents e) {
+FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channel, Ints p) {
     idx u = (idx)table[at], row = sample * N_ROWS + u;
 #if defined(JOINED) && defined(BATCHED)
     // The rows of `joined` follow those of all samples. Without branches, the places of all words are computed side by side.
@@ -73,7 +62,7 @@ FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx at, idx channe
 
 // The position of an element of the factor; -1 if there is none.
 FUNCTION idx position(Factor f, int side, int row, int k) {
-    Extents e = f.e;
+    Ints p = f.p;
     idx r = (idx)f.row + row, at = (idx)f.k + k;
 #if defined(MESH_FORWARD)
     if (side == SIDE_B) return r * (N_SLOTS * N_CHANNELS) + at;
@@ -82,8 +71,8 @@ FUNCTION idx position(Factor f, int side, int row, int k) {
     if (side == SIDE_A) return at * N_OUTPUTS + r;
     idx of_row = at, element = r;
 #endif
-    idx sample = SAMPLE_OF(of_row), s = QUOTIENT(element, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor(f.table, sample, (of_row - sample * N_ROWS) * N_SLOTS + s, element - s * N_CHANNELS, e);
+    idx sample = SAMPLE_OF(of_row), s = QUOTIENT(element, N_CHANNELS, BY_N_CHANNELS);
+    return of_neighbor(f.table, sample, (of_row - sample * N_ROWS) * N_SLOTS + s, element - s * N_CHANNELS, p);
 }
 
 FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
@@ -91,7 +80,7 @@ FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f
 FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) {
     idx at = position(f, side, row, k);
 #ifdef JOINED
-    Extents e = f.e;
+    Ints p = f.p;
     if (side == SIDE_A && at >= N_OF_X) return f.joined + (at - N_OF_X);
 #endif
     return f.x + at;
@@ -103,7 +92,7 @@ FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) {
 typedef struct {
     GLOBAL const S *x, *beyond;
     GLOBAL const i64 *table;
-    Extents e;
+    Ints p;
     idx row, k, k_step, of_x;
     idx first[WORDS_TOGETHER], then[WORDS_TOGETHER];
 } Words;
@@ -113,19 +102,19 @@ typedef struct {
 #endif
 
 // The entry of neighbour s of row v, or the last one: words beyond the product's extents have entries behind the table.
-FUNCTION idx entry_of(idx v, idx s, Extents e) {
+FUNCTION idx entry_of(idx v, idx s, Ints p) {
     idx at = v * N_SLOTS + s, last = N_ROWS * N_SLOTS - 1;
     return at < last ? at : last;
 }
 
 FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
-    Extents e = f.e;
+    Ints p = f.p;
     Words w;
     w.x = f.x;
     w.beyond = f.joined - (i64)N_OF_X;
     w.of_x = side == SIDE_A ? N_OF_X : HIGHEST_IDX;
     w.table = f.table;
-    w.e = e;
+    w.p = p;
     w.row = (idx)f.row + row;
     w.k = (idx)f.k + k;
     w.k_step = k_step;
@@ -136,7 +125,7 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
         w.first[i] = side == SIDE_A ? SAMPLE_OF(r) : 0;
         w.then[i] = side == SIDE_A ? r - w.first[i] * N_ROWS : r * (N_SLOTS * N_CHANNELS);
 #else
-        w.first[i] = side == SIDE_B ? QUOTIENT(r, N_CHANNELS, BY_CHANNELS) : 0;
+        w.first[i] = side == SIDE_B ? QUOTIENT(r, N_CHANNELS, BY_N_CHANNELS) : 0;
         w.then[i] = r - w.first[i] * N_CHANNELS;
 #endif
     }
@@ -147,17 +136,17 @@ typedef idx Offset;
 
 // The position of word i, `k` further along K; -1 if it is not in memory. Words beyond the product's extents have some position.
 FUNCTION Offset word_at(Words w, int side, int i, int k) {
-    Extents e = w.e;
+    Ints p = w.p;
     idx at = w.k + k;
 #if defined(MESH_FORWARD)
     if (side == SIDE_B) return w.then[i] + at;
-    idx s = QUOTIENT(at, N_CHANNELS, BY_CHANNELS);
-    return of_neighbor(w.table, w.first[i], entry_of(w.then[i], s, e), at - s * N_CHANNELS, e);
+    idx s = QUOTIENT(at, N_CHANNELS, BY_N_CHANNELS);
+    return of_neighbor(w.table, w.first[i], entry_of(w.then[i], s, p), at - s * N_CHANNELS, p);
 #else
     at += i * w.k_step;
     if (side == SIDE_A) return at * N_OUTPUTS + w.row;
     idx sample = SAMPLE_OF(at);
-    return of_neighbor(w.table, sample, entry_of(at - sample * N_ROWS, w.first[i], e), w.then[i], e);
+    return of_neighbor(w.table, sample, entry_of(at - sample * N_ROWS, w.first[i], p), w.then[i], p);
 #endif
 }
 #endif

@@ -1,5 +1,5 @@
 // Pooling of volumes [planes, D, H, W] by windows, and its gradient: the maximum or the average of each window. window.h documents
-// windows and `p`.
+// windows.
 //
 //   max_pool, avg_pool                    a thread computes a strip: STRIP adjacent elements of a line of y
 //   max_pool_shared, avg_pool_shared      READERS threads share the elements of a large window

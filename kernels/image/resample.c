@@ -10,20 +10,12 @@
 // AXES: 1 .. 3, dimensions; before them are planes
 // SINGLE: flag, each output has one tap with the weight 1
 // WEIGHTED: flag, taps have weights; otherwise they are 1
+// OUTPUTS, INPUTS: of the last three dimensions, extents of y and of x
+// STARTS, POSITIONS, WEIGHTS: their places in the table
 // NEEDS_F64: flag, x is f64
 // WIDE: flag, positions have 64 bits
 
 typedef STORAGE(T) S;
-
-// Of the last three dimensions: extents of y and their dividers, extents of x, and places in the table.
-typedef struct {
-    i64 outputs[3];
-    i64 by_outputs[3];
-    i64 inputs[3];
-    i64 starts[3];
-    i64 positions[3];
-    i64 weights[3];
-} Shapes;
 
 typedef union {
     i64 bits;
@@ -31,8 +23,8 @@ typedef union {
 } Weight;
 
 #define EACH_TAP(k, d, o) \
-    for (idx k = (idx)table[p.starts[d] + (o)], end_##k = (idx)table[p.starts[d] + (o) + 1]; k < end_##k; k++)
-#define POSITION(d, k) ((idx)table[p.positions[d] + (k)])
+    for (idx k = (idx)table[STARTS(d) + (o)], end_##k = (idx)table[STARTS(d) + (o) + 1]; k < end_##k; k++)
+#define POSITION(d, k) ((idx)table[POSITIONS(d) + (k)])
 
 // Adds a term of a sum that begins with -0: a single term keeps its sign.
 #ifdef WEIGHTED
@@ -41,42 +33,42 @@ FUNCTION A add_term(A sum, A term, i64 bits) {
     w.bits = bits;
     return fma_(w.value, term, sum);
 }
-#define ADD_TERM(sum, term, d, k) sum = add_term(sum, term, table[p.weights[d] + (k)])
+#define ADD_TERM(sum, term, d, k) sum = add_term(sum, term, table[WEIGHTS(d) + (k)])
 #else
 #define ADD_TERM(sum, term, d, k) sum += (term)
 #endif
 
-KERNEL(resample)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *table, ARGUMENT(Shapes) p, i64 n) {
+KERNEL(resample)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *table, ARGUMENT(Ints) p, i64 n) {
     for (i64 all = GROUP * THREADS + LANE; all < n; all += GROUPS * THREADS) {
         idx rest = (idx)all, o[3] = {0, 0, 0};
         _Pragma("unroll") for (int d = 2; d >= 3 - AXES; d--) {
-            idx above = QUOTIENT(rest, p.outputs[d], p.by_outputs[d]);
-            o[d] = rest - above * (idx)p.outputs[d];
+            idx above = QUOTIENT(rest, OUTPUTS(d), BY_OUTPUTS(d));
+            o[d] = rest - above * OUTPUTS(d);
             rest = above;
         }
 #ifdef SINGLE
         idx at = rest;
-        _Pragma("unroll") for (int d = 3 - AXES; d < 3; d++) at = at * (idx)p.inputs[d] + POSITION(d, o[d]);
+        _Pragma("unroll") for (int d = 3 - AXES; d < 3; d++) at = at * INPUTS(d) + POSITION(d, o[d]);
         y[all] = x[at];
 #else
         A sum = -(A)0;
 #if AXES > 2
-        idx volume = rest * (idx)p.inputs[0];
+        idx volume = rest * INPUTS(0);
         EACH_TAP(i, 0, o[0]) {
-            idx plane = (volume + POSITION(0, i)) * (idx)p.inputs[1];
+            idx plane = (volume + POSITION(0, i)) * INPUTS(1);
             A of_plane = -(A)0;
 #else
         {
-            idx plane = rest * (idx)p.inputs[1];
+            idx plane = rest * INPUTS(1);
 #define of_plane sum
 #endif
 #if AXES > 1
             EACH_TAP(j, 1, o[1]) {
-                idx line = (plane + POSITION(1, j)) * (idx)p.inputs[2];
+                idx line = (plane + POSITION(1, j)) * INPUTS(2);
                 A of_line = -(A)0;
 #else
             {
-                idx line = rest * (idx)p.inputs[2];
+                idx line = rest * INPUTS(2);
 #define of_line of_plane
 #endif
                 EACH_TAP(k, 2, o[2]) {

@@ -4,10 +4,8 @@
 // elements of the first window lie before the volume, in the padding. With ADAPTIVE, window q of N along an extent L is
 // floor(q L / N) .. ceil((q + 1) L / N).
 //
-// `p`: D, H, W; the numbers of windows along these; dividers of these six for QUOTIENT; then three divisors, each with its divider:
-// strips of a line, lines of a slice, and slices of a volume in the output of the launch.
-//
-// INTS: 18.., length of `p`
+// IN_X, OUT_X: extent of a volume along X, and windows along it
+// STRIPS, LINES, SLICES: strips of a line, lines of a slice and slices of a volume in the output of the launch
 // KD, KH, KW: 1.., elements of a window
 // SD, SH, SW: 1.., distance between adjacent windows
 // PD, PH, PW: 0.., elements of the padding before the volume
@@ -19,29 +17,13 @@
 // SMALL: flag, a window has so few elements that loops over them are unrolled
 // WIDE: flag, positions have 64 bits
 
-// The divider of 1 for QUOTIENT.
-#define BY_1 ((i64)1 << 31)
 #ifdef FLAT
 #define IN_D 1
 #define OUT_D 1
-#define BY_IN_D BY_1
-#define BY_OUT_D BY_1
-#else
-#define IN_D ((idx)p.v[0])
-#define OUT_D ((idx)p.v[3])
-#define BY_IN_D p.v[6]
-#define BY_OUT_D p.v[9]
+// The divider of 1 for QUOTIENT.
+#define BY_IN_D ((i64)1 << 31)
+#define BY_OUT_D BY_IN_D
 #endif
-#define IN_H ((idx)p.v[1])
-#define IN_W ((idx)p.v[2])
-#define OUT_H ((idx)p.v[4])
-#define OUT_W ((idx)p.v[5])
-#define BY_IN_H p.v[7]
-#define BY_IN_W p.v[8]
-#define BY_OUT_H p.v[10]
-#define BY_OUT_W p.v[11]
-#define DIVISOR(k) ((idx)p.v[12 + 2 * (k)])
-#define BY_DIVISOR(k) p.v[13 + 2 * (k)]
 
 #define IS_INSIDE(at, extent) ((at) >= 0 && (at) < (extent))
 #ifdef SMALL
@@ -56,16 +38,16 @@ typedef struct {
 } At;
 
 FUNCTION At place(Ints p, idx item) {
-    idx line = QUOTIENT(item, DIVISOR(0), BY_DIVISOR(0)), slice = QUOTIENT(line, DIVISOR(1), BY_DIVISOR(1));
+    idx line = QUOTIENT(item, STRIPS, BY_STRIPS), slice = QUOTIENT(line, LINES, BY_LINES);
     At at;
-    at.strip = item - line * DIVISOR(0);
-    at.y = line - slice * DIVISOR(1);
+    at.strip = item - line * STRIPS;
+    at.y = line - slice * LINES;
 #ifdef FLAT
     at.z = 0;
     at.plane = slice;
 #else
-    at.plane = QUOTIENT(slice, DIVISOR(2), BY_DIVISOR(2));
-    at.z = slice - at.plane * DIVISOR(2);
+    at.plane = QUOTIENT(slice, SLICES, BY_SLICES);
+    at.z = slice - at.plane * SLICES;
 #endif
     return at;
 }

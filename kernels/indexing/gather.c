@@ -3,12 +3,11 @@
 // A thread writes a word of y: NUMBERS units, each with an index of its own. A unit is `size` elements; `width` elements share an
 // index. Units of a word are `step` units apart in x.
 //
-// `p`: extents of ROWS dimensions of the words of y, their dividers, and the strides of the index and of x in these dimensions.
-// With TILED, words are visited in another order, and strides of y follow.
-//
-// I, INTS, NUMBERS, INDEX_WORD, INDEX_WORDS: as in index.h
+// I, NUMBERS, INDEX_WORD, INDEX_WORDS: as in index.h
 // THREADS: 1 .. 1024, threads of a group
 // ROWS: 1.., dimensions of the words of y
+// SPACE, INDEX_STRIDES, X_STRIDES: for WALK, these dimensions, and strides of the index and of x
+// Y_STRIDES: with TILED, strides of y
 // UNIT: u8 .. u32x4, the type of a unit
 // WORD: u8 .. u32x4, the type of a word of y
 // TILED: flag, words of y are visited in tiles
@@ -28,9 +27,9 @@ KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARG
     for (idx w = (idx)(GROUP * THREADS) + LANE; w < (idx)n; w += (idx)(GROUPS * THREADS)) {
         Indices v;
         Units read;
-        idx at = walk(&p, 0, ROWS, 0, w), from = walk(&p, 0, ROWS, 1, w), to = w;
+        idx at = WALK(SPACE, INDEX_STRIDES, ROWS, w), from = WALK(SPACE, X_STRIDES, ROWS, w), to = w;
 #ifdef TILED
-        to = walk(&p, 0, ROWS, 2, w);
+        to = WALK(SPACE, Y_STRIDES, ROWS, w);
 #endif
         _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++) v.all[k] = ((GLOBAL const INDEX_WORD *)(index + at))[k];
         EACH_UNIT(j) {

@@ -4,7 +4,6 @@
 // gives the position along the indexed dimension. An index out of range is reported with note(), and accesses no memory.
 //
 // I: dtype of the index
-// INTS: 1.., length of `p`; not defined where a kernel has no `p`
 // NUMBERS: 1.., indices that a thread reads at once; not defined where it reads one
 // INDEX_WORD: u8 .. u32x4, type of the words of indices
 // INDEX_WORDS: 1.., words of indices that are read at once
@@ -16,20 +15,19 @@
 typedef STORAGE(I) SI;
 #endif
 
-#ifdef INTS
-// The position of element `number` of a space of `rank` dimensions. `p` has, from `base` on: `rank` extents, `rank` dividers for
-// QUOTIENT, and `rank` strides of each operand.
-FUNCTION idx walk(const Ints *p, int base, int rank, int operand, idx number) {
+// The position of element `number` of a space of `rank` dimensions: of `rank` extents and `rank` dividers for QUOTIENT, in which an operand
+// has these strides. WALK takes the names of both.
+FUNCTION idx walk(const i64 *space, const i64 *strides, int rank, idx number) {
     idx at = 0;
 #pragma unroll
     for (int d = rank - 1; d >= 0; d--) {
-        idx above = d == 0 ? 0 : QUOTIENT(number, p->v[base + d], p->v[base + rank + d]);
-        at += (number - above * (idx)p->v[base + d]) * (idx)p->v[base + rank * (2 + operand) + d];
+        idx above = d == 0 ? 0 : QUOTIENT(number, space[d], space[rank + d]);
+        at += (number - above * (idx)space[d]) * (idx)strides[d];
         number = above;
     }
     return at;
 }
-#endif
+#define WALK(SPACE, STRIDES, rank, number) walk(&SPACE(0), &STRIDES(0), rank, number)
 
 #ifdef NUMBERS
 typedef union {

@@ -1,6 +1,6 @@
 // Stable sorting of rows of `length` elements by keys of type K. Every step is a merge, which keeps the order of equal keys.
 //
-// A group sorts or merges TILE elements. `p`: extents and strides of x.
+// A group sorts or merges TILE elements.
 //
 // THREADS: power of 2, threads of a group
 // ITEMS: power of 2, elements of a thread
@@ -8,7 +8,7 @@
 // X: u8 .. u64, storage type of x; without X, keys are merged
 // SIGN: with X, the sign bit in the bits of an element; 0 for unsigned ones
 // INFINITE: with X, the bits of infinity; not defined for integers
-// DIMS, INTS: with X, number of dimensions of x, and length of `p`
+// DIMS, X_EXTENT, X_STRIDE: with X, number of dimensions of x, their extents and strides
 // WHOLE: flag, tiles finishes rows and writes values; otherwise it writes keys and order
 // PACKED: flag, keys of 16 bits, with positions in rows as their lower half
 // WIDE: flag, positions have 64 bits
@@ -92,9 +92,9 @@ FUNCTION idx position_of(Ints p, idx e) {
     idx at = 0;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; d--) {
-        idx c = d == 0 ? e : e % (idx)p.v[d];
-        if (d > 0) e /= (idx)p.v[d];
-        at += c * (idx)p.v[DIMS + d];
+        idx c = d == 0 ? e : e % X_EXTENT(d);
+        if (d > 0) e /= X_EXTENT(d);
+        at += c * X_STRIDE(d);
     }
     return at;
 }

@@ -27,6 +27,6 @@ FUNCTION A sum_again(Factor a, Factor b, int row, int column, i64 count) {
             to_part[(row) * n + (column)] = again; \
         } else { \
             again *= alpha; \
-            FINISH(again, 1, from, (row) * p.v[15] + (column) * p.v[16], to, to_z, (row) * n + (column)); \
+            FINISH(again, 1, from, (row) * C_STRIDES(1) + (column) * C_STRIDES(2), to, to_z, (row) * n + (column)); \
         } \
     }

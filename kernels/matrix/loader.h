@@ -20,7 +20,7 @@
 //
 // `side` is SIDE_A or SIDE_B, and always a constant, so that a loader may treat the factors differently at no cost.
 //
-// INTS: 14.., length of `p`; this loader reads three strides (batch, row, K) of a from p[8] on and those of b
+// A_STRIDES, B_STRIDES: strides of batch, row and K of a factor
 // A_VECTOR, B_VECTOR: 1 .. 16, elements of the words of a factor
 // A_ALONG_K, B_ALONG_K: 0 or 1, words are along K; otherwise along rows
 
@@ -38,12 +38,13 @@ typedef struct {
 
 // The stride along words is 1.
 FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k) {
-    int strides = side == SIDE_A ? 8 : 11;
+    i64 of_batch = side == SIDE_A ? A_STRIDES(0) : B_STRIDES(0), of_row = side == SIDE_A ? A_STRIDES(1) : B_STRIDES(1);
+    i64 of_k = side == SIDE_A ? A_STRIDES(2) : B_STRIDES(2);
     int has_words = (side == SIDE_A ? A_VECTOR : B_VECTOR) > 1, is_along_k = side == SIDE_A ? A_ALONG_K : B_ALONG_K;
     Factor f;
-    f.x = x + (batch * p.v[strides] + row * p.v[strides + 1] + k * p.v[strides + 2]);
-    f.row = has_words && !is_along_k ? 1 : (idx)p.v[strides + 1];
-    f.k = has_words && is_along_k ? 1 : (idx)p.v[strides + 2];
+    f.x = x + (batch * of_batch + row * of_row + k * of_k);
+    f.row = has_words && !is_along_k ? 1 : (idx)of_row;
+    f.k = has_words && is_along_k ? 1 : (idx)of_k;
     return f;
 }
 

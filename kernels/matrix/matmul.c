@@ -7,12 +7,17 @@
 // THREADS: 1 .. 1024, threads of a group
 // T: f16, bf16, f32 or f64, dtype of a, b, c and y
 // ACC: f32 or f64, dtype of the arithmetic
-// INTS: 1.., length of `p`
 // WIDE: flag, positions have 64 bits
 // VECTOR: 1 .. 16, elements of a word
 // WORD: u16 .. u32x4, type of a word
 // ACTIVATION, KEEPS_SUM, JOIN, HAS_C: as in finish.h
+// EXTENT_M, EXTENT_N, EXTENT_K, BATCHES: M, N, K and B
+// A_STRIDES, B_STRIDES, C_STRIDES: strides of batch, row and column; of the factors of gemm: loader.h
+// N_PARTS, PART_K: parts of K, and their columns of a
+// FIRST_BATCH: the matrix with which the launch begins
 // gemm:
+//   TILES_M, TILES_N: tiles along M and N
+//   Y_HAS_WORDS: 0 or 1, y is aligned to words
 //   TILE_M, TILE_N: power of 2, results of a group
 //   TILE_K: power of 2, columns of a that are in local memory at a time
 //   RESULTS_M, RESULTS_N: power of 2, results of a thread
@@ -20,6 +25,9 @@
 //   RUN_WORD, STORE_WORD: u16 .. u32x4, type of RUN numbers of ACC and of T
 //   A_VECTOR, B_VECTOR, A_ALONG_K, B_ALONG_K: as in loader.h; A_VECTOR and B_VECTOR are 1 or VECTOR
 // gemv:
+//   N_ROWS, BLOCKS: rows of the matrix, and blocks of them
+//   A_STRIDES, X_STRIDES: of the matrix and of the vectors: of batch, row and K
+//   Y_STRIDES: strides of a row of the matrix and of a vector in y
 //   LANES: power of 2, threads side by side where the matrix is contiguous
 //   TEAM: LANES
 //   COLUMNS: 1.., vectors
@@ -27,10 +35,13 @@
 //   ALONG_K: 0 or 1, the matrix is contiguous along K; otherwise along the rows
 //   HAS_WORDS: 0 or 1, the vectors are read in words
 // gemm_outer:
+//   ITEMS: blocks of ROWS rows of VECTOR results
 //   ROWS: 1.., rows of results of a thread
 //   HAS_WORDS: 0 or 1, b is read in words
 // gemm_mask:
 //   MASK: flag
+//   C_STEP: stride of rows of c
+//   MASK_WORDS: words of a row of the mask
 // gemm_sum:
 //   COLUMNS: power of 2, words of a group if several threads add the parts of a word; otherwise THREADS
 //   SUM_WORD: u32 .. u32x4, type of VECTOR numbers of ACC
@@ -149,18 +160,18 @@ LOCAL_FUNCTION void read(LOCAL const A *from, int results, int step, A *values) 
 KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta LOADER_ARGUMENTS) {
     LET_NEXT_START();
-    i64 m = p.v[0], n = p.v[1], batches = p.v[3];
-    int tiles_m = (int)p.v[4], tiles_n = (int)p.v[5], n_parts = (int)p.v[6];
+    i64 m = EXTENT_M, n = EXTENT_N, batches = BATCHES;
+    int tiles_m = (int)TILES_M, tiles_n = (int)TILES_N, n_parts = (int)N_PARTS;
     SHARED(u32x4, all_a, 2 * TILE_K * PITCH(TILE_M) * sizeof(A) / 16);
     SHARED(u32x4, all_b, 2 * TILE_K * PITCH(TILE_N) * sizeof(A) / 16);
 
     // The tile, the matrix, and the part of K.
     int tiles = tiles_m * tiles_n, tile = (int)GROUP % tiles, rest_of_groups = (int)GROUP / tiles;
-    i64 part = rest_of_groups % n_parts, batch = p.v[18] + rest_of_groups / n_parts;
+    i64 part = rest_of_groups % n_parts, batch = FIRST_BATCH + rest_of_groups / n_parts;
     int top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
     int within = tile - top * tiles_n;
     i64 m0 = (top + within % height) * (i64)TILE_M, n0 = within / height * (i64)TILE_N;
-    i64 first = part * p.v[7], k_end = p.v[2] - first < p.v[7] ? p.v[2] : first + p.v[7], k0 = first;
+    i64 first = part * PART_K, k_end = EXTENT_K - first < PART_K ? EXTENT_K : first + PART_K, k0 = first;
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
     // The positions of this thread's results.
@@ -215,9 +226,9 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 
     GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
     GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
-    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    GLOBAL const S *from = c + (batch * C_STRIDES(0) + m0 * C_STRIDES(1) + n0 * C_STRIDES(2));
     // Rows of y are aligned to words.
-    int has_words = n % RUN == 0 && p.v[17];
+    int has_words = n % RUN == 0 && Y_HAS_WORDS;
 #pragma unroll
     for (int i = 0; i < RESULTS_M; i++) {
         int row = own_m + i / RUN * STEP_M + i % RUN;
@@ -235,7 +246,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
             for (int r = 0; r < RUN; r++) {
                 A v = alpha * sums[i * RESULTS_N + j + r];
-                FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
+                FINISH(v, column + r < columns, from, row * C_STRIDES(1) + (column + r) * C_STRIDES(2), out.each, sum.each, r);
             }
             if (has_words) {
                 *(GLOBAL STORE_WORD *)(to + (row * n + column)) = out.word;
@@ -281,16 +292,16 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta) {
     LET_NEXT_START();
-    i64 rows = p.v[0], batches = p.v[2];
-    idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)p.v[7], a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)p.v[8];
-    idx x_column = (idx)p.v[10], x_k = (idx)p.v[11];
-    int blocks = (int)p.v[3], n_parts = (int)p.v[4], block = (int)GROUP % blocks, rest = (int)GROUP / blocks;
-    i64 part = rest % n_parts, batch = p.v[17] + rest / n_parts;
-    i64 row0 = block * (i64)BLOCK, k0 = part * p.v[5];
-    idx k_end = (idx)(p.v[1] - k0 < p.v[5] ? p.v[1] - k0 : p.v[5]);
+    i64 rows = N_ROWS, batches = BATCHES;
+    idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)A_STRIDES(1), a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)A_STRIDES(2);
+    idx x_column = (idx)X_STRIDES(1), x_k = (idx)X_STRIDES(2);
+    int blocks = (int)BLOCKS, n_parts = (int)N_PARTS, block = (int)GROUP % blocks, rest = (int)GROUP / blocks;
+    i64 part = rest % n_parts, batch = FIRST_BATCH + rest / n_parts;
+    i64 row0 = block * (i64)BLOCK, k0 = part * PART_K;
+    idx k_end = (idx)(EXTENT_K - k0 < PART_K ? EXTENT_K - k0 : PART_K);
     int left = (int)(rows - row0 < BLOCK ? rows - row0 : BLOCK);
-    GLOBAL const S *at = a + (batch * p.v[6] + row0 * p.v[7] + k0 * p.v[8]);
-    GLOBAL const S *factors = x + (batch * p.v[9] + k0 * p.v[11]);
+    GLOBAL const S *at = a + (batch * A_STRIDES(0) + row0 * A_STRIDES(1) + k0 * A_STRIDES(2));
+    GLOBAL const S *factors = x + (batch * X_STRIDES(0) + k0 * X_STRIDES(2));
     // The start of the results of the batch, or of its part.
     i64 to = (n_parts > 1 ? part * batches + batch : batch) * rows * COLUMNS;
     A own[COLUMNS * VECTOR];
@@ -299,12 +310,12 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
 
 #define RESULT(row, column, sum) \
     do { \
-        i64 r = row0 + (row), i = to + r * p.v[15] + (column) * p.v[16]; \
+        i64 r = row0 + (row), i = to + r * Y_STRIDES(0) + (column) * Y_STRIDES(1); \
         A v = alpha * (sum); \
         if (n_parts > 1) { \
             parts[i] = sum; \
         } else { \
-            FINISH(v, 1, c, batch * p.v[12] + r * p.v[13] + (column) * p.v[14], y, z, i); \
+            FINISH(v, 1, c, batch * C_STRIDES(0) + r * C_STRIDES(1) + (column) * C_STRIDES(2), y, z, i); \
         } \
     } while (0)
 
@@ -398,28 +409,28 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
 
 KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, Ints p, A alpha,
                    A beta) {
-    i64 m = p.v[0], n = p.v[1], items = p.v[2];
+    i64 m = EXTENT_M, n = EXTENT_N, items = ITEMS;
     idx words = (idx)(n / VECTOR), blocks = (idx)((m + ROWS - 1) / ROWS);
     for (i64 item = GROUP * THREADS + LANE; item < items; item += GROUPS * THREADS) {
         idx block = (idx)item / words % blocks;
         i64 batch = (idx)item / words / blocks, column = (idx)item % words * (i64)VECTOR, row0 = block * (i64)ROWS;
-        GLOBAL const S *at_a = a + (batch * p.v[3] + row0 * p.v[4]), *at_b = b + (batch * p.v[6] + column * p.v[7]);
+        GLOBAL const S *at_a = a + (batch * A_STRIDES(0) + row0 * A_STRIDES(1)), *at_b = b + (batch * B_STRIDES(0) + column * B_STRIDES(1));
         int left = (int)(m - row0 < ROWS ? m - row0 : ROWS);
         A own[ROWS * VECTOR];
 #pragma unroll
         for (int i = 0; i < ROWS * VECTOR; i++) own[i] = 0;
 #pragma unroll 4
-        for (int k = 0; k < (int)p.v[12]; k++) {
+        for (int k = 0; k < (int)EXTENT_K; k++) {
             Vector v;
 #if HAS_WORDS
-            v.word = *(GLOBAL const WORD *)(at_b + k * p.v[8]);
+            v.word = *(GLOBAL const WORD *)(at_b + k * B_STRIDES(2));
 #else
 #pragma unroll
-            for (int j = 0; j < VECTOR; j++) v.each[j] = at_b[j * p.v[7] + k * p.v[8]];
+            for (int j = 0; j < VECTOR; j++) v.each[j] = at_b[j * B_STRIDES(1) + k * B_STRIDES(2)];
 #endif
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                A f = r < left ? LOAD(T, at_a, r * p.v[4] + k * p.v[5]) : 0;
+                A f = r < left ? LOAD(T, at_a, r * A_STRIDES(1) + k * A_STRIDES(2)) : 0;
 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) own[r * VECTOR + j] = fma_(f, LOAD(T, v.each, j), own[r * VECTOR + j]);
             }
@@ -428,12 +439,12 @@ KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOB
         for (int r = 0; r < ROWS; r++) {
             if (r >= left) continue;
             i64 to = (batch * m + row0 + r) * n + column;
-            GLOBAL const S *from = c + (batch * p.v[9] + (row0 + r) * p.v[10] + column * p.v[11]);
+            GLOBAL const S *from = c + (batch * C_STRIDES(0) + (row0 + r) * C_STRIDES(1) + column * C_STRIDES(2));
             Vector out, sum;
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
                 A v = alpha * own[r * VECTOR + j];
-                FINISH(v, 1, from, j * p.v[11], out.each, sum.each, j);
+                FINISH(v, 1, from, j * C_STRIDES(2), out.each, sum.each, j);
             }
             *(GLOBAL WORD *)(y + to) = out.word;
             if (KEEPS_SUM) *(GLOBAL WORD *)(z + to) = sum.word;
@@ -446,10 +457,10 @@ KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOB
 // gemm_mask: a bit mask of the nonzero elements of a row of ones and of c [M, N], which is contiguous along N. A row of the mask
 // has `words` words, lowest bits first.
 KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
-    idx m = (idx)p.v[0], n = (idx)p.v[1], words = (idx)p.v[3];
+    idx m = EXTENT_M, n = EXTENT_N, words = MASK_WORDS;
     for (i64 i = GROUP * THREADS + LANE; i < (i64)m * words; i += GROUPS * THREADS) {
         idx row = (idx)i / words, column = (idx)i % words * 32;
-        GLOBAL const S *at = c + (row * p.v[2] + column);
+        GLOBAL const S *at = c + (row * C_STEP + column);
         u32 bits = 0;
 #pragma unroll
         for (int k = 0; k < 32; k += VECTOR) {
@@ -479,9 +490,9 @@ typedef union {
 KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
     COLUMN_JOINS(VECTOR);
     AWAIT_PREVIOUS();
-    idx m = (idx)p.v[0], words = (idx)p.v[1] / VECTOR;
-    i64 items = p.v[0] * p.v[2] * words;
-    int n_parts = (int)p.v[3];
+    idx m = (idx)EXTENT_M, words = (idx)EXTENT_N / VECTOR;
+    i64 items = EXTENT_M * BATCHES * words;
+    int n_parts = (int)N_PARTS;
     for (i64 first = GROUP * COLUMNS; first < items; first += GROUPS * COLUMNS) {
         i64 i = first + LANE % COLUMNS;
         A sums[VECTOR];
@@ -497,12 +508,12 @@ KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *pa
         column_sums(sums, VECTOR, shared);
         if (i >= items || WORKER > 0) continue;
         idx row = (idx)i / words, column = (idx)i % words * VECTOR;
-        GLOBAL const S *from = c + (row / m * p.v[4] + row % m * p.v[5] + column * p.v[6]);
+        GLOBAL const S *from = c + (row / m * C_STRIDES(0) + row % m * C_STRIDES(1) + column * C_STRIDES(2));
         Vector out, sum;
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) {
             A v = n_parts > 0 ? alpha * sums[j] : 0;
-            FINISH(v, 1, from, j * p.v[6], out.each, sum.each, j);
+            FINISH(v, 1, from, j * C_STRIDES(2), out.each, sum.each, j);
         }
         ((GLOBAL WORD *)y)[i] = out.word;
         if (KEEPS_SUM) ((GLOBAL WORD *)z)[i] = sum.word;

@@ -1,9 +1,10 @@
-// Softmax and its logarithm along the middle one of three extents, forward and backward.
+// Softmax, its logarithm and softmax1 along the middle one of three extents, forward and backward.
 //
 // THREADS: 1 .. 1024, threads of a group
 // T: f16, bf16, f32 or f64, dtype of the tensors
 // ACC: f32 or f64, dtype of the arithmetic
 // LOGARITHM: flag, the logarithm of the softmax
+// PLUS_ONE: flag, softmax1: 1 is added to the sum of powers
 // BACKWARD: flag, the gradient
 // COLUMNS: power of 2, columns of a group; without COLUMNS a team takes a row (inner extent 1)
 // without COLUMNS: the defines of rows in common.h
@@ -17,15 +18,25 @@
 //   PARTS: flag, a second launch joins the results of the parts
 
 #ifdef LOGARITHM
-#define SUMMARY(sum) log_(sum)
+#define SUMMARY(sum, max) log_(sum)
 #define RESULT(x, max, summary) ((x) - (max) - (summary))
 #define SLOPE_TERM(g, y) (g)
 #define SLOPE(g, y, sum) ((g) - POWER(y) * (sum))
 #else
-#define SUMMARY(sum) ((A)1 / (sum))
+#ifdef PLUS_ONE
+// 1 is the power of a further element 0, so the maximum is at least 0.
+#define LEAST_MAX ((A)0)
+#define SUMMARY(sum, max) ((A)1 / ((sum) + POWER(-(max))))
+#else
+#define SUMMARY(sum, max) ((A)1 / (sum))
+#endif
 #define RESULT(x, max, summary) (POWER((x) - (max)) * (summary))
 #define SLOPE_TERM(g, y) ((g) * (y))
 #define SLOPE(g, y, sum) ((y) * ((g) - (sum)))
+#endif
+
+#ifndef LEAST_MAX
+#define LEAST_MAX LOWEST
 #endif
 
 // A maximum is never NaN. A sum of powers is NaN if an element is.
@@ -160,7 +171,7 @@ LOCAL_FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
 // The largest element of a part, and the sum of powers relative to it.
 LOCAL_FUNCTION void sums_of(A *max, A *sum, Read *r, GLOBAL const S *x, Part p, LOCAL A *shared) {
     EACH_ELEMENT(j) {
-        max[j] = LOWEST;
+        max[j] = LEAST_MAX;
         sum[j] = 0;
     }
     EACH_ROUND(p, round) {
@@ -204,7 +215,7 @@ KERNEL(softmax_columns)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const A *maxima, 
         A max[VECTOR], sum[VECTOR];
 #ifdef PARTS
         EACH_ELEMENT(j) {
-            max[j] = LOWEST;
+            max[j] = LEAST_MAX;
             sum[j] = 0;
             for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
                 A other = maxima[FOUND(i, j)], most = fmax_(max[j], other);
@@ -216,7 +227,7 @@ KERNEL(softmax_columns)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const A *maxima, 
 #else
         sums_of(max, sum, r, x, p, shared);
 #endif
-        EACH_ELEMENT(j) sum[j] = SUMMARY(sum[j]);
+        EACH_ELEMENT(j) sum[j] = SUMMARY(sum[j], max[j]);
         EACH_ROUND_BACK(p, round) {
             read_round_again(r, x, p, round);
             EACH_OF_BATCH(u) {
@@ -303,7 +314,7 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
 #endif
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);
-        A v[PER][VECTOR], max = LOWEST, sum = 0;
+        A v[PER][VECTOR], max = LEAST_MAX, sum = 0;
         keep(v, x, at, LOWEST);
         A edge = edge_of(x, at, LOWEST);
 #ifdef OTHERS
@@ -339,7 +350,7 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
 #endif
         }
         if (at.edge >= 0) sum += POWER(edge - max);
-        A summary = SUMMARY(TEAM_SUM(sum));
+        A summary = SUMMARY(TEAM_SUM(sum), max);
         if (row < rows) {
             put_edge(y, RESULT(edge, max, summary), at);
             EACH_KEPT(turn) {

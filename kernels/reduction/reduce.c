@@ -3,18 +3,18 @@
 //   reduce_rows     elements of a result lie side by side: a team of threads computes one result
 //   reduce_columns  results lie side by side: adjacent threads compute adjacent results
 //
-// `p`: extents of the kept dimensions, their strides in x, their strides in y; then extents and strides of the reduced dimensions.
 // A result is the reduction of `count` elements. A launch reduces `part` of them per line of groups (GROUP_Y), and writes the
 // results `step` elements apart; a further launch joins them. With LAST_JOINS, the last group of a result to begin joins the parts,
 // which the other groups leave for it in `left`. `begun` counts groups when they begin: no group waits for one that is not
 // resident, and the count arrives while the group reads. Both are 0 before and after the launch.
 //
 // THREADS: power of 2, threads of a group
-// INTS: 1.., length of `p`
 // KEPT, REDUCED: 1.., numbers of kept and reduced dimensions
+// KEPT_EXTENT, KEPT_X, KEPT_Y, REDUCED_EXTENT, REDUCED_X: extents of these dimensions, and their strides in x and in y
 // X, Y, ACC: dtypes of x, of y and of the arithmetic
 // PARTIAL_X, PARTIAL_Y: flags, x, y hold partial results, in place of X, Y
 // JOIN_SUM, JOIN_PROD, JOIN_SQUARES, JOIN_MAX, JOIN_MIN, JOIN_ARGMAX, JOIN_ARGMIN: flag, the reduction
+// SCALED: i64, type of the exponents of a product of floats
 // JOIN_POWERS: flag, the sum of powers of e
 // JOIN_SPREAD: flag, mean and squared deviations
 // FINISH_MEAN, FINISH_NORM, FINISH_LOG: flag, the function of the joined result: quotient by `divisor`, root, logarithm
@@ -38,11 +38,6 @@
 #include "flags.h"
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
-#define KEPT_EXTENT(d) ((idx)p.v[d])
-#define KEPT_X(d) ((idx)p.v[KEPT + (d)])
-#define KEPT_Y(d) ((idx)p.v[2 * KEPT + (d)])
-#define REDUCED_EXTENT(d) ((idx)p.v[3 * KEPT + (d)])
-#define REDUCED_X(d) ((idx)p.v[3 * KEPT + REDUCED + (d)])
 
 // The number of results. `results` counts vectors of them in reduce_columns.
 #define RESULTS (IS_SET(ROWS) ? results : results * VECTOR)
@@ -73,6 +68,8 @@ typedef A Divisor;
 #include "reduction/fold/spread.h"
 #elif defined(JOIN_SQUARES)
 #include "reduction/fold/norm.h"
+#elif defined(SCALED)
+#include "reduction/fold/product.h"
 #elif defined(TWOFOLD)
 #include "reduction/fold/ties.h"
 #else

@@ -1,6 +1,6 @@
 // Running sums and products along the last dimension of x. y is contiguous, except for COLUMNS (at the end of the file).
 //
-// `p`: extents of the other dimensions, and their strides in x. The elements of a row are counted from the start of the scan:
+// The elements of a row are counted from the start of the scan:
 // element t is at `first + t * stride` in x, and at `n - 1 - t` or t in y. A launch scans `part` elements of each row per line of
 // groups (GROUP_Y). Several parts take three steps: totals of the parts, a scan of the totals, and a scan of each part that starts
 // with the total before it (CARRIES).
@@ -10,11 +10,11 @@
 // in range again if later factors allow it.
 //
 // With POSITIONS, x is a contiguous mask that is scanned as one row, and y `[POSITIONS, count]` gets the positions of its true
-// elements in each dimension. The number of true elements before one is its column in y. `p` has the mask's extents, then `count`.
+// elements in each dimension. The number of true elements before one is its column in y.
 //
 // THREADS: 1 .. 1024, threads of a group
-// INTS: 1.., length of `p`
 // KEPT: 1.., number of the other dimensions
+// KEPT_EXTENT, KEPT_X, KEPT_Y: their extents, and their strides in x and, with COLUMNS, in y
 // ITEMS: 1.., adjacent elements of a thread
 // X, Y, ACC: dtypes of x, of y and of the arithmetic
 // PARTIAL_X, PARTIAL_Y: flags, x, y hold totals, in place of X, Y
@@ -22,14 +22,12 @@
 // SCALED: i64, type of the exponents of a product of floats
 // TOTALS: flag, only totals of parts are computed
 // CARRIES: flag, parts start with `carries`
-// POSITIONS: 1.., dimensions of a mask
+// POSITIONS, MASK_EXTENT: 1.., dimensions of a mask, and their extents
+// N_TRUE: with POSITIONS, `count`
 // COLUMNS: flag, scan_columns, for rows that are adjacent in memory
 // VECTOR, X_WORD, Y_WORD: with COLUMNS, elements of a word, and its types
 // INTEGER, NEEDS_F64: flags, the arithmetic is i64, f64
 // WIDE: flag, positions have 64 bits
-
-#define KEPT_EXTENT(d) ((idx)p.v[d])
-#define KEPT_X(d) ((idx)p.v[KEPT + (d)])
 
 #ifdef SCALED
 typedef Scaled P;
@@ -86,13 +84,11 @@ FUNCTION idx place(Ints p, idx row) {
 #ifdef POSITIONS
 // Element t of a mask belongs to this column, or to none (-1).
 FUNCTION void put_position(GLOBAL To *y, idx t, P column, Ints p) {
-    idx count = (idx)p.v[3 * KEPT + POSITIONS];
-    if (column < 0 || column >= count) return;
+    if (column < 0 || column >= N_TRUE) return;
 #pragma unroll
     for (int d = POSITIONS - 1; d >= 0; d--) {
-        idx extent = (idx)p.v[3 * KEPT + d];
-        y[d * count + (idx)column] = d == 0 ? t : t % extent;
-        t /= extent;
+        y[d * N_TRUE + (idx)column] = d == 0 ? t : t % MASK_EXTENT(d);
+        t /= MASK_EXTENT(d);
     }
 }
 #endif
@@ -192,14 +188,13 @@ KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 pa
 }
 #endif
 #else
-// Columns are rows that are adjacent in memory. A line has one element of each column. `p` also has strides in y. Line t is at
+// Columns are rows that are adjacent in memory. A line has one element of each column. Line t is at
 // `first + t * stride` in x, and at `y_first + t * y_stride` in y. Totals and carries are [parts, columns].
 //
 // Adjacent threads take adjacent columns, VECTOR each, as words X_WORD and Y_WORD. A group covers `width` of these vectors, a power
 // of 2; the threads beyond `width` take other lines, ITEMS consecutive ones each. `vectors` and the last extent count vectors. With
 // TOTALS, y gets the totals of parts.
 
-#define KEPT_Y(d) ((idx)p.v[2 * KEPT + (d)])
 #define EACH_LINE(i) _Pragma("unroll") for (int i = 0; i < ITEMS; i++)
 #define EACH_COLUMN(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 #define TOTAL(j) ((j) * THREADS + LANE)

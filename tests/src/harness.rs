@@ -8,6 +8,7 @@ use isograd_parity::registry::{Op, find};
 use isograd_parity::strategy::{self, Seeded, tally};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// The devices that there must be, and those that are tested where there are any.
 const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
@@ -22,21 +23,53 @@ const SEED: u64 = 7;
 /// A module of a test program, by its name, and what makes its trials for a device.
 pub type Module = (&'static str, fn(&Device) -> Vec<Trial>);
 
-/// The trials, of those made from the rows of the registry, that run. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
-/// functions of the pointwise table, which share the code around the function. Except on the emulator, they also leave out all aspects
-/// but those `alone`: `isograd parity --quick` checks the others on every device.
+/// True with `ISOGRAD_QUICK=1`.
+fn is_quick() -> bool {
+    std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1")
+}
+
+/// True where an emulator stands in for GPUs.
+fn is_emulated() -> bool {
+    std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "simt"))
+}
+
+/// The step through a long list of cases: with `ISOGRAD_QUICK=1` every third one is tried.
+pub fn step() -> usize {
+    if is_quick() { 3 } else { 1 }
+}
+
+/// How many cases are drawn for a test of a row on this device.
+pub fn drawn(device: &Device) -> u32 {
+    if is_quick() && is_emulated() && !device.name().starts_with("cpu") { 8 } else { 24 }
+}
+
+/// The trials, of those made from the rows of the registry, that run. With `ISOGRAD_QUICK=1`, devices other than the CPU run a sample.
+/// The functions of the pointwise table share the code around the function: an emulator runs the aspects `alone` of these and the other
+/// aspects of all other rows, and a device runs the aspects `alone` of all other rows, because `isograd parity --quick` checks the rest.
 pub fn sampled(device: &Device, alone: &[&str], trials: impl Iterator<Item = Trial>) -> Vec<Trial> {
-    let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
-    if !is_quick || device.name().starts_with("cpu") {
+    if !is_quick() || device.name().starts_with("cpu") {
         return trials.collect();
     }
-    let is_emulated = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "simt"));
+    let is_emulated = is_emulated();
     let is_chosen = |trial: &Trial| {
         let mut parts = trial.name().split("::").skip(1);
         let (op, aspect) = (parts.next().and_then(find), parts.next().unwrap_or_default());
-        (is_emulated || alone.contains(&aspect)) && !op.is_some_and(Op::is_pointwise)
+        let (is_alone, is_pointwise) = (alone.contains(&aspect), op.is_some_and(Op::is_pointwise));
+        if is_emulated { is_alone == is_pointwise } else { is_alone && !is_pointwise }
     };
     trials.filter(is_chosen).collect()
+}
+
+/// The trials that run with `ISOGRAD_QUICK=1`: without those of f16 on devices whose other dtype of 16 bits has the same trial. Only the
+/// conversions of an element differ.
+fn without_doubles(trials: Vec<Trial>) -> Vec<Trial> {
+    let key = |kind: &str, name: &str| format!("[{kind}] {name}");
+    let all: BTreeSet<String> = trials.iter().map(|trial| key(trial.kind(), trial.name())).collect();
+    let is_double = |trial: &Trial| {
+        let other = trial.name().strip_suffix("::f16").map(|rest| key(trial.kind(), &format!("{rest}::bf16")));
+        !trial.name().starts_with("cpu") && other.is_some_and(|other| all.contains(&other))
+    };
+    trials.into_iter().filter(|trial| !is_double(trial)).collect()
 }
 
 /// Makes the trials of modules for every device and runs them; the harness prints a module's name in front of a trial's. Devices named
@@ -71,6 +104,9 @@ pub fn main(modules: &[Module]) {
                 }
             }
         }
+    }
+    if is_quick() {
+        trials = without_doubles(trials);
     }
     if !arguments.list {
         println!("seed {SEED}");

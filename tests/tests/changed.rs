@@ -2,8 +2,10 @@
 //! its allocations. `ISOGRAD_QUICK=1` tries a tenth of the changes.
 
 use flate2::{Compression, write::GzEncoder};
-use isograd::data::{HostTensor, TokenType, Tokens, csv, npy};
-use isograd::nn::{Metadata, StateDict, load, load_checked, save};
+use isograd::data::images::{cifar100, read_image};
+use isograd::data::mesh::{parse_obj, parse_ply};
+use isograd::data::{HostTensor, TokenType, Tokens, csv, idx, npy};
+use isograd::nn::{Metadata, StateDict, load, load_checked, save, shapes};
 use isograd::{DType, Device, Error, Kind, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -243,7 +245,7 @@ fn changed_files_of_pytorch() {
             fs::write(&path, bytes).unwrap();
             let found = bits(&load(&path, &cpu())?.tensors);
             assert_eq!(found, expected);
-            Ok(())
+            shapes(&path).map(drop)
         });
     }
 }
@@ -321,7 +323,124 @@ fn changed_files_of_tokens() {
     try_changes("tokens", &whole, 4 * whole.len(), |bytes| {
         fs::write(&path, bytes).unwrap();
         let tokens = Tokens::open(&path, TokenType::U16)?;
-        assert_eq!((tokens.len(), tokens.get(0, usize::MAX).len()), (bytes.len() / 2, bytes.len() / 2));
+        assert_eq!((tokens.len(), tokens.get(0, usize::MAX)?.len()), (bytes.len() / 2, bytes.len() / 2));
         Ok(())
+    });
+}
+
+#[test]
+fn changed_files_of_idx() {
+    let _alone = alone();
+    for (kind, size) in [(8u8, 1), (9, 1), (11, 2), (12, 4), (13, 4), (14, 8)] {
+        let whole = [&[0, 0, kind, 2, 0, 0, 0, 30, 0, 0, 0, 5][..], &vec![7; 150 * size]].concat();
+        try_changes(&format!("idx {kind}"), &whole, whole.len(), |bytes| {
+            idx::parse(Path::new("changed"), bytes).map(drop)
+        });
+    }
+}
+
+/// The bytes of a PNG file, whose pixels are grey and lighter in each row. It has the first `lines` of its rows.
+fn png([rows, columns]: [u32; 2], lines: u32) -> Vec<u8> {
+    let chunk = |name: &[u8; 4], data: &[u8]| {
+        let mut sum = flate2::Crc::new();
+        sum.update(&[name, data].concat());
+        [&(data.len() as u32).to_be_bytes(), &name[..], data, &sum.sum().to_be_bytes()].concat()
+    };
+    let line = |row: u32| [vec![0], vec![(row * 255 / rows) as u8; 3 * columns as usize]].concat();
+    let pixels: Vec<u8> = (0..lines).flat_map(line).collect();
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(&pixels).unwrap();
+    let head = [&columns.to_be_bytes()[..], &rows.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
+    let chunks = [chunk(b"IHDR", &head), chunk(b"IDAT", &packed.finish().unwrap()), chunk(b"IEND", &[])];
+    [&b"\x89PNG\r\n\x1a\n"[..], &chunks.concat()].concat()
+}
+
+#[test]
+fn large_and_long_pictures_take_little_memory() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    fs::write(&path, png([60_000, 1], 60_000)).unwrap();
+    let (read, most) = counted(|| read_image(&path, [224, 224]).unwrap());
+    assert_eq!(read.dims(), [3, 224, 224]);
+    assert!((126..=128).contains(&read.to_vec::<u8>().unwrap()[224 * 112]));
+    assert!(most < 8 << 20, "{most} bytes");
+    // Their pixels are not there.
+    fs::write(&path, png([20_000, 20_000], 1)).unwrap();
+    let (error, most) = counted(|| read_image(&path, [224, 224]).unwrap_err());
+    assert!(error.message().contains("20000 x 20000 pixels, expected at most 100000000"), "{error}");
+    assert!(most < 1 << 20, "{most} bytes");
+}
+
+#[test]
+fn changed_pictures() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    // As many bytes as the pixels have that are allowed at most, and as decoders may have.
+    const PIXELS: usize = 450 << 20;
+    let jpeg = include_bytes!("../../crates/data/tests/picture.jpg");
+    for (name, whole) in [("png", png([12, 20], 12)), ("jpeg", jpeg.to_vec())] {
+        try_changes(name, &whole, PIXELS, |bytes| {
+            fs::write(&path, bytes).unwrap();
+            read_image(&path, [8, 8]).map(|image| assert_eq!(image.dims(), [3, 8, 8]))
+        });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("changed");
+    fs::create_dir(&folder).unwrap();
+    try_changes("cifar", &[9; 3 * (2 + 3072)], 2 * 3 * 3074, |bytes| {
+        ["train.bin", "test.bin"].iter().for_each(|name| fs::write(folder.join(name), bytes).unwrap());
+        cifar100(&folder).map(drop)
+    });
+}
+
+#[test]
+fn changed_meshes() {
+    let _alone = alone();
+    let obj = "v 0 0 0\nv 1 0 0\nv 1 1 0 \\\n\nv 0 1 0\nvt 0 0\nf 1 2/1 3\nf -1// 1 2 3\n".repeat(20);
+    try_changes("obj", obj.as_bytes(), 16 * obj.len(), |bytes| parse_obj(Path::new("changed"), bytes).map(drop));
+    let head = |kind: &str| {
+        format!(
+            "ply\nformat {kind} 1.0\nelement vertex 30\nproperty float x\nproperty float y\nproperty float z\n\
+             element face 10\nproperty list uchar int vertex_indices\nend_header\n"
+        )
+        .into_bytes()
+    };
+    let text = [head("ascii"), b"0 0.5 1\n".repeat(30), b"3 0 1 2\n".repeat(10)].concat();
+    let face = [&[3u8][..], &[0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]].concat();
+    let binary = [head("binary_little_endian"), vec![0; 30 * 12], face.repeat(10)].concat();
+    for (name, whole) in [("ply text", text), ("ply", binary)] {
+        // The reader makes room for a list as soon as it has its length.
+        try_changes(name, &whole, 4 << 20, |bytes| parse_ply(Path::new("changed"), bytes).map(drop));
+    }
+}
+
+#[test]
+fn changed_tables_of_columns() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let options = csv::Options { labels: csv::Labels::Names, ..csv::Options::default() };
+    for name in ["none.parquet", "snappy.parquet", "gzip.parquet", "lz4.parquet", "lz4.feather", "plain.arrow"] {
+        let whole =
+            fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/data/tests/tables").join(name)).unwrap();
+        try_changes(name, &whole, 64 << 20, |bytes| {
+            fs::write(&path, bytes).unwrap();
+            match csv::read(&path, &options) {
+                // The first bytes decide about the format.
+                Ok(table) => assert!(table.features().iter().all(|x| x.is_finite())),
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn changed_tokenizers() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let whole = include_bytes!("../../crates/data/tests/tokenizer.json");
+    try_changes("tokenizer.json", whole, 32 << 20, |bytes| {
+        fs::write(&path, bytes).unwrap();
+        isograd::data::tokenizer::load(&path)?.to_json().map(drop)
     });
 }

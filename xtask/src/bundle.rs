@@ -19,7 +19,7 @@ struct Programs {
 
 /// `tests` has the programs that take a device's name, and a backend's folder those that are for it alone.
 const PROGRAMS: &[Programs] = &[
-    Programs { folder: "bin", arguments: &["build", "-p", "isograd-cli", "--bin", "isograd"] },
+    Programs { folder: "bin", arguments: &["build", "-p", "isograd-cli", "--features", "parity", "--bin", "isograd"] },
     Programs {
         folder: "tests",
         arguments: &["test", "--no-run", "-p", "isograd-tests", "--test", "generated", "--test", "devices"],

@@ -158,7 +158,7 @@ impl Stand {
     fn build(&self) -> Result<Result<PathBuf, String>, Failure> {
         let built = self.folder.join("target");
         let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet", "--package", "isograd-cli"]).current_dir(self.source());
+        cargo.args(["build", "--quiet", "--package", "isograd-cli", "--features", "parity"]).current_dir(self.source());
         // Most of what one character changes is found as it was.
         cargo.env("CARGO_TARGET_DIR", &built).env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
         let output = cargo.output().map_err(|e| format!("cargo could not be started: {e}"))?;

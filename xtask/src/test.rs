@@ -43,7 +43,19 @@ enum Task {
 }
 
 /// Modules and test programs that take long. They start first, so that none runs alone at the end.
-const LONGEST: &[&str] = &["kernels", "command", "golden", "extremes", "properties", "autocast", "attention"];
+const LONGEST: &[&str] = &[
+    "kernels",
+    "command",
+    "gradients",
+    "attention",
+    "golden",
+    "processes",
+    "sizes",
+    "properties",
+    "changed",
+    "extremes",
+    "autocast",
+];
 
 impl Task {
     /// The arguments of cargo that do the same.
@@ -51,7 +63,7 @@ impl Task {
         let (begin, arguments): (&[&str], _) = match self {
             Task::Cargo(arguments) | Task::Chore(_, arguments) => (&[], arguments),
             Task::Tests(targets) => (&["test", "--workspace", "--no-fail-fast"], targets),
-            Task::Isograd(arguments) => (&["run", "--package", "isograd-cli", "--"], arguments),
+            Task::Isograd(arguments) => (&["run", "--package", "isograd-cli", "--features", "parity", "--"], arguments),
         };
         [begin, *arguments].concat().join(" ")
     }

@@ -38,7 +38,16 @@ struct Run {
 pub fn run(options: Runs) -> Result<ExitCode> {
     [&options.html, &options.svg].into_iter().flatten().try_for_each(|path| crate::check_writable(path))?;
     let mut runs = Vec::new();
-    find(&options.folder, &options.folder, DEPTH, &mut runs)?;
+    let mut damaged = Vec::new();
+    find(&options.folder, &options.folder, DEPTH, &mut |run| match run {
+        Ok(run) => runs.push(run),
+        Err(error) => damaged.push(error),
+    });
+    if let (true, [_, ..]) = (runs.is_empty(), &damaged[..]) {
+        return Err(damaged.swap_remove(0));
+    }
+    // One run that is damaged hides no others.
+    damaged.iter().for_each(|error| crate::tell(&format!("left out: {error:#}")));
     if runs.is_empty() {
         bail!("no folder of a run, with a file {METRICS}, is in {}", options.folder.display());
     }
@@ -52,19 +61,22 @@ pub fn run(options: Runs) -> Result<ExitCode> {
     crate::report(table(&runs).trim_end(), true)
 }
 
-/// Collects the runs in a folder.
-fn find(top: &Path, folder: &Path, depth: usize, runs: &mut Vec<Run>) -> Result<()> {
+/// Reads the runs in a folder.
+fn find(top: &Path, folder: &Path, depth: usize, take: &mut dyn FnMut(Result<Run>)) {
     let metrics = folder.join(METRICS);
     if metrics.is_file() {
-        runs.push(Run::read(top, folder)?);
+        take(Run::read(top, folder));
     }
     if depth == 0 {
-        return Ok(());
+        return;
     }
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display()))?;
+    let entries = match fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display())) {
+        Ok(entries) => entries,
+        Err(error) => return take(Err(error)),
+    };
     let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
-    folders.iter().try_for_each(|inner| find(top, inner, depth - 1, runs))
+    folders.iter().for_each(|inner| find(top, inner, depth - 1, take));
 }
 
 impl Run {
@@ -79,7 +91,7 @@ impl Run {
                 .with_context(|| format!("{}, line {}: not the results of an epoch", path.display(), i + 1))
         };
         let history = text.lines().enumerate().map(parsed).collect::<Result<_>>()?;
-        let config = fs::read_to_string(folder.join(CONFIG)).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let config = isograd_files::read(folder.join(CONFIG)).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let mut settings = BTreeMap::new();
         flatten("", &config.unwrap_or(Value::Null), &mut settings);
         Ok(Run { name, settings, history })

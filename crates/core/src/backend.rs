@@ -5,6 +5,7 @@ use crate::custom::CustomOp;
 use crate::fused::{AnyFused, FusedCall};
 use crate::operands::Mask;
 use crate::pointwise::Pointwise;
+use crate::thread::PART_OF;
 use crate::{DType, Error, Layout, Result};
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -273,6 +274,11 @@ pub fn round_to_odd(v: f64) -> f32 {
     f32::from_bits(toward_zero | 1)
 }
 
+/// The op of which this op is a part in the call that is running, which the errors of its kernels name.
+pub fn outermost(op: &'static str) -> &'static str {
+    PART_OF.get().unwrap_or(op)
+}
+
 /// The error of an index out of range. `position` counts the elements of the index. Trailing dimensions along which the index is
 /// constant are not counted.
 pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -> Error {
@@ -294,7 +300,7 @@ pub fn value_error(op: &'static str, position: usize, values: &str) -> Error {
 
 /// The error of a class out of range, from the error `index` of its index.
 pub fn class_error(op: &'static str, index: &Error) -> Error {
-    Error::value(op, format!("a class is out of range: {}", index.message()))
+    Error::index(op, format!("a class is out of range: {}", index.message()))
 }
 
 /// The error of a row of logits that has no element to draw.

@@ -97,7 +97,7 @@ struct Recorded<I, O> {
 /// A generator that a recording draws from, and the device memory in which the recording finds its state.
 struct Generator {
     rng: Rng,
-    place: Tensor,
+    state: Tensor,
     /// Blocks of draws per run.
     blocks: u64,
 }
@@ -106,7 +106,7 @@ struct Generator {
 pub(crate) struct Base {
     rng: Rng,
     start: RngState,
-    place: Tensor,
+    state: Tensor,
 }
 
 /// The captured step that a thread runs.
@@ -163,7 +163,7 @@ pub(crate) fn draw(rng: &Rng, state: RngState) -> Result<Draw> {
             offset: state.offset.wrapping_sub(offset),
             stream: state.stream.wrapping_sub(stream),
         };
-        Ok(Draw { state: distance, base: Some(base.place.clone()) })
+        Ok(Draw { state: distance, base: Some(base.state.clone()) })
     })
 }
 
@@ -285,11 +285,11 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         let own = inputs.map(&mut Tensor::copy)?;
         let mut bases = Vec::new();
         for (rng, _) in generators {
-            let place = Tensor::allocate(OP, &Shape::from(3), DType::I64, &self.device)?;
-            bases.push(Base { start: rng.state(), rng, place });
+            let state = Tensor::allocate(OP, &Shape::from(3), DType::I64, &self.device)?;
+            bases.push(Base { start: rng.state(), rng, state });
         }
         let mut outputs = None;
-        let starts: Vec<_> = bases.iter().map(|base| (base.rng.clone(), base.start, base.place.clone())).collect();
+        let starts: Vec<_> = bases.iter().map(|base| (base.rng.clone(), base.start, base.state.clone())).collect();
         let mut bases = Some(bases);
         let f = &mut self.f;
         let graph = self.device.backend().capture(&mut || {
@@ -305,11 +305,11 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         let blocks = |rng: &Rng, start: RngState| rng.state().offset.wrapping_sub(start.offset);
         let generators: Vec<_> = starts
             .into_iter()
-            .map(|(rng, start, place)| {
+            .map(|(rng, start, state)| {
                 let blocks = blocks(&rng, start);
                 // The replay takes these draws again.
                 rng.set_state(start);
-                Generator { rng, place, blocks }
+                Generator { rng, state, blocks }
             })
             .collect();
         let recorded = Recorded { graph, inputs: own, outputs, generators };
@@ -323,9 +323,9 @@ impl<I: Tensors, O: Tensors> Recorded<I, O> {
     fn replay(&self, device: &Device, inputs: &I) -> Result<O> {
         let mut pairs = self.inputs.tensors().into_iter().zip(inputs.tensors());
         pairs.try_for_each(|(own, t)| own.copy_(t))?;
-        for Generator { rng, place, blocks } in &self.generators {
+        for Generator { rng, state, blocks } in &self.generators {
             let RngState { seed, offset, stream } = rng.state();
-            place.upload(&[seed, offset, stream].map(u64::to_ne_bytes).concat())?;
+            state.upload(&[seed, offset, stream].map(u64::to_ne_bytes).concat())?;
             rng.set_state(RngState { seed, offset: offset.wrapping_add(*blocks), stream });
         }
         device.backend().replay(&*self.graph)?;

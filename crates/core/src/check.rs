@@ -60,6 +60,11 @@ pub fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64
     if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64().map_err(|e| e.of(op))?, 0.0)) }
 }
 
+/// [`scalar_for`] of a number that elements are compared with: a float is rounded to `dtype`.
+pub(crate) fn bound_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
+    scalar_for(op, scalar, dtype).map(|(int, float)| (int, dtype.rounded(float)))
+}
+
 /// `f32 [2, 3] on cpu, ...`: the operands, for errors.
 pub fn describe(operands: &[&Tensor]) -> String {
     let one = |t: &&Tensor| format!("{} {} on {}", t.dtype(), t.shape(), t.device());

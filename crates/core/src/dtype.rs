@@ -77,6 +77,16 @@ impl DType {
         }
     }
 
+    /// A float as an element holds it; any number for other dtypes.
+    pub(crate) fn rounded(self, v: f64) -> f64 {
+        match self {
+            DType::F32 => v as f32 as f64,
+            DType::F16 => half::f16::from_f64(v).to_f64(),
+            DType::BF16 => half::bf16::from_f64(v).to_f64(),
+            _ => v,
+        }
+    }
+
     /// The integers that an element can hold; all of i64 for floats.
     pub(crate) fn integers(self) -> RangeInclusive<i64> {
         match self {
@@ -164,7 +174,9 @@ impl Element for bool {
     }
 }
 
-/// A number on the host: an attribute or a scalar operand. It never changes a tensor's dtype.
+/// A number on the host: an attribute or a scalar operand. It never changes a tensor's dtype. Arithmetic with it is in the accumulation
+/// dtype, to which it is rounded. A number that elements are compared with, as in `eq_scalar`, `clamp` or `hardtanh`, is rounded to the
+/// tensor's dtype first: an f16 of 0.1 is equal to 0.1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// An integer.

@@ -41,6 +41,7 @@ struct Repr {
     kind: Kind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    is_late: bool,
 }
 
 macro_rules! constructors {
@@ -77,7 +78,7 @@ constructors! {
 impl Error {
     /// An error of any kind.
     pub fn new(kind: Kind, op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Error(Box::new(Repr { op: op.into(), kind, message: message.into(), source: None }))
+        Error(Box::new(Repr { op: op.into(), kind, message: message.into(), source: None, is_late: false }))
     }
 
     /// A [`Kind::Io`] error. `action` is the attempted action, such as "reading".
@@ -86,16 +87,30 @@ impl Error {
         Error::new(Kind::Io, path.display().to_string(), message).with_source(source)
     }
 
-    /// The same error, attributed to `op`.
+    /// The same error, attributed to `op`, unless it is [`late`](Error::late).
     pub fn of(mut self, op: impl Into<Cow<'static, str>>) -> Self {
-        self.0.op = op.into();
+        if !self.0.is_late {
+            self.0.op = op.into();
+        }
         self
     }
 
-    /// Keeps the error that caused this one.
+    /// The same error, of a call that returned before: the op that comes upon it is not its own.
+    pub fn late(mut self) -> Self {
+        self.0.is_late = true;
+        self
+    }
+
+    /// Keeps the error that caused this one. The message says it.
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Box::new(source));
         self
+    }
+
+    /// The error that caused this one, such as the system's. It is not the `source` of this error, whose message says it already: a chain of
+    /// errors that is printed says nothing twice.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
     }
 
     /// The op's name, or the path of the file.
@@ -127,7 +142,24 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
+    /// The source of the [`cause`](Error::cause).
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| &**source as _)
+        self.cause().and_then(std::error::Error::source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_chain_of_errors_says_a_cause_once() {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = Error::io("file".as_ref(), "reading", missing());
+        assert_eq!(error.to_string(), format!("file: Io: reading failed: {}", missing()));
+        assert!(error.source().is_none());
+        let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        assert_eq!(found.unwrap().kind(), std::io::ErrorKind::NotFound);
     }
 }

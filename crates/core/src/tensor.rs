@@ -25,15 +25,15 @@ pub(crate) struct Inner {
     pub edge: Option<Edge>,
 }
 
-/// The location of a tensor's elements, for lookup of tensors. Two living tensors have equal places if they are the same elements
+/// The location of a tensor's elements, for lookup of tensors. Two living tensors have equal keys if they are the same elements
 /// of the same memory in the same order, as clones are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct TensorKey {
     memory: usize,
     layout: Layout,
 }
 
-impl Place {
+impl TensorKey {
     /// Identifies the allocation: equal for tensors that share memory.
     pub fn memory(&self) -> usize {
         self.memory
@@ -209,8 +209,8 @@ impl Tensor {
     }
 
     /// The location of the elements.
-    pub fn place(&self) -> Place {
-        Place { memory: Arc::as_ptr(&self.0.storage) as usize, layout: self.layout().clone() }
+    pub fn key(&self) -> TensorKey {
+        TensorKey { memory: Arc::as_ptr(&self.0.storage) as usize, layout: self.layout().clone() }
     }
 
     /// The address on the host of the memory's owner, and the byte range of a contiguous tensor's elements.

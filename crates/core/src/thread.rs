@@ -36,6 +36,8 @@ pub struct Context {
     autocast: Option<DType>,
     detects_anomaly: bool,
     kernels: Kernels,
+    /// The op whose parts run.
+    part_of: Option<&'static str>,
 }
 
 /// The ops that go on the tape.
@@ -56,7 +58,8 @@ pub(crate) enum Kernels {
 }
 
 impl Context {
-    const NEW: Context = Context { mode: Mode::On, autocast: None, detects_anomaly: false, kernels: Kernels::All };
+    const NEW: Context =
+        Context { mode: Mode::On, autocast: None, detects_anomaly: false, kernels: Kernels::All, part_of: None };
 
     /// The context of this thread.
     pub fn current() -> Context {
@@ -88,6 +91,7 @@ pub(crate) static MODE: Field<Mode> = Field(|context| &mut context.mode);
 pub(crate) static AUTOCAST: Field<Option<DType>> = Field(|context| &mut context.autocast);
 pub(crate) static ANOMALY: Field<bool> = Field(|context| &mut context.detects_anomaly);
 pub(crate) static KERNELS: Field<Kernels> = Field(|context| &mut context.kernels);
+pub(crate) static PART_OF: Field<Option<&'static str>> = Field(|context| &mut context.part_of);
 
 impl<T: Copy> Field<T> {
     pub fn get(&self) -> T {
@@ -100,6 +104,14 @@ pub(crate) fn with_flag<T, R>(field: &Field<T>, value: T, f: impl FnOnce() -> R)
     let mut context = Context::current();
     *(field.0)(&mut context) = value;
     context.within(f)
+}
+
+/// Runs a part of an op.
+pub(crate) fn within<R>(op: &'static str, f: impl FnOnce() -> R) -> R {
+    match PART_OF.get() {
+        Some(_) => f(),
+        None => with_flag(&PART_OF, Some(op), f),
+    }
 }
 
 /// The state of a thread.

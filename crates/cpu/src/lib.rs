@@ -20,17 +20,19 @@ use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
-use isograd_core::ops::reduction::reduce::{Moments, Variance};
+use isograd_core::ops::reduction::reduce::{Moments, ProdBackward, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
 use std::any::TypeId;
-use std::sync::Arc;
+use std::error::Error as _;
+use std::sync::{Arc, OnceLock};
 
 inventory::submit! {
     Provider { name: "cpu", priority: 0, list, open }
 }
 
 fn list() -> Result<Vec<DeviceInfo>> {
+    start_threads()?;
     let description = format!("{}, {} threads", model(), rayon::current_num_threads());
     let driver = format!("isograd {}", env!("CARGO_PKG_VERSION"));
     Ok(vec![DeviceInfo { name: "cpu".into(), description, driver, memory: None, is_accelerator: false }])
@@ -43,7 +45,33 @@ fn model() -> String {
     name.map_or(std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
 }
 
+/// The most threads that a variable may ask for on a processor of few cores, and for each core of another.
+const MOST_THREADS: (usize, usize) = (64, 4);
+
+/// Starts the threads of all calls, which rayon does at its first call otherwise, with a panic if it cannot. Their number is that of
+/// `RAYON_NUM_THREADS`, within bounds, or of the cores, and smaller where the system has no room for as many. Errors: `Device` if there is
+/// none.
+fn start_threads() -> Result<()> {
+    static STARTED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let start = || {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+        let mut count = wanted.unwrap_or(cores).min(MOST_THREADS.0.max(MOST_THREADS.1 * cores));
+        loop {
+            match rayon::ThreadPoolBuilder::new().num_threads(count).build_global() {
+                // Other errors are those of a program that has started them itself.
+                Err(e) if e.source().is_some() && count == 1 => return Err(e.to_string()),
+                Err(e) if e.source().is_some() => count /= 2,
+                _ => return Ok(()),
+            }
+        }
+    };
+    let started = STARTED.get_or_init(start).as_ref();
+    started.map_err(|why| Error::device("cpu", format!("no thread can be started: {why}"))).copied()
+}
+
 fn open(_ordinal: usize) -> Result<Arc<dyn Backend>> {
+    start_threads()?;
     Ok(Arc::new(Cpu::default()))
 }
 
@@ -96,7 +124,7 @@ impl Backend for Cpu {
         }
     }
 
-    /// Statistics have kernels, because their sums need a larger range than the dtype's; pools and convolutions, because a composite
+    /// Statistics and gradients of products have kernels, because they need a larger range than the dtype's; pools and convolutions, because a composite
     /// would write the elements of all windows to memory; results side by side, because a composite would copy each of them; and recurrent
     /// ops, because a composite would put the weight into the order of vectors in each step.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
@@ -122,13 +150,14 @@ impl Backend for Cpu {
 }
 
 /// The types of the fused ops with kernels.
-const FUSED: [fn() -> TypeId; 12] = [
+const FUSED: [fn() -> TypeId; 13] = [
     TypeId::of::<Blocks>,
     TypeId::of::<ConvForward>,
     TypeId::of::<ConvInput>,
     TypeId::of::<ConvWeight>,
     TypeId::of::<Variance>,
     TypeId::of::<Moments>,
+    TypeId::of::<ProdBackward>,
     TypeId::of::<MaxPoolForward>,
     TypeId::of::<MaxPoolBackward>,
     TypeId::of::<AvgPoolForward>,
@@ -148,6 +177,8 @@ fn fused_op(call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
         conv::weight(call, of)
     } else if let Some(variance) = fused.downcast_ref::<Variance>() {
         normalization::variance(call, variance)
+    } else if fused.downcast_ref::<ProdBackward>().is_some() {
+        reduction::product::backward(call)
     } else if let Some(of_norm) = fused.downcast_ref::<Moments>() {
         normalization::moments(call, of_norm)
     } else if let Some(maximum) = fused.downcast_ref::<MaxPoolForward>() {

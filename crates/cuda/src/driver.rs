@@ -130,7 +130,8 @@ impl Cuda {
         let (device, (major, minor)) = device(ordinal)?;
         // Reading the libraries takes as long as making a context does, and what is opened once stays open.
         let stream = thread::scope(|scope| {
-            scope.spawn(|| (CublasLt::open().is_ok(), Nvrtc::open().is_ok()));
+            // Without a thread, they are opened where they are needed.
+            let _ = thread::Builder::new().spawn_scoped(scope, || (CublasLt::open().is_ok(), Nvrtc::open().is_ok()));
             Stream::new(device)
         });
         let queue = Queue::new(stream?);
@@ -251,7 +252,7 @@ impl Driver for Cuda {
     }
 
     fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
-        let mut places = runtime::places(arguments);
+        let mut starts = runtime::starts(arguments);
         let Geometry { groups, threads, given, follows } = geometry;
         let [x, y, z] = groups.map(|n| n as u32);
         let &Entry(function) = entry.get();
@@ -270,7 +271,7 @@ impl Driver for Cuda {
                     (threads as u32, 1, 1),
                     given as u32,
                     stream,
-                    &mut places,
+                    &mut starts,
                 );
             }
             let mut overlaps = sys::CUlaunchAttribute {
@@ -290,7 +291,7 @@ impl Driver for Cuda {
                 attrs: &mut overlaps,
                 numAttrs: 1,
             };
-            sys::cuLaunchKernelEx(&config, function, places.as_mut_ptr(), null_mut()).result()
+            sys::cuLaunchKernelEx(&config, function, starts.as_mut_ptr(), null_mut()).result()
         })
     }
 

@@ -1,4 +1,4 @@
-//! Copies from the host that run beside the queue: through page-locked memory, and on the device through a place of their own. The queue
+//! Copies from the host that run beside the queue: through page-locked memory, and on the device through a slot of their own. The queue
 //! only waits for them, and moves the bytes to their target, which its earlier work may still use.
 
 // CUDA is C: handles and host pointers.
@@ -16,7 +16,7 @@ use std::ptr::null_mut;
 const LEAST: usize = 64 << 10;
 const MOST: usize = 64 << 20;
 /// Copies that are under way at once.
-const PLACES: usize = 4;
+const SLOTS: usize = 4;
 
 const OP: &str = "upload";
 
@@ -27,29 +27,29 @@ pub struct Staging {
 }
 
 struct Ring {
-    places: [Place; PLACES],
-    /// The place of the next copy, which is the one that was used first.
+    slots: [Slot; SLOTS],
+    /// The slot of the next copy, which is the one that was used first.
     next: usize,
 }
 
 /// Where a copy passes through.
-struct Place {
+struct Slot {
     host: *mut c_void,
     device: sys::CUdeviceptr,
     bytes: usize,
     /// The bytes are on the device.
     arrived: CUevent,
-    /// The bytes have left their place on the device.
+    /// The bytes have left their slot on the device.
     left: CUevent,
 }
 
 // SAFETY: the memory and the events belong to no thread, and the ring's lock lets one thread at a time use them.
 unsafe impl Send for Ring {}
 
-impl Place {
-    const NONE: Place = Place { host: null_mut(), device: 0, bytes: 0, arrived: null_mut(), left: null_mut() };
+impl Slot {
+    const NONE: Slot = Slot { host: null_mut(), device: 0, bytes: 0, arrived: null_mut(), left: null_mut() };
 
-    /// Waits for the copies that use the place, and gives up what it has. The context is the thread's.
+    /// Waits for the copies that use the slot, and gives up what it has. The context is the thread's.
     fn release(&mut self) {
         // If waiting fails, so will everything else.
         for event in [self.arrived, self.left].into_iter().filter(|event| !event.is_null()) {
@@ -64,14 +64,14 @@ impl Place {
             // SAFETY: as above.
             let _ = unsafe { result::free_sync(self.device) };
         }
-        *self = Place::NONE;
+        *self = Slot::NONE;
     }
 
     /// After a failed copy, whose events need not say when it is done: waits for both streams. Without an answer the copy may run for as
     /// long as the process lives, and so long the memory stays allocated, which is used no more.
     fn settle(&mut self, beside: &Stream, stream: &Stream) {
         if beside.wait(OP).and(stream.wait(OP)).is_err() {
-            *self = Place::NONE;
+            *self = Slot::NONE;
         }
     }
 
@@ -83,7 +83,7 @@ impl Place {
         self.release();
         let bytes = bytes.next_power_of_two();
         let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
-        // What is made before an error is in the place, which gives it up.
+        // The slot owns each allocation as soon as it is made, and frees it after an error.
         self.arrived = event()?;
         self.left = event()?;
         // SAFETY: the context is the thread's.
@@ -94,10 +94,10 @@ impl Place {
         Ok(())
     }
 
-    /// Enqueues a copy of `bytes` to `to`: beside the queue `stream` as far as the place, and from there in the queue.
+    /// Enqueues a copy of `bytes` to `to`: beside the queue `stream` as far as the slot, and from there in the queue.
     ///
     /// # Safety
-    /// The place has room for the bytes, and the target too; the context of both streams is the thread's.
+    /// The slot has room for the bytes, and the target too; the context of both streams is the thread's.
     unsafe fn copy(
         &mut self,
         beside: CUstream,
@@ -124,7 +124,7 @@ impl Place {
 impl Staging {
     /// With a stream for the copies.
     pub fn new(stream: Stream) -> Staging {
-        Staging { stream, ring: Mutex::new(Ring { places: [Place::NONE; PLACES], next: 0 }) }
+        Staging { stream, ring: Mutex::new(Ring { slots: [Slot::NONE; SLOTS], next: 0 }) }
     }
 
     /// Copies `bytes` to a target that the queue `stream` uses next; false if the copy is too small or too large for this. The bytes may
@@ -140,17 +140,17 @@ impl Staging {
         self.stream.enter(OP)?;
         let mut ring = self.ring.lock();
         let next = ring.next;
-        ring.next = (next + 1) % PLACES;
-        let place = &mut ring.places[next];
+        ring.next = (next + 1) % SLOTS;
+        let slot = &mut ring.slots[next];
         // Without room here the copy goes the common way.
-        if place.reserve(bytes.len()).is_err() {
-            place.release();
+        if slot.reserve(bytes.len()).is_err() {
+            slot.release();
             return Ok(false);
         }
-        // SAFETY: there is room in the place since above, and at the target by the caller.
-        let copied = unsafe { place.copy(self.stream.stream, stream.stream, to, bytes) };
+        // SAFETY: there is room in the slot since above, and at the target by the caller.
+        let copied = unsafe { slot.copy(self.stream.stream, stream.stream, to, bytes) };
         if copied.is_err() {
-            place.settle(&self.stream, stream);
+            slot.settle(&self.stream, stream);
         }
         copied.map(|()| true).map_err(failed(OP))
     }
@@ -160,7 +160,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let _turn = turn();
         if self.stream.enter(OP).is_ok() {
-            self.ring.get_mut().places.iter_mut().for_each(Place::release);
+            self.ring.get_mut().slots.iter_mut().for_each(Slot::release);
         }
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! As this takes minutes and is about the kernels alone, it runs where `ISOGRAD_REQUIRE` names `nvrtc`, as `cargo xtask nvrtc` has it.
 //! `ISOGRAD_QUICK=1` compiles a sample: every kernel for the first architecture in fewer dtypes, and those of 16 bits for the second,
-//! without pointwise rows. `ISOGRAD_REPORT=FILE` writes the table of
+//! without pointwise rows, and for fewer sizes. `ISOGRAD_REPORT=FILE` writes the table of
 //! registers and local memory that is in `docs/cuda-registers.md`.
 
 use crate::is_required;
 use isograd_core::DType;
 use isograd_cuda::{DIALECT, Nvrtc};
-use isograd_gpu::catalogue::{Entry, GENERATED, entries};
+use isograd_gpu::catalogue::{self, Entry, GENERATED, entries};
 use libtest_mimic::{Failed, Trial};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -27,12 +27,16 @@ const DTYPES: [DType; 8] =
 /// The dtypes of a sample, for each architecture. On the first, kernels that run in none of them are compiled in all of theirs.
 const SAMPLE: [&[DType]; 3] = [&[DType::F32, DType::I64], &[DType::BF16], &[]];
 
+/// How many sources of a kernel and dtype a sample has.
+const SAMPLED: usize = 3;
+
 /// Kernels that have too few registers for a moment: for how many bytes at most, and why.
 const SPILLS: &[(&str, usize, &str)] = &[
     ("softmax_rows", 116, LONG),
     ("softmax_rows_backward", 72, LONG),
     ("norm", 52, LONG),
     ("norm_backward", 344, LONG),
+    ("ctc_scan", 32, SUMS),
     ("cross_entropy_rows", 112, WIDE),
     ("cross_entropy_rows_backward", 152, WIDE),
     ("elu_backward", 8, CALLS),
@@ -80,6 +84,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
 const LONG: &str =
     "a thread of 1024 has 64 registers, and keeps what it can of rows of 50,257 and more; shorter rows spill nothing";
 const WIDE: &str = "a thread of 1024 has 64 registers, and f64 takes two for each number; other dtypes spill nothing";
+const SUMS: &str = "compute 9.0: a thread of 1024 has 64 registers for three calls of exp and one of log";
 const KEPT: &str =
     "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
@@ -136,6 +141,7 @@ fn of(nvrtc: &'static Nvrtc) -> Vec<Trial> {
     let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
     for (place, architecture) in ARCHITECTURES.into_iter().enumerate() {
         let sample = if is_quick { SAMPLE[place] } else { &DTYPES };
+        let most = if is_quick { SAMPLED } else { usize::MAX };
         let is_sampled = |entry: &Entry| sample.iter().any(|&dtype| !entry.sources(&DIALECT, dtype).is_empty());
         let runs = |entry: &&Entry| match entry.kernel {
             Some(_) => place == 0 || !is_quick,
@@ -145,19 +151,19 @@ fn of(nvrtc: &'static Nvrtc) -> Vec<Trial> {
         };
         trials.extend(all.iter().filter(runs).cloned().map(|entry| {
             let name = format!("nvrtc::{architecture}::{}", entry.name);
-            Trial::test(name, move || compile(nvrtc, &entry, place, sample))
+            Trial::test(name, move || compile(nvrtc, &entry, place, (sample, most)))
         }));
     }
     trials
 }
 
 /// Compiles a kernel in the dtypes of the sample, or in all if it runs on none of those; one that runs on none is a failure.
-fn compile(nvrtc: &Nvrtc, entry: &Entry, place: usize, sample: &[DType]) -> Result<(), Failed> {
+fn compile(nvrtc: &Nvrtc, entry: &Entry, place: usize, (sample, most): (&[DType], usize)) -> Result<(), Failed> {
     let mut compiled = 0;
     let mut excess = Vec::new();
     let is_sampled = sample.iter().any(|&dtype| !entry.sources(&DIALECT, dtype).is_empty());
     for &dtype in if is_sampled { sample } else { &DTYPES } {
-        for (i, source) in entry.sources(&DIALECT, dtype).iter().enumerate() {
+        for (i, source) in catalogue::sample(entry.sources(&DIALECT, dtype), most).iter().enumerate() {
             let log = nvrtc.compile(source, ARCHITECTURES[place]).map_err(|error| format!("{dtype}: {error}"))?.log;
             let usage = usage(&log, &entry.name, entry.kernel.is_some());
             let usage = usage.ok_or_else(|| format!("{dtype}: the compiler does not say what it uses: {log}"))?;

@@ -8,7 +8,6 @@ use isograd_core::{Error, Kind, Result};
 use isograd_files::looks_like;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -306,7 +305,7 @@ pub(crate) trait Row {
 /// The rows of a table, one after the other.
 enum Source<'a> {
     Text {
-        records: Records<'a, Box<dyn BufRead + 'a>>,
+        records: Box<Records<'a, Box<dyn BufRead + 'a>>>,
         names: Option<Vec<String>>,
         looks: Option<String>,
     },
@@ -316,7 +315,7 @@ enum Source<'a> {
 
 impl<'a> Source<'a> {
     fn open(path: &'a Path, options: &Options) -> Result<Source<'a>> {
-        let mut text = BufReader::new(File::open(path).map_err(|e| file::failed(path, e))?);
+        let mut text = BufReader::new(isograd_files::open(path)?);
         let start = text.fill_buf().map_err(|e| file::failed(path, e))?;
         if [&b"PAR1"[..], b"ARROW1"].iter().any(|magic| start.starts_with(magic)) {
             #[cfg(feature = "parquet")]
@@ -334,7 +333,7 @@ impl<'a> Source<'a> {
         let start = bytes.fill_buf().map_err(|e| file::failed(path, e))?;
         let looks = if file::is_gzip(start) { None } else { looks_like(start) };
         let text = file::content(bytes).map_err(|e| file::failed(path, e))?;
-        let mut records = Records::new(path, text, options.delimiter);
+        let mut records = Box::new(Records::new(path, text, options.delimiter));
         let names = match options.header {
             Header::Present => records.next()?.map(|r| r.names()),
             Header::Absent => None,
@@ -415,10 +414,22 @@ impl<'a, R: BufRead> Records<'a, R> {
         let (line, mut length, mut bytes, mut count) = (self.line, 0, 0, 0);
         loop {
             let input = self.text.fill_buf().map_err(|e| file::failed(self.path, e))?;
+            // The end of a file ends its last line. Within quotes a line's end is content, as it must not be here.
+            let is_end = input.is_empty() && length > 0;
+            let input = if is_end { &b"\n"[..] } else { input };
             let (result, read, written, ended) =
                 self.parser.read_record(input, &mut self.cells[bytes..], &mut self.ends[count..]);
-            self.line += line_ends(&input[..read]);
-            self.text.consume(read);
+            match is_end {
+                true if written > 0 => {
+                    return Err(invalid(self.path, format!("line {line} has a quote that does not end")));
+                }
+                true if result == ReadRecordResult::InputEmpty => return Ok(None),
+                true => {}
+                false => {
+                    self.line += line_ends(&input[..read]);
+                    self.text.consume(read);
+                }
+            }
             (length, bytes, count) = (length + read, bytes + written, count + ended);
             if length > MAX_LINE {
                 return Err(invalid(self.path, format!("line {line} is longer than {MAX_LINE} bytes")));
@@ -428,10 +439,22 @@ impl<'a, R: BufRead> Records<'a, R> {
                 ReadRecordResult::OutputFull => self.cells.resize(2 * bytes, 0),
                 ReadRecordResult::OutputEndsFull => self.ends.resize(2 * count, 0),
                 ReadRecordResult::Record => {
+                    self.check(line, &self.cells[..bytes])?;
                     return Ok(Some(Record { line, cells: &self.cells[..bytes], ends: &self.ends[..count] }));
                 }
                 ReadRecordResult::End => return Ok(None),
             }
+        }
+    }
+
+    /// Errors: `Format` for a text of UTF-16, whose letters have bytes of 0, or a mark before them.
+    fn check(&self, line: u64, cells: &[u8]) -> Result<()> {
+        let is_marked = line == 1 && [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| cells.starts_with(mark));
+        match is_marked || cells.contains(&0) {
+            true => {
+                Err(invalid(self.path, format!("line {line} is no text in UTF-8, but perhaps in UTF-16: convert it")))
+            }
+            false => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Files, gzipped or not.
 
 use flate2::bufread::MultiGzDecoder;
-use isograd_core::{Error, Result};
+use isograd_core::Error;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
@@ -9,11 +9,6 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Deflate cannot shrink data further than this (RFC 1951: 258 bytes in two bits).
 const MAX_RATIO: u64 = 1032;
-
-/// The whole file as it is on disk.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|e| Error::io(path, "reading", e))
-}
 
 /// The content of a file's bytes: unpacked, as they are read, if they begin as gzip does.
 pub(crate) fn content<'a>(mut bytes: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
@@ -31,8 +26,12 @@ pub(crate) fn failed(path: &Path, error: io::Error) -> Error {
 
 /// The longest content that these bytes can hold, before anything is unpacked.
 pub(crate) fn max_content(bytes: &[u8]) -> u64 {
-    let len = bytes.len() as u64;
-    if is_gzip(bytes) { len.saturating_mul(MAX_RATIO) } else { len }
+    if is_gzip(bytes) { most_unpacked(bytes.len()) } else { bytes.len() as u64 }
+}
+
+/// The longest content that so many packed bytes can hold.
+pub(crate) fn most_unpacked(bytes: usize) -> u64 {
+    (bytes as u64).saturating_mul(MAX_RATIO)
 }
 
 /// An error about the content of the file at `path`.
@@ -43,4 +42,21 @@ pub(crate) fn invalid(path: &Path, message: impl Into<String>) -> Error {
 /// True if the bytes begin as a gzip stream does.
 pub(crate) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(&GZIP_MAGIC)
+}
+
+/// The result of a foreign reader, whose panics are errors.
+#[cfg(any(feature = "parquet", feature = "tokenizers"))]
+pub(crate) fn guarded<T, E: std::fmt::Display>(
+    f: impl FnOnce() -> std::result::Result<T, E>,
+) -> isograd_files::Checked<T> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(panic) => Err(words(&*panic)),
+    }
+}
+
+#[cfg(any(feature = "parquet", feature = "tokenizers"))]
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    format!("its reader gave up: {}", text.unwrap_or("no words"))
 }

@@ -51,7 +51,7 @@ pub struct Images {
 /// Reads an IDX file of any type. Errors: `Io` if it cannot be read, `Format` if it is no complete IDX file or goes on after its end.
 pub fn read(path: impl AsRef<Path>) -> Result<Array> {
     let path = path.as_ref();
-    parse(path, &file::read(path)?)
+    parse(path, &isograd_files::read(path)?)
 }
 
 /// Reads images: a u8 file of rank 3. Errors: as [`read`], and `Format` for another type or rank.

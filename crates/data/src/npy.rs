@@ -6,13 +6,15 @@ use crate::HostTensor;
 use crate::file::{self, invalid};
 use crate::host::element_count;
 use isograd_core::{DType, Error, Result, replace_file};
-use isograd_files::{Archive, Checked, Mapped, Order, Stored, is_archive, little_endian, looks_like, pack};
+use isograd_files::{Archive, Checked, Content, Mapped, Order, Stored, is_archive, little_endian, looks_like, pack};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+/// The bytes before the header at most: magic, version and length.
+const PREFIX: usize = MAGIC.len() + 6;
 /// The end of a name of a file in an archive.
 const SUFFIX: &str = ".npy";
 /// The data of an array begins at a multiple of this.
@@ -27,10 +29,8 @@ pub fn read(path: impl AsRef<Path>) -> Result<HostTensor> {
     if !file::is_gzip(&bytes) {
         return parse(path, &bytes);
     }
-    let mut content = Vec::new();
-    let unpacked = file::content(&bytes[..]).and_then(|mut reader| reader.read_to_end(&mut content));
-    unpacked.map_err(|e| file::failed(path, e))?;
-    parse(path, &content)
+    let content = file::content(&bytes[..]).map_err(|e| file::failed(path, e))?;
+    unpacked(content, file::max_content(&bytes)).map_err(|message| invalid(path, message))
 }
 
 /// Reads the bytes of an array; errors name `path`.
@@ -95,13 +95,17 @@ fn arrays(bytes: &[u8]) -> Checked<BTreeMap<String, HostTensor>> {
     if !is_archive(bytes) {
         return Err(unlike("no .npz file", bytes));
     }
-    let mut archive = Archive::open(bytes)?;
+    let (mut archive, most) = (Archive::open(bytes)?, file::most_unpacked(bytes.len()));
     let mut arrays = BTreeMap::new();
     for file in archive.names()? {
         let Some(name) = file.strip_suffix(SUFFIX) else {
             return Err(format!("the archive has {file:?}, expected arrays, whose names end in {SUFFIX}"));
         };
-        let found = array(&archive.read(&file)?).map_err(|why| format!("{name}: {why}"))?;
+        let found = archive.with(&file, |content| match content {
+            Content::Stored(bytes) => array(bytes),
+            Content::Packed(stream) => unpacked(stream, most),
+        });
+        let found = found.map_err(|why| format!("{name}: {why}"))?;
         arrays.insert(name.to_string(), found);
     }
     Ok(arrays)
@@ -113,48 +117,102 @@ fn unlike(message: &str, bytes: &[u8]) -> String {
 }
 
 fn array(bytes: &[u8]) -> Checked<HostTensor> {
-    let (header, data) = parts(bytes).ok_or_else(|| match bytes.starts_with(MAGIC) || is_archive(bytes) {
-        true if is_archive(bytes) => "it looks like an .npz file of several arrays, which read_all reads".to_string(),
+    let (header, data) = parts(bytes).ok_or_else(|| no_array(bytes))?;
+    Array::of(header)?.read(data.into())
+}
+
+fn no_array(start: &[u8]) -> String {
+    match start.starts_with(MAGIC) || is_archive(start) {
+        true if is_archive(start) => "it looks like an .npz file of several arrays, which read_all reads".to_string(),
         true => "the file is no whole array of NumPy".into(),
-        false => unlike("the file is no array of NumPy", bytes),
-    })?;
-    let (stored, bytes_in) = elements(value(header, "descr")?)?;
-    let is_fortran = match value(header, "fortran_order")? {
-        "False" => false,
-        "True" => true,
-        other => return Err(format!("fortran_order is {other}, expected True or False")),
-    };
-    let shape = extents(value(header, "shape")?)?;
-    let expected = element_count(&shape).and_then(|n| n.checked_mul(stored.size()));
-    if expected != Some(data.len()) {
-        let dtype = stored.dtype();
-        return Err(format!(
-            "the array has {} bytes, expected {shape:?} of {} bytes for {dtype}",
-            data.len(),
-            stored.size()
-        ));
+        false => unlike("the file is no array of NumPy", start),
     }
-    let data = match is_fortran {
-        true => Cow::Owned(rows_of(data, &shape, stored.size())),
-        false => Cow::Borrowed(data),
+}
+
+/// An array that is unpacked as it is read, of which the header comes first: nothing is unpacked that the header does not announce, nor more
+/// than `most` bytes, which the file can hold.
+fn unpacked(mut content: impl Read, most: u64) -> Checked<HostTensor> {
+    let mut take = |bytes: &mut Vec<u8>, up_to: u64| {
+        let missing = up_to.saturating_sub(bytes.len() as u64);
+        let read = (&mut content).take(missing).read_to_end(bytes);
+        read.map(drop).map_err(|e| format!("the packed file is corrupt or truncated: {e}"))
     };
-    let native = match stored.read(&data, bytes_in).map_err(|why| format!("the array {why}"))? {
-        Cow::Owned(native) => native,
-        Cow::Borrowed(_) => data.into_owned(),
-    };
-    Ok(HostTensor::from_bytes(native, shape, stored.dtype()))
+    let mut start = Vec::new();
+    take(&mut start, PREFIX as u64)?;
+    let length = header_of(&start).map_or(0, |(at, length)| at as u64 + length as u64);
+    take(&mut start, length.min(most))?;
+    let header = parts(&start).ok_or_else(|| no_array(&start))?.0;
+    let array = Array::of(header)?;
+    let fits = |bytes: &u64| *bytes <= most;
+    let expected = array
+        .bytes()
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(fits)
+        .ok_or_else(|| format!("the header promises shape {:?}, which the file cannot hold", array.shape))?;
+    // The prefix may have bytes of the array, and one byte more shows whether the file goes on.
+    let mut data = start.split_off(length as usize);
+    take(&mut data, expected + 1)?;
+    array.read(data.into())
+}
+
+/// The description of an array in its header.
+struct Array {
+    stored: Stored,
+    order: Order,
+    is_fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl Array {
+    fn of(header: &str) -> Checked<Array> {
+        let (stored, order) = elements(value(header, "descr")?)?;
+        let is_fortran = match value(header, "fortran_order")? {
+            "False" => false,
+            "True" => true,
+            other => return Err(format!("fortran_order is {other}, expected True or False")),
+        };
+        Ok(Array { stored, order, is_fortran, shape: extents(value(header, "shape")?)? })
+    }
+
+    /// The bytes of all elements, unless they overflow.
+    fn bytes(&self) -> Option<usize> {
+        element_count(&self.shape).and_then(|n| n.checked_mul(self.stored.size()))
+    }
+
+    fn read(self, data: Cow<'_, [u8]>) -> Checked<HostTensor> {
+        let (expected, Array { stored, order, is_fortran, shape }) = (self.bytes(), self);
+        if expected != Some(data.len()) {
+            let (size, dtype) = (stored.size(), stored.dtype());
+            return Err(format!("the array has {} bytes, expected {shape:?} of {size} bytes for {dtype}", data.len()));
+        }
+        let data = match is_fortran {
+            true => Cow::Owned(rows_of(&data, &shape, stored.size())),
+            false => data,
+        };
+        let native = match stored.read(&data, order).map_err(|why| format!("the array {why}"))? {
+            Cow::Owned(native) => native,
+            Cow::Borrowed(_) => data.into_owned(),
+        };
+        Ok(HostTensor::from_bytes(native, shape, stored.dtype()))
+    }
 }
 
 /// The header and the elements.
 fn parts(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (start, length) = header_of(bytes)?;
+    let (header, data) = bytes[start..].split_at_checked(length)?;
+    Some((std::str::from_utf8(header).ok()?, data))
+}
+
+/// The place of the header, and its length.
+fn header_of(bytes: &[u8]) -> Option<(usize, usize)> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (length, start) = match rest.first()? {
         1 => (usize::from(u16::from_le_bytes(rest.get(2..4)?.try_into().ok()?)), 4),
         2 | 3 => (u32::from_le_bytes(rest.get(2..6)?.try_into().ok()?) as usize, 6),
         _ => return None,
     };
-    let (header, data) = rest[start..].split_at_checked(length)?;
-    Some((std::str::from_utf8(header).ok()?, data))
+    Some((MAGIC.len() + start, length))
 }
 
 /// The text of a value in the header, a Python dictionary: what is in quotes or parentheses, or the text up to the comma.
@@ -324,6 +382,34 @@ mod tests {
             error.contains("no .npz file: it looks like an array of NumPy; isograd::data::npy reads it"),
             "{error}"
         );
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn packed_arrays_are_not_unpacked_before_their_header_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.npy.gz");
+        let read_of = |bytes: &[u8]| {
+            std::fs::write(&path, gzip(bytes)).unwrap();
+            read(&path)
+        };
+        let whole = npy("<i2", true, "(2, 3)", &bytes([1i16, 4, 2, 5, 3, 6].map(i16::to_le_bytes)));
+        assert_eq!(read_of(&whole).unwrap().to_vec::<i32>().unwrap(), [1, 2, 3, 4, 5, 6]);
+        let more = [&whole[..], &[0; 4 << 20]].concat();
+        assert!(read_of(&more).unwrap_err().message().contains("the array has 13 bytes, expected [2, 3]"));
+        assert!(read_of(&whole[..whole.len() - 1]).unwrap_err().message().contains("the array has 11 bytes"));
+        let absurd = npy("<f8", false, "(99999999999,)", &[0; 8]);
+        assert!(read_of(&absurd).unwrap_err().message().contains("which the file cannot hold"));
+        let zeros = read_of(&vec![0; 4 << 20]).unwrap_err();
+        assert!(zeros.message().contains("the file is no array of NumPy"), "{zeros}");
+        let cut = gzip(&whole);
+        std::fs::write(&path, &cut[..cut.len() - 4]).unwrap();
+        assert!(read(&path).unwrap_err().message().contains("corrupt or truncated"));
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! Token ids in a memory-mapped file, for language models.
+//! Token ids in a file, for language models.
 
 use crate::dataset::no_sample;
 use crate::file::invalid;
 use crate::{Context, Dataset, HostTensor};
 use isograd_core::{Error, Result};
-use isograd_files::Mapped;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a file stores a token id: without a header, in little-endian order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,17 +33,27 @@ impl TokenType {
     }
 }
 
-/// The memory that tokens are read from.
+/// The place that tokens are read from.
 enum Memory {
-    Mapped(Mapped),
+    /// Not mapped: a program that reads a mapped file which another one has cut is ended by the system.
+    File(PathBuf, Mutex<File>),
     Owned(Vec<u8>),
 }
 
 impl Memory {
-    fn bytes(&self) -> &[u8] {
+    /// The bytes of a range. Errors: `Io` if the file cannot be read, or has become shorter.
+    fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
         match self {
-            Memory::Mapped(map) => map,
-            Memory::Owned(bytes) => bytes,
+            Memory::Owned(bytes) => Ok(bytes[range].to_vec()),
+            Memory::File(path, file) => {
+                let mut bytes = vec![0; range.len()];
+                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                let read = file.seek(SeekFrom::Start(range.start as u64)).and_then(|_| file.read_exact(&mut bytes));
+                read.map(|()| bytes).map_err(|e| match e.kind() {
+                    io::ErrorKind::UnexpectedEof => invalid(path, "the file has become shorter since it was opened"),
+                    _ => Error::io(path, "reading", e),
+                })
+            }
         }
     }
 }
@@ -57,21 +68,22 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Maps a file, which is read where it is needed; it may be larger than memory. The file must not be changed while it is open.
-    /// Errors: `Io` if it cannot be opened; `Format` if its size is no multiple of a token's.
+    /// Opens a file, which is read where it is needed; it may be larger than memory. Errors: `Io` if it cannot be opened; `Format` if its size
+    /// is no multiple of a token's.
     pub fn open(path: impl AsRef<Path>, kind: TokenType) -> Result<Tokens> {
         let path = path.as_ref();
-        let file = Mapped::open(path)?;
-        if !file.len().is_multiple_of(kind.size()) {
-            let message = format!("{} bytes are not a number of tokens of {} bytes each", file.len(), kind.size());
+        let file = isograd_files::open(path)?;
+        let bytes = file.metadata().map_err(|e| Error::io(path, "reading", e))?.len() as usize;
+        if !bytes.is_multiple_of(kind.size()) {
+            let message = format!("{bytes} bytes are not a number of tokens of {} bytes each", kind.size());
             return Err(invalid(path, message));
         }
-        Ok(Tokens::whole(Memory::Mapped(file), kind))
+        Ok(Tokens::whole(Memory::File(path.to_path_buf(), Mutex::new(file)), bytes, kind))
     }
 
     /// Bytes as tokens: the characters of a text in ASCII, say.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Tokens {
-        Tokens::whole(Memory::Owned(bytes.into()), TokenType::U8)
+        Tokens::owned(bytes.into(), TokenType::U8)
     }
 
     /// Token ids in memory, each in as few bytes as the largest needs. Errors: `Value` for an id outside of 0 .. 2^32.
@@ -85,12 +97,16 @@ impl Tokens {
             _ => TokenType::U32,
         };
         let bytes = ids.iter().flat_map(|id| id.to_le_bytes().into_iter().take(kind.size())).collect();
-        Ok(Tokens::whole(Memory::Owned(bytes), kind))
+        Ok(Tokens::owned(bytes, kind))
     }
 
-    fn whole(memory: Memory, kind: TokenType) -> Tokens {
-        let range = 0..memory.bytes().len() / kind.size();
-        Tokens { memory: Arc::new(memory), kind, range }
+    fn owned(bytes: Vec<u8>, kind: TokenType) -> Tokens {
+        let count = bytes.len();
+        Tokens::whole(Memory::Owned(bytes), count, kind)
+    }
+
+    fn whole(memory: Memory, bytes: usize, kind: TokenType) -> Tokens {
+        Tokens { memory: Arc::new(memory), kind, range: 0..bytes / kind.size() }
     }
 
     /// Two parts: all but the last `share` of the tokens, to train on, and these, to validate with.
@@ -115,23 +131,23 @@ impl Tokens {
         self.len() == 0
     }
 
-    /// Up to `count` tokens from `start` on; fewer at the end.
-    pub fn get(&self, start: usize, count: usize) -> Vec<i64> {
+    /// Up to `count` tokens from `start` on; fewer at the end. Errors: `Io` if the file cannot be read; `Format` if it has become shorter.
+    pub fn get(&self, start: usize, count: usize) -> Result<Vec<i64>> {
         let (start, size) = (start.min(self.len()), self.kind.size());
         let end = start.saturating_add(count).min(self.len());
         let at = |token| (self.range.start + token) * size;
-        let bytes = &self.memory.bytes()[at(start)..at(end)];
-        match self.kind {
+        let bytes = self.memory.bytes(at(start)..at(end))?;
+        Ok(match self.kind {
             TokenType::U8 => bytes.iter().map(|&b| i64::from(b)).collect(),
             TokenType::U16 => bytes.as_chunks().0.iter().map(|&b| i64::from(u16::from_le_bytes(b))).collect(),
             TokenType::U32 => bytes.as_chunks().0.iter().map(|&b| i64::from(u32::from_le_bytes(b))).collect(),
-        }
+        })
     }
 
     /// `length` tokens, and the same window one token later.
-    fn window(&self, start: usize, length: usize) -> (HostTensor, HostTensor) {
-        let tokens = self.get(start, length + 1);
-        (HostTensor::vector(&tokens[..length]), HostTensor::vector(&tokens[1..]))
+    fn window(&self, start: usize, length: usize) -> Result<(HostTensor, HostTensor)> {
+        let tokens = self.get(start, length + 1)?;
+        Ok((HostTensor::vector(&tokens[..length]), HostTensor::vector(&tokens[1..])))
     }
 
     /// Windows of `length` tokens, each `stride` tokens after the one before, with the tokens that follow.
@@ -183,7 +199,7 @@ impl Dataset for TokenWindows {
         if index >= self.len() {
             return Err(no_sample("tokens", index, self.len()));
         }
-        Ok(self.tokens.window(index * self.stride, self.length))
+        self.tokens.window(index * self.stride, self.length)
     }
 }
 
@@ -208,7 +224,7 @@ impl Dataset for DrawnWindows {
         if index >= self.count {
             return Err(no_sample("tokens", index, self.count));
         }
-        Ok(self.tokens.window(context.below(self.tokens.len() - self.length), self.length))
+        self.tokens.window(context.below(self.tokens.len() - self.length), self.length)
     }
 }
 
@@ -217,6 +233,24 @@ mod tests {
     use super::*;
     use isograd_core::Kind;
     use std::io::Write;
+
+    fn get(tokens: &Tokens, start: usize, count: usize) -> Vec<i64> {
+        tokens.get(start, count).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![7; 100_000]).unwrap();
+        let windows = Tokens::open(file.path(), TokenType::U8).unwrap().windows(50_000, 1).unwrap();
+        let sample = |i| windows.get(i, &Context::new(0, 0, i)).map(|(x, _)| x.to_vec::<i64>().unwrap());
+        assert_eq!(sample(9).unwrap(), [7; 50_000]);
+        // Another program writes the file anew.
+        std::fs::write(file.path(), [1; 60_000]).unwrap();
+        assert_eq!(sample(9).unwrap(), [1; 50_000]);
+        let error = sample(20_000).unwrap_err();
+        assert!(error.message().contains("the file has become shorter since it was opened"), "{error}");
+    }
 
     #[test]
     fn files_of_every_width_have_the_same_tokens() {
@@ -227,7 +261,7 @@ mod tests {
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(&bytes(kind)).unwrap();
             let tokens = Tokens::open(file.path(), kind).unwrap();
-            assert_eq!((tokens.len(), tokens.get(1, 3), tokens.get(3, 9)), (5, vec![0, 250, 3], vec![3, 9]));
+            assert_eq!((tokens.len(), get(&tokens, 1, 3), get(&tokens, 3, 9)), (5, vec![0, 250, 3], vec![3, 9]));
         }
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[1, 2, 3]).unwrap();
@@ -265,7 +299,7 @@ mod tests {
             (&[], TokenType::U8),
         ] {
             let tokens = Tokens::from_ids(ids).unwrap();
-            assert_eq!((tokens.kind, tokens.get(0, 9)), (kind, ids.to_vec()));
+            assert_eq!((tokens.kind, get(&tokens, 0, 9)), (kind, ids.to_vec()));
         }
         for id in [-1, 1 << 32] {
             let error = Tokens::from_ids(&[5, id]).unwrap_err();
@@ -277,9 +311,15 @@ mod tests {
     fn the_last_share_is_a_part_of_its_own() {
         let tokens = Tokens::from_ids(&(0..1000).collect::<Vec<_>>()).unwrap();
         let (train, rest) = tokens.split_end(0.25).unwrap();
-        assert_eq!((train.len(), train.get(749, 5), rest.len(), rest.get(0, 2)), (750, vec![749], 250, vec![750, 751]));
+        assert_eq!(
+            (train.len(), get(&train, 749, 5), rest.len(), get(&rest, 0, 2)),
+            (750, vec![749], 250, vec![750, 751])
+        );
         let (a, b) = rest.split_end(0.1).unwrap();
-        assert_eq!((a.get(224, 2), b.get(0, 1), b.get(24, 9), b.get(25, 1)), (vec![974], vec![975], vec![999], vec![]));
+        assert_eq!(
+            (get(&a, 224, 2), get(&b, 0, 1), get(&b, 24, 9), get(&b, 25, 1)),
+            (vec![974], vec![975], vec![999], vec![])
+        );
         assert_eq!((tokens.split_end(0.0).unwrap().1.len(), tokens.split_end(1.0).unwrap().0.len()), (0, 0));
         for share in [-0.1, 1.1, f64::NAN] {
             assert_eq!(tokens.split_end(share).unwrap_err().kind(), Kind::Attr);

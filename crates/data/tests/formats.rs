@@ -87,6 +87,42 @@ fn idx_of_absurd_size_is_refused_before_allocating() {
 }
 
 #[test]
+fn a_quote_that_does_not_end_is_an_error_with_its_line() {
+    let parse = |text: &str| csv::parse(Path::new("some.csv"), text.as_bytes(), &csv::Options::default());
+    for text in ["1,2,0\n3,\"4,1\n5,6,0\n7,8,1\n", "1,2,0\n\"3,4,1"] {
+        assert_format(&parse(text).unwrap_err(), Path::new("some.csv"), "line 2 has a quote that does not end");
+    }
+    for text in ["1,2,0\n3,4,\"1\"", "1,\"2\",0\n\n", "1,\"2\n\",0"] {
+        assert!(parse(text).is_ok(), "{text:?}");
+    }
+    // The buffers of the parser grow at the end of the file.
+    for columns in [2, 63, 64, 65, 128, 600] {
+        for end in ["", "\r", "\n", "\r\n"] {
+            let text = vec!["\"1\""; columns].join(",") + end;
+            assert_eq!(parse(&text).unwrap().sample_len(), columns - 1);
+            let text = vec!["11111"; columns].join(",") + end;
+            let regression = csv::parse_regression(Path::new("x"), text.as_bytes(), &csv::Options::default());
+            assert_eq!(regression.unwrap().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_text_in_utf_16_is_no_class_of_an_odd_name() {
+    let options = csv::Options { labels: csv::Labels::Names, ..csv::Options::default() };
+    for mark in ["", "\u{feff}"] {
+        let units = format!("{mark}1,cat\n2,dog\n");
+        for bytes in [
+            units.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>(),
+            units.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+        ] {
+            let error = csv::parse(Path::new("some.csv"), &bytes, &options).unwrap_err();
+            assert_format(&error, Path::new("some.csv"), "line 1 is no text in UTF-8, but perhaps in UTF-16");
+        }
+    }
+}
+
+#[test]
 fn gzip_damage_is_found() {
     let packed = gzip(&idx_u8(&[4], &[1, 2, 3, 4]));
     let path = Path::new("some.idx");
@@ -404,68 +440,5 @@ proptest! {
         if let Err(error) = csv::parse(Path::new("some file"), text.as_bytes(), &options) {
             prop_assert!(is_named(&error), "{}", error);
         }
-    }
-
-    #[test]
-    fn damaged_idx_of_every_type_never_panics(
-        (kind, size) in prop::sample::select(vec![(8u8, 1), (9, 1), (11, 2), (12, 4), (13, 4), (14, 8)]),
-        packed: bool, damage in damage(),
-    ) {
-        let mut plain = idx_u8(&[3, 5], &vec![7; 15 * size]);
-        plain[2] = kind;
-        let bytes = damage.of(if packed { gzip(&plain) } else { plain });
-        match idx::parse(Path::new("some file"), &bytes) {
-            Ok(array) => prop_assert_eq!(array.shape.iter().product::<usize>(), length(&array.values)),
-            Err(error) => prop_assert!(is_named(&error), "{}", error),
-        }
-    }
-
-    #[test]
-    fn damaged_tables_never_panic(packed: bool, damage in damage()) {
-        let text: String = (0..20).map(|i| format!("{}.5,-{i}e-2,\"{i}\",{}\n", i * i, i % 3)).collect();
-        let bytes = damage.of(if packed { gzip(text.as_bytes()) } else { text.into_bytes() });
-        match csv::parse(Path::new("some file"), &bytes, &csv::Options::default()) {
-            Ok(table) => {
-                prop_assert_eq!(table.features().len(), table.len() * table.sample_len());
-                prop_assert!(table.features().iter().all(|x| x.is_finite()));
-            }
-            Err(error) => prop_assert!(is_named(&error), "{}", error),
-        }
-    }
-}
-
-/// Up to four bytes replaced, and then perhaps the end cut off.
-#[derive(Clone, Debug)]
-struct Damage {
-    bytes: Vec<(prop::sample::Index, u8)>,
-    cut: Option<prop::sample::Index>,
-}
-
-fn damage() -> impl Strategy<Value = Damage> {
-    let bytes = prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..5);
-    (bytes, any::<Option<prop::sample::Index>>()).prop_map(|(bytes, cut)| Damage { bytes, cut })
-}
-
-impl Damage {
-    fn of(&self, mut bytes: Vec<u8>) -> Vec<u8> {
-        for (at, to) in &self.bytes {
-            let at = at.index(bytes.len());
-            bytes[at] = *to;
-        }
-        if let Some(cut) = self.cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        bytes
-    }
-}
-
-fn length(values: &idx::Values) -> usize {
-    match values {
-        idx::Values::U8(v) => v.len(),
-        idx::Values::I8(v) => v.len(),
-        idx::Values::I16(v) => v.len(),
-        idx::Values::I32(v) => v.len(),
-        idx::Values::F32(v) => v.len(),
-        idx::Values::F64(v) => v.len(),
     }
 }

@@ -1,11 +1,12 @@
 //! CIFAR's files, folders of images, and augmentation that resumes.
+#![cfg(feature = "images")]
 
 use image::{GrayImage, ImageBuffer, Luma, Rgb, RgbImage};
 use isograd_core::{Device, Error, Kind, Tensor};
 use isograd_cpu as _;
 use isograd_data::images::{
     ColorJitter, Cutout, ImageFolder, Images, Mixup, Normalize, RandomCrop, RandomHorizontalFlip, augment, cifar10,
-    cifar100,
+    cifar100, read_image,
 };
 use isograd_data::{Context, Dataset, HostTensor, Loader};
 use std::fs;
@@ -152,6 +153,36 @@ fn images_are_scaled_and_cut_to_the_size() {
     assert_eq!(wide[32..], [7; 16]);
     let tall = ImageFolder::open(dir.path(), [6, 2]).unwrap();
     assert_eq!(sample(&tall, 1).0, [3, 6, 2]);
+}
+
+/// The bytes of a JPEG file that says how it is turned.
+fn turned(image: &RgbImage, orientation: u8) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image.write_to(&mut bytes, image::ImageFormat::Jpeg).unwrap();
+    let tiff = [&b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0"[..], &[orientation, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let length = (2 + 6 + tiff.len()) as u16;
+    let (start, rest) = bytes.get_ref().split_at(2);
+    [start, b"\xff\xe1", &length.to_be_bytes(), b"Exif\0\0", &tiff, rest].concat()
+}
+
+#[test]
+fn pictures_are_turned_as_they_were_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jpg");
+    // White at the left.
+    let image = ImageBuffer::from_fn(32, 16, |x, _| Rgb([if x < 16 { 255 } else { 0 }; 3]));
+    // The side at which it is white: left, right, right, left, top, top, bottom, bottom.
+    for (orientation, [row, column]) in
+        [[8, 0], [8, 15], [8, 15], [8, 0], [0, 8], [0, 8], [15, 8], [15, 8]].into_iter().enumerate()
+    {
+        fs::write(&path, turned(&image, orientation as u8 + 1)).unwrap();
+        let read = read_image(&path, [16, 16]).unwrap().to_vec::<u8>().unwrap();
+        let at = |row: usize, column: usize| read[16 * row + column];
+        let found = (at(row, column) > 200, at(15 - row, 15 - column) < 50);
+        assert_eq!(found, (true, true), "orientation {}", orientation + 1);
+    }
+    fs::write(&path, turned(&image, 6)).unwrap();
+    assert_eq!(read_image(&path, [32, 16]).unwrap().dims(), [3, 32, 16]);
 }
 
 #[test]

@@ -79,6 +79,28 @@ fn an_obj_file_is_one_mesh_with_the_vertices_in_order() {
 }
 
 #[test]
+fn faces_of_obj_files_may_mix_their_forms_and_go_on_in_the_next_line() {
+    let obj = "v 0 0 0\nv 1 0 0\nv 5 5 5\nv 1 1 \\\n  0.5 # a comment\nvt 0 0\nv 0 1 0\nf 1 2/1 4/1/1\nf 1// \\\r\n 4 \\\n-1/1\n";
+    assert_eq!(parse_obj(path(), obj.as_bytes()).unwrap(), square());
+    let error = parse_obj(path(), b"v 0 0 0\n\nf 1 0 1\n").unwrap_err();
+    assert_format(&error, "line 3: a face has the vertex \"0\", expected 1, 2, .. or -1 to -1");
+    assert_format(&parse_obj(path(), b"v 0 0 0\nf -2 1 1\n").unwrap_err(), "line 2: a face has the vertex \"-2\"");
+    assert_format(&parse_obj(path(), b"PK\x03\x04\n").unwrap_err(), "line 1: no line of an OBJ file begins with");
+    assert_format(&parse_obj(path(), b"v 0 0 x\n").unwrap_err(), "line 1: a vertex has \"x\", expected a number");
+}
+
+#[test]
+fn elements_that_a_ply_file_cannot_hold_are_refused() {
+    let head = "ply\nformat binary_little_endian 1.0\nelement vertex 10000000\n";
+    let error = parse_ply(path(), format!("{head}end_header\n").as_bytes()).unwrap_err();
+    assert_format(&error, "there are 10000000 elements vertex without properties");
+    let error = parse_ply(path(), format!("{head}property float x\nend_header\n").as_bytes()).unwrap_err();
+    assert_format(&error, "the header promises 10000000 elements vertex, which the file cannot hold");
+    let text = ply_text("vertex_indices").replace("element vertex 5", "element vertex 18446744073709551615");
+    assert_format(&parse_ply(path(), text.as_bytes()).unwrap_err(), "which the file cannot hold");
+}
+
+#[test]
 fn faces_with_more_corners_are_fans() {
     let obj = "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\nv 0 0.5 0\nf 1 2 3 4 5\n";
     assert_eq!(parse_obj(path(), obj.as_bytes()).unwrap().triangles(), [[0, 1, 2], [0, 2, 3], [0, 3, 4]]);

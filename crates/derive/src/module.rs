@@ -9,14 +9,14 @@ pub fn implement(mut input: DeriveInput) -> Result<Tokens, Error> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new(input.span(), "Module can be derived for structs; implement it by hand for others"));
     };
-    let of_struct = options(&input.attrs, Place::Struct)?;
+    let of_struct = options(&input.attrs, Target::Struct)?;
     let nn = of_struct.nn.map_or_else(|| path_of("nn"), |path| quote! { #path });
     let type_name = of_struct.type_name.map(|name| quote! { fn type_name(&self) -> &'static str { #name } });
     let is_generic = input.generics.type_params().next().is_some();
     let (mut parts, mut parts_mut, mut fields) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bounds, mut clone_bounds) = (Vec::new(), Vec::new());
     for (i, field) in data.fields.iter().enumerate() {
-        let options = options(&field.attrs, Place::Field)?;
+        let options = options(&field.attrs, Target::Field)?;
         let (member, name) = named(i, field);
         let name = options.name.unwrap_or(name);
         let ty = &field.ty;
@@ -85,37 +85,37 @@ struct Options {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum Target {
     Struct,
     Field,
 }
 
-fn options(attributes: &[Attribute], place: Place) -> Result<Options, Error> {
+fn options(attributes: &[Attribute], target: Target) -> Result<Options, Error> {
     let mut options = Options::default();
     for attribute in attributes.iter().filter(|a| a.path().is_ident("module")) {
-        attribute.parse_nested_meta(|meta| match place {
-            Place::Field if meta.path.is_ident("skip") => {
+        attribute.parse_nested_meta(|meta| match target {
+            Target::Field if meta.path.is_ident("skip") => {
                 options.is_skipped = true;
                 Ok(())
             }
-            Place::Field if meta.path.is_ident("flatten") => {
+            Target::Field if meta.path.is_ident("flatten") => {
                 options.is_flat = true;
                 Ok(())
             }
-            Place::Field if meta.path.is_ident("name") => {
+            Target::Field if meta.path.is_ident("name") => {
                 options.name = Some(meta.value()?.parse::<LitStr>()?.value());
                 Ok(())
             }
-            Place::Struct if meta.path.is_ident("crate") => {
+            Target::Struct if meta.path.is_ident("crate") => {
                 options.nn = Some(meta.value()?.call(Path::parse_mod_style)?);
                 Ok(())
             }
-            Place::Struct if meta.path.is_ident("type_name") => {
+            Target::Struct if meta.path.is_ident("type_name") => {
                 options.type_name = Some(meta.value()?.parse()?);
                 Ok(())
             }
-            Place::Field => Err(meta.error("expected `skip`, `flatten` or `name = \"..\"`")),
-            Place::Struct => Err(meta.error("expected `crate = path` or `type_name = ..`")),
+            Target::Field => Err(meta.error("expected `skip`, `flatten` or `name = \"..\"`")),
+            Target::Struct => Err(meta.error("expected `crate = path` or `type_name = ..`")),
         })?;
     }
     Ok(options)

@@ -1,7 +1,6 @@
 //! Archives of files in the format of zip, whose checksums are checked.
 
 use crate::Checked;
-use std::borrow::Cow;
 use std::io::{Cursor, Read, Write};
 use zip::read::ZipReadOptions;
 use zip::write::SimpleFileOptions;
@@ -13,6 +12,14 @@ const MAGIC: &[u8] = b"PK\x03\x04";
 /// True if the bytes begin as an archive does.
 pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
+}
+
+/// The content of a file in an archive.
+pub enum Content<'a, 'b> {
+    /// As it lies in the archive.
+    Stored(&'a [u8]),
+    /// It is unpacked as it is read, and its checksum is that of the end: who reads all of it gets an error if it differs.
+    Packed(&'b mut dyn Read),
 }
 
 /// An archive in memory.
@@ -43,15 +50,15 @@ impl<'a> Archive<'a> {
 
     /// The content of a file that is not compressed, without a copy. Errors: no such file, one that is compressed, and a damaged one.
     pub fn stored(&mut self, name: &str) -> Checked<&'a [u8]> {
-        match self.read(name)? {
-            Cow::Borrowed(bytes) => Ok(bytes),
-            Cow::Owned(_) => Err(format!("{name} is compressed")),
-        }
+        self.with(name, |content| match content {
+            Content::Stored(bytes) => Ok(bytes),
+            Content::Packed(_) => Err(format!("{name} is compressed")),
+        })
     }
 
-    /// The content of a file; a copy if it is compressed. Errors: no such file, a damaged one, and one that is encrypted or packed by
-    /// another method than deflate.
-    pub fn read(&mut self, name: &str) -> Checked<Cow<'a, [u8]>> {
+    /// Calls a function with the content of a file. Errors: those of the function, no such file, a damaged one, and one that is encrypted or
+    /// packed by another method than deflate.
+    pub fn with<T>(&mut self, name: &str, f: impl FnOnce(Content<'a, '_>) -> Checked<T>) -> Checked<T> {
         let bytes = self.bytes;
         let failed = |e: &dyn std::fmt::Display| format!("{name} cannot be read from the archive: {e}");
         let index = self.zip.index_for_name(name).ok_or_else(|| format!("the archive has no {name}"))?;
@@ -62,9 +69,7 @@ impl<'a> Archive<'a> {
             return Err(failed(&"it is encrypted"));
         }
         if file.compression() != CompressionMethod::Stored {
-            let mut content = Vec::new();
-            file.read_to_end(&mut content).map_err(|e| failed(&e))?;
-            return Ok(Cow::Owned(content));
+            return f(Content::Packed(&mut file));
         }
         let (start, size, sum) = (file.data_start(), file.size(), file.crc32());
         let range = start.and_then(|start| {
@@ -73,7 +78,7 @@ impl<'a> Archive<'a> {
         });
         let content = range.and_then(|range| bytes.get(range)).ok_or_else(|| failed(&"the archive ends before"))?;
         match !self.has_sums || crc32fast::hash(content) == sum {
-            true => Ok(Cow::Borrowed(content)),
+            true => f(Content::Stored(content)),
             false => Err(failed(&"its checksum is not that of its content")),
         }
     }
@@ -106,13 +111,20 @@ mod tests {
         for (name, content) in &files {
             assert_eq!(archive.stored(name).unwrap(), content);
         }
-        assert_eq!(archive.read("d").unwrap_err(), "the archive has no d");
+        assert_eq!(archive.stored("d").unwrap_err(), "the archive has no d");
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let Ok(mut archive) = Archive::open(&damaged) else { continue };
             for (name, content) in &files {
-                assert!(archive.read(name).map_or(true, |found| found == *content), "bit {bit}");
+                let found = archive.with(name, |found| match found {
+                    Content::Stored(bytes) => Ok(bytes.to_vec()),
+                    Content::Packed(stream) => {
+                        let mut bytes = Vec::new();
+                        stream.read_to_end(&mut bytes).map(|_| bytes).map_err(|e| e.to_string())
+                    }
+                });
+                assert!(found.map_or(true, |found| found == *content), "bit {bit}");
             }
         }
     }

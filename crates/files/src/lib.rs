@@ -1,14 +1,16 @@
-//! Shared by readers of files: mapped files, archives, the types of elements in files, and the names of foreign formats.
+//! Shared by readers of files: how they are opened, mapped files, archives, the types of elements in files, and the names of foreign formats.
 
 mod archive;
 mod elements;
 mod looks;
 mod mapped;
+mod open;
 
-pub use archive::{Archive, is_archive, pack};
+pub use archive::{Archive, Content, is_archive, pack};
 pub use elements::{Order, Stored, little_endian};
 pub use looks::looks_like;
 pub use mapped::Mapped;
+pub use open::{Budget, open, read};
 
 /// A result whose error says what is wrong with a file's content. The caller knows the path.
 pub type Checked<T> = std::result::Result<T, String>;

@@ -1,13 +1,18 @@
 //! Files as memory.
 
+use crate::open;
 use isograd_core::{Error, Result};
 use memmap2::Mmap;
 use std::fs::File;
+use std::io::Read;
 use std::ops::Deref;
 use std::path::Path;
 
-/// The bytes of a file. A regular file is mapped: the system reads its pages where they are needed and drops them when memory is short, so
-/// that it may be larger than memory. Any other file, such as a pipe, is read.
+/// The size of the largest file that is read.
+const SMALL: u64 = 64 << 20;
+
+/// The bytes of a file. A large file is mapped: the system reads its pages where they are needed and drops them when memory is short, so
+/// that it may be larger than memory. A small one is read.
 #[derive(Debug)]
 pub struct Mapped(Memory);
 
@@ -18,23 +23,25 @@ enum Memory {
 }
 
 impl Mapped {
-    /// Opens a file, which must not be changed or shortened while it is open. Files that are replaced as a whole, as
-    /// [`replace_file`](isograd_core::replace_file) does, are no danger. Errors: `Io`.
+    /// Opens a file. One of more than 64 MiB must not be changed or shortened while it is open: the system ends a program that reads what is
+    /// no more there. Files that are replaced as a whole, as [`replace_file`](isograd_core::replace_file) does, are no danger. Errors: `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<Mapped> {
         let path = path.as_ref();
         let failed = |e| Error::io(path, "reading", e);
-        let file = File::open(path).map_err(failed)?;
-        match file.metadata().map_err(failed)?.is_file() {
-            true => Ok(Mapped(Memory::Mapped(map(&file).map_err(failed)?))),
-            false => Ok(Mapped(Memory::Read(std::fs::read(path).map_err(failed)?))),
+        let mut file = open(path)?;
+        if file.metadata().map_err(failed)?.len() > SMALL {
+            return Ok(Mapped(Memory::Mapped(map(&file).map_err(failed)?)));
         }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        Ok(Mapped(Memory::Read(bytes)))
     }
 }
 
 #[allow(unsafe_code)]
 fn map(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the mapping is read only, and readers of files accept any bytes. A file that another program changes or cuts meanwhile
-    // breaks this, which `Mapped::open` forbids.
+    // SAFETY: the mapping is read only, and readers of files accept any bytes. A large file that another program changes or cuts
+    // meanwhile breaks this, which `Mapped::open` forbids.
     unsafe { Mmap::map(file) }
 }
 

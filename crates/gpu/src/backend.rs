@@ -2,7 +2,7 @@
 
 use crate::driver::{Handle, ccl};
 use crate::launch::device::Gpu;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::memory::{pool, status};
 use crate::{ops, vendor};
 use isograd_core::backend::Mark;
@@ -121,7 +121,7 @@ impl Backend for Gpu {
         self.status.prepare()?;
         // Only replays fill the memory that a recording allocates.
         if self.driver().limits().is_coherent || self.driver().limits().has_shared_words {
-            self.partials.places(&self.pool)?;
+            self.partials.starts(&self.pool)?;
         }
         if !self.driver().begin_capture()? {
             return Ok(None);
@@ -195,7 +195,7 @@ impl Collectives for Gpu {
                 self.pool.touch(buffer.address);
             }
         }
-        let part = |operand: &Operand<'_>| Ok::<_, Error>((place(operand)?, operand.layout.shape().numel()));
+        let part = |operand: &Operand<'_>| Ok::<_, Error>((start_of(operand)?, operand.layout.shape().numel()));
         let operands = ccl::Operands { dtype: input.dtype, input: part(&input)?, output: part(&output)? };
         self.ccl()?.start(member, collective, &operands)
     }

@@ -5,11 +5,13 @@
 use crate::driver::null::NullDriver;
 use crate::driver::{Dialect, Registered};
 use crate::launch::device::Gpu;
-use crate::ops;
+use crate::ops::{self, Example};
 use crate::program::source::{FILES, find};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Backend, Call, DType, Device, Error, Kernel, Layout, Memory, Operand, Result, inventory};
+use parking_lot::Mutex;
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Memory of the device that compiles nothing: more than any op below asks for.
@@ -69,34 +71,56 @@ impl Entry {
     /// The sources for operands of several sizes, the first of which is [`source`](Entry::source); none for a dtype in which
     /// the kernel does not run.
     pub fn sources(&self, dialect: &'static Dialect, dtype: DType) -> Vec<String> {
-        let driver = Arc::new(NullDriver::new(dialect, MEMORY));
-        let gpu = Arc::new(Gpu::with_cache(driver.clone(), None));
-        let launched = match self.kernel {
-            Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
-            None => {
-                let device = Device::from_backend("null:0", gpu.clone());
-                // Another family launches a kernel with defines of its own, and its source is not the one to show.
-                launch(&device, dtype, self.family());
-                Some(self.name.as_str())
+        if let Some(kernel) = self.kernel {
+            let driver = Arc::new(NullDriver::new(dialect, MEMORY));
+            let gpu = Gpu::with_cache(driver.clone(), None);
+            return run_generated(&gpu, kernel, dtype).map(|()| driver.sources(GENERATED)).unwrap_or_default();
+        }
+        let launched = launched(dialect, dtype);
+        // Another family launches a kernel with defines of its own, and its source is not the one to show.
+        let (own, others): (Vec<_>, Vec<_>) = launched.iter().partition(|(family, _)| self.file.starts_with(family));
+        let mut sources: Vec<String> = Vec::new();
+        for source in own.into_iter().chain(others).flat_map(|(_, driver)| driver.sources(&self.name)) {
+            if !sources.contains(&source) {
+                sources.push(source);
             }
+        }
+        sources
+    }
+}
+
+/// A sample of at most this many sources, at equal distances. It has the first one.
+pub fn sample(sources: Vec<String>, most: usize) -> Vec<String> {
+    let step = sources.len().div_ceil(most.max(1)).max(1);
+    sources.into_iter().step_by(step).collect()
+}
+
+/// The families, each with a device that compiles nothing and has launched what the family launches.
+type Launched = Arc<Vec<(&'static str, Arc<NullDriver>)>>;
+
+/// The launches of all families in one dtype. They are made once: every kernel of every file asks for them.
+fn launched(dialect: &'static Dialect, dtype: DType) -> Launched {
+    static ALL: Mutex<BTreeMap<(&str, &str), Launched>> = Mutex::new(BTreeMap::new());
+    let launch = || {
+        let of = |(family, examples): (&'static str, &[Example])| {
+            let driver = Arc::new(NullDriver::new(dialect, MEMORY));
+            let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(driver.clone(), None)));
+            launch(&device, dtype, examples);
+            (family, driver)
         };
-        launched.map(|entry| driver.sources(entry)).unwrap_or_default()
-    }
-
-    /// The family that the file's kernels are named for.
-    fn family(&self) -> &'static str {
-        self.file.split(['/', '.']).next().unwrap_or(self.file)
-    }
+        Arc::new(ops::examples().map(of).collect())
+    };
+    ALL.lock().entry((dialect.name, dtype.name())).or_insert_with(launch).clone()
 }
 
-/// Launches every kernel of the files on a device, in programs of several sizes. An op that does not take this dtype launches nothing.
+/// Launches every kernel of the files on a device, in programs of several sizes.
 pub fn launch_all(device: &Device, dtype: DType) {
-    launch(device, dtype, "");
+    ops::examples().for_each(|(_, examples)| launch(device, dtype, examples));
 }
 
-/// Launches every kernel of the files, those of one family first.
-fn launch(device: &Device, dtype: DType, first: &str) {
-    ops::examples(first).for_each(|example| drop(example(device, dtype)));
+/// An op that does not take this dtype launches nothing.
+fn launch(device: &Device, dtype: DType, examples: &[Example]) {
+    examples.iter().for_each(|example| drop(example(device, dtype)));
 }
 
 /// The types of the descriptors of all fused ops that have kernels, and the paths of these types.
@@ -134,6 +158,12 @@ mod tests {
     use super::*;
 
     static DIALECT: Dialect = Dialect { name: "null", folders: &[], files: &[("prelude.h", "")], mma: &[] };
+
+    #[test]
+    fn a_sample_is_spread_over_all_sources() {
+        let of = |n: usize, most| sample((0..n).map(|i| i.to_string()).collect(), most).join(" ");
+        assert_eq!([of(0, 3), of(2, 3), of(3, 3), of(7, 3)], ["", "0 1", "0 1 2", "0 3 6"]);
+    }
 
     #[test]
     fn every_kernel_has_a_source() {

@@ -18,4 +18,5 @@ pub mod vendor;
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};
 pub use launch::device::{Gpu, Launch};
 pub use ops::matrix::matmul;
+pub use program::names::Names;
 pub use program::source::{self, Variant};

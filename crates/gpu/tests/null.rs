@@ -5,7 +5,7 @@ use isograd_core::tape::BackwardOptions;
 use isograd_core::{Backend, Call, DType, Device, Kernel, Kind, Layout, Operand, Result, Rng, Tensor};
 use isograd_gpu::driver::null::{Fault, NullDriver};
 use isograd_gpu::source::assemble;
-use isograd_gpu::{Dialect, Gpu, Variant};
+use isograd_gpu::{Dialect, Gpu, Names, Variant};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,15 +37,15 @@ fn launches_are_logged() -> Result<()> {
     x.add(&row)?.relu()?;
     let log: Vec<String> = gpu.launches().iter().map(ToString::to_string).collect();
     let expected = [
-        "elementwise THREADS=256 INTS=2 ROW=fill RANK=1 VECTOR=4 STILL=0 T0=f32 elementwise 1x1x1x256 \
+        "elementwise THREADS=256 ROW=fill RANK=1 VECTOR=4 STILL=0 T0=f32 elementwise 1x1x1x256 \
          (pointer, 00000000000000010000000000000400, 0000000000000400, 00000000)",
-        "elementwise THREADS=256 INTS=8 ROW=add RANK=2 VECTOR=1 STILL=0 T0=f32 T1=f32 T2=f32 elementwise 4x1x1x256 \
+        "elementwise THREADS=256 ROW=add RANK=2 VECTOR=1 STILL=0 T0=f32 T1=f32 T2=f32 elementwise 4x1x1x256 \
          (pointer, pointer, pointer, 00000000000000010000000000000004000000000000010000000000000000010000000000000100\
          000000000000000100000000000000040000000000000100, 0000000000000400, 3f800000)",
-        "elementwise THREADS=256 INTS=8 ROW=add RANK=2 VECTOR=4 STILL=0 T0=f32 T1=f32 T2=f32 elementwise 1x1x1x256 \
+        "elementwise THREADS=256 ROW=add RANK=2 VECTOR=4 STILL=0 T0=f32 T1=f32 T2=f32 elementwise 1x1x1x256 \
          (pointer, pointer, pointer, 00000000000000010000000000000100000000000000000100000000000000000000000000000001\
          000000000000010000000000000000400000000000000004, 0000000000000400, 3f800000)",
-        "elementwise THREADS=256 INTS=3 ROW=relu RANK=1 VECTOR=4 STILL=0 T0=f32 T1=f32 elementwise 1x1x1x256 \
+        "elementwise THREADS=256 ROW=relu RANK=1 VECTOR=4 STILL=0 T0=f32 T1=f32 elementwise 1x1x1x256 \
          (pointer, pointer, 000000000000000100000000000000010000000000000400, 0000000000000400)",
     ];
     assert_eq!(log, expected);
@@ -443,7 +443,8 @@ fn a_panic_while_recording_leaves_the_queue_running() -> Result<()> {
 #[test]
 fn a_definition_that_does_not_fit_32_bits_is_refused_before_it_is_compiled() {
     for (value, fits) in [(i32::MAX as i64, true), (i32::MIN as i64, true), (1 << 31, false), (1 << 40, false)] {
-        let found = assemble(&DIALECT, &Variant::new("reduction/reduce.c").define("STRIDE", value), None);
+        let found =
+            assemble(&DIALECT, &Variant::new("reduction/reduce.c").define("STRIDE", value), &Names::default(), None);
         assert_eq!(found.is_ok(), fits, "{value}");
     }
 }

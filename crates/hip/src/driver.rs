@@ -187,7 +187,7 @@ impl Driver for Hip {
     }
 
     fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
-        let mut places = runtime::places(arguments);
+        let mut starts = runtime::starts(arguments);
         let [x, y, z] = geometry.groups.map(|n| n as u32);
         let (threads, given) = (geometry.threads as u32, geometry.given as u32);
         let launch = self.functions().launch;
@@ -195,7 +195,7 @@ impl Driver for Hip {
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
         self.stream().call("launch", |stream| unsafe {
-            launch(function, x, y, z, threads, 1, 1, given, stream, places.as_mut_ptr(), null_mut())
+            launch(function, x, y, z, threads, 1, 1, given, stream, starts.as_mut_ptr(), null_mut())
         })
     }
 

@@ -26,6 +26,7 @@ pub use isograd_models as models;
 pub use isograd_nn as nn;
 #[cfg(feature = "onnx")]
 pub use isograd_onnx as onnx;
+#[cfg(feature = "parallel")]
 pub use isograd_parallel as parallel;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;

@@ -33,7 +33,8 @@ pub fn det(x: &Tensor) -> Result<Tensor> {
 }
 
 /// The sign of the determinants of square matrices, -1, 0 or 1, and the logarithms of their absolute values: `[.., N, N]` to `[..]` and
-/// `[..]`. The logarithm is -infinity for a singular matrix. The sign has the gradient 0. Dtypes f32 and f64. A matrix with NaN or infinity
+/// `[..]`. The logarithm is -infinity for a singular matrix whose pivots are exact; another has a pivot that is a rounding, and with it some
+/// sign and a finite logarithm. The sign has the gradient 0. Dtypes f32 and f64. A matrix with NaN or infinity
 /// gives NaN. Errors: `Shape`, `Dtype`; `Value` for the gradient of a singular matrix.
 pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let op = "slogdet";

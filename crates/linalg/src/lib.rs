@@ -34,15 +34,35 @@ pub use solve::{inv, solve};
 pub use svd::svd;
 pub use triangular::{Diagonal, Side, Triangle, Triangular, solve_triangular};
 
-use isograd_core::{Result, Tensor};
+use isograd_core::{DType, Result, Tensor};
 
 /// The lower triangle of matrices, and its mirror image above the diagonal.
 fn mirrored(x: &Tensor) -> Result<Tensor> {
     x.tril(0)?.add(&x.tril(-1)?.t()?)
 }
 
-/// `1 / (w[j] - w[i])`, and 0 on the diagonal, for values `[.., N]`.
-fn inverse_gaps(w: &Tensor) -> Result<Tensor> {
-    let eye = Tensor::eye(w.dims()[w.rank() - 1], w.dtype(), w.device())?;
-    w.unsqueeze(-2)?.sub(&w.unsqueeze(-1)?)?.add(&eye)?.rdiv_scalar(1.0)?.sub(&eye)
+/// `|x| + |x^T|` off the diagonal, where a skew matrix is not 0. Outside of the tape.
+fn both_sizes(x: &Tensor) -> Result<Tensor> {
+    let size = x.detach().abs()?;
+    let off = Tensor::eye(x.dims()[x.rank() - 1], DType::Bool, x.device())?.logical_not()?;
+    off.where_scalar(&size.add(&size.t()?)?, 0.0)
+}
+
+/// The largest absolute element of each matrix: `[.., 1, 1]`. Outside of the tape.
+fn largest(x: &Tensor) -> Result<Tensor> {
+    x.detach().abs()?.amax_keepdim([-2, -1])
+}
+
+/// `x / gap` for differences of values `[.., M, N]`, where x is made of cotangents of this size. Where the gap is 0 up to rounding, it is 0 if
+/// the cotangents are, as those of a function that does not depend on the choice of vectors of equal values. Where the gap alone is 0, it is
+/// NaN. `units`: the largest cotangent and value of each matrix, of which roundings are parts.
+fn over_gap(x: &Tensor, size: &Tensor, gap: &Tensor, units: [&Tensor; 2]) -> Result<Tensor> {
+    let roundoff = if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
+    let count = x.dims()[x.rank() - 2..].iter().max().copied().unwrap_or(1);
+    let is_zero = |v: &Tensor, unit: &Tensor| v.detach().abs()?.le(&unit.mul_scalar(4.0 * count as f64 * roundoff)?);
+    let is_left_out = is_zero(size, units[0])?.logical_and(&is_zero(gap, units[1])?)?;
+    let is_equal = gap.detach().eq_scalar(0.0)?;
+    let quotient = x.div(&is_equal.logical_not()?.where_scalar(gap, 1.0)?)?;
+    let quotient = is_equal.logical_not()?.where_scalar(&quotient, f64::NAN)?;
+    is_left_out.logical_not()?.where_scalar(&quotient, 0.0)
 }

@@ -4,9 +4,10 @@ use crate::encoder::{Heads, STD, linear};
 use crate::hub::{Config, Pretrained, text};
 use crate::language::check_tokens;
 use isograd_core::ops::{Activation, Approximate};
-use isograd_core::{DType, Error, Result, Tensor};
+use isograd_core::{DType, Error, Result, Shape, Tensor};
 use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module, Recompute};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Extents of a [`Bert`], and the probability of its dropout.
@@ -30,7 +31,12 @@ pub struct BertOptions {
     pub dropout: f64,
     /// Added to variances.
     pub eps: f64,
+    /// True if there is the layer of [`Bert::pooled`]. Files of networks that predict words have none.
+    pub has_pooler: bool,
 }
+
+/// The beginning of the names of the pooler's parameters.
+const POOLER: &str = "pooler.";
 
 impl BertOptions {
     /// 12 layers of width 768, for 30,522 tokens and 512 positions: 109 million parameters. Dropout is 0.1.
@@ -45,6 +51,7 @@ impl BertOptions {
             hidden: 3072,
             dropout: 0.1,
             eps: 1e-12,
+            has_pooler: true,
         }
     }
 
@@ -71,6 +78,7 @@ impl BertOptions {
             hidden: config.count("intermediate_size")?,
             dropout: config.float_or("hidden_dropout_prob", 0.1)?,
             eps: config.float_or("layer_norm_eps", 1e-12)?,
+            has_pooler: true,
         })
     }
 
@@ -217,7 +225,7 @@ pub struct Bert {
     #[module(name = "encoder.layer")]
     layers: Vec<Layer>,
     #[module(name = "pooler.dense")]
-    pooler: Linear,
+    pooler: Option<Linear>,
     recompute: Recompute,
     #[module(skip)]
     options: BertOptions,
@@ -239,7 +247,7 @@ impl Bert {
             embeddings,
             dropout: Dropout::new(options.dropout, init),
             layers: (0..options.layers).map(|_| Layer::new(options, init)).collect::<Result<_>>()?,
-            pooler: linear(width, width, init)?,
+            pooler: options.has_pooler.then(|| linear(width, width, init)).transpose()?,
             recompute: Recompute::default(),
             options: *options,
         })
@@ -257,9 +265,12 @@ impl Bert {
         self.layers.iter().try_fold(x, layer)
     }
 
-    /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position.
+    /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position; `Value` if there
+    /// is no such layer.
     pub fn pooled(&self, features: &Tensor) -> Result<Tensor> {
-        self.pooler.forward(&features.select(1, 0)?.contiguous()?)?.tanh()
+        let pooler = self.pooler.as_ref();
+        let pooler = pooler.ok_or_else(|| Error::value("bert", "this network has no pooler: its file had none"))?;
+        pooler.forward(&features.select(1, 0)?.contiguous()?)?.tanh()
     }
 }
 
@@ -274,8 +285,17 @@ impl Pretrained for Bert {
         self.options.config()
     }
 
-    fn begin(folder: &Path, init: &Init) -> Result<Bert> {
-        Bert::new(&BertOptions::read(folder)?, init)
+    fn read(folder: &Path) -> Result<BertOptions> {
+        BertOptions::read(folder)
+    }
+
+    fn begin(options: &BertOptions, init: &Init) -> Result<Bert> {
+        Bert::new(options, init)
+    }
+
+    fn fit(options: BertOptions, shapes: &BTreeMap<String, Shape>) -> BertOptions {
+        let has_pooler = shapes.keys().any(|name| Bert::name_of(name).starts_with(POOLER));
+        BertOptions { has_pooler, ..options }
     }
 
     /// Names may have the prefix `bert.`, and the weight and bias of a norm may be called gamma and beta.

@@ -255,8 +255,16 @@ impl Pretrained for Gpt2 {
         self.options.config()
     }
 
-    fn begin(folder: &Path, init: &Init) -> Result<Gpt2> {
-        Gpt2::new(&Gpt2Options::read(folder)?, init)
+    fn read(folder: &Path) -> Result<Gpt2Options> {
+        Gpt2Options::read(folder)
+    }
+
+    fn begin(options: &Gpt2Options, init: &Init) -> Result<Gpt2> {
+        Gpt2::new(options, init)
+    }
+
+    fn tied(&self) -> Option<[&'static str; 2]> {
+        Some(["lm_head.weight", "transformer.wte.weight"])
     }
 }
 

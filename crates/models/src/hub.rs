@@ -1,8 +1,9 @@
 //! Folders of Hugging Face's `transformers`: options in `config.json`, and weights by name in safetensors files.
 
-use isograd_core::{Error, Result, replace_file};
-use isograd_nn::{Init, LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save};
+use isograd_core::{Error, Result, Shape, replace_file};
+use isograd_nn::{Init, LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save, shapes};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ impl Config {
     /// Reads `config.json` of a folder. Errors: `Io`; `Format` for another kind of network.
     pub(crate) fn read(folder: &Path, kind: &str) -> Result<Config> {
         let path = folder.join("config.json");
-        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, "reading", e))?;
+        let bytes = isograd_files::read(&path)?;
         let values = serde_json::from_slice(&bytes).map_err(|e| invalid(&path, format!("not a configuration: {e}")))?;
         let config = Config { path, values };
         config.expect("model_type", kind)?;
@@ -36,14 +37,28 @@ impl Config {
     /// A number, or another if it is absent. Errors: `Format` if it is not a number.
     pub(crate) fn count_or(&self, key: &str, other: Option<usize>) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(other) };
-        let number = value.as_u64().and_then(|n| usize::try_from(n).ok());
-        number.map(Some).ok_or_else(|| self.wrong(key, value, "a whole number"))
+        // Products of two such numbers are numbers too.
+        let number = value.as_u64().and_then(|n| i32::try_from(n).ok());
+        number.map(|n| Some(n as usize)).ok_or_else(|| self.wrong(key, value, "a whole number of 31 bits"))
     }
 
     /// A number, or another if it is absent. Errors: `Format` if it is not a number.
     pub(crate) fn float_or(&self, key: &str, other: f64) -> Result<f64> {
         let Some(value) = self.get(key) else { return Ok(other) };
         value.as_f64().ok_or_else(|| self.wrong(key, value, "a number"))
+    }
+
+    /// A number above 0, or another if it is absent. Errors: `Format` if it is none.
+    pub(crate) fn positive_or(&self, key: &str, other: f64) -> Result<f64> {
+        match (self.get(key), self.float_or(key, other)?) {
+            (Some(value), v) if v.is_nan() || v <= 0.0 => Err(self.wrong(key, value, "a number above 0")),
+            (_, v) => Ok(v),
+        }
+    }
+
+    /// The keys of values that are not null.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
     }
 
     /// A truth value, or another if it is absent. Errors: `Format` if it is none.
@@ -105,8 +120,22 @@ pub trait Pretrained: Module + Sized {
     /// The text of `config.json`.
     fn config(&self) -> String;
 
-    /// A network with the options of a folder, and initial weights. Errors: those of reading the options.
-    fn begin(folder: &Path, init: &Init) -> Result<Self>;
+    /// The options of a folder. Errors: `Io`; `Format` for another network.
+    fn read(folder: &Path) -> Result<Self::Options>;
+
+    /// A network with initial weights.
+    fn begin(options: &Self::Options, init: &Init) -> Result<Self>;
+
+    /// The options for a file with tensors of these shapes, where these say more.
+    fn fit(options: Self::Options, _shapes: &BTreeMap<String, Shape>) -> Self::Options {
+        options
+    }
+
+    /// The parameter that is two in files: the name there of the other one, and its name here. A file may have either, or both with the same
+    /// values.
+    fn tied(&self) -> Option<[&'static str; 2]> {
+        None
+    }
 
     /// The name of the parameter for a name in a file, which may lack the prefix.
     fn name_of(name: &str) -> String {
@@ -116,22 +145,37 @@ pub trait Pretrained: Module + Sized {
     /// A network with options and weights of a folder that `transformers` or [`save`](Pretrained::save) wrote, on the device and in the
     /// dtype of `init`. Errors: those of reading the options; as [`load_weights`](Pretrained::load_weights).
     fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Self> {
-        let model = Self::begin(folder.as_ref(), init)?;
+        let folder = folder.as_ref();
+        let options = Self::read(folder)?;
+        // Options may say anything, and parameters that the files do not have are not made.
+        let shapes = shapes(folder)?;
+        let model = Self::begin(&Self::fit(options, &shapes), &init.clone().loading(shapes.values()))?;
         model.load_weights(folder)?;
         Ok(model)
     }
 
     /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
     /// Tensors of other names are not read. Errors: as [`load_part`]; `Value` if a parameter is missing or has another shape, or if a file
-    /// has two tensors for one; then nothing has changed.
+    /// has two tensors for one, of other values where both are allowed; then nothing has changed.
     fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
         let (own, path) = (self.state_dict(), path.as_ref());
         let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
         let mut state = StateDict::new();
-        for (name, t) in load_part(path, &device, |name| own.contains_key(&Self::name_of(name)))? {
+        let tied = self.tied();
+        let is_other = |name: &str| tied.is_some_and(|[other, _]| name == other);
+        let mut found = load_part(path, &device, |name| is_other(name) || own.contains_key(&Self::name_of(name)))?;
+        let other = tied.and_then(|[other, own]| Some((found.remove(other)?, other, own)));
+        for (name, t) in found {
             let renamed = Self::name_of(&name);
             if state.insert(renamed.clone(), t).is_some() {
                 let message = format!("several tensors are {renamed}; one of them is called {name}");
+                return Err(Error::value(path.display().to_string(), message));
+            }
+        }
+        if let Some((t, other, own)) = other {
+            let first = state.entry(own.to_string()).or_insert_with(|| t.clone());
+            if first.key() != t.key() && !(first.dtype() == t.dtype() && first.to_bytes()? == t.to_bytes()?) {
+                let message = format!("{other} and {own} differ, which are one parameter of this network");
                 return Err(Error::value(path.display().to_string(), message));
             }
         }

@@ -3,7 +3,7 @@
 
 use crate::hub::{Config, Pretrained, prefixed, text};
 use crate::language::{LanguageModel, check_tokens};
-use isograd_core::{Error, Result, Tensor};
+use isograd_core::{Error, Result, Shape, Tensor};
 use isograd_nn::{
     CacheLayer, CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, Recompute, RmsNorm, Rotations,
     SelfAttentionOptions, SwiGlu,
@@ -59,7 +59,29 @@ pub enum RotaryScaling {
     },
 }
 
+/// The key of the base of the angles, and that of the rotated part of a head.
+const THETA: &str = "rope_theta";
+const PART: &str = "partial_rotary_factor";
+/// The options of rotary positions in files.
+const KNOWN: [&str; 8] = [
+    "rope_type",
+    "type",
+    THETA,
+    PART,
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+];
+
 impl RotaryScaling {
+    /// The factor, if it is one.
+    fn factor(self) -> f64 {
+        match self {
+            RotaryScaling::Linear(factor) | RotaryScaling::Llama3 { factor, .. } => factor,
+        }
+    }
+
     fn of(self, rate: f64) -> f64 {
         match self {
             RotaryScaling::Linear(factor) => rate / factor,
@@ -72,20 +94,32 @@ impl RotaryScaling {
     }
 
     fn read(config: &Config) -> Result<Option<RotaryScaling>> {
-        let Some(kind) = config.get("rope_type").or(config.get("type")) else { return Ok(None) };
+        let Some(kind) = config.get("rope_type").or(config.get("type")) else {
+            return match config.keys().find(|key| *key != THETA) {
+                Some(key) => Err(config.wrong("rope_type", &Value::Null, format!("a type that has {key}"))),
+                None => Ok(None),
+            };
+        };
+        if let Some((key, value)) =
+            config.keys().find(|key| !KNOWN.contains(key)).and_then(|key| Some((key, config.get(key)?)))
+        {
+            return Err(config.wrong(key, value, "none: this network has no such option of its positions"));
+        }
         let number = |key: &str| match config.get(key) {
-            Some(_) => config.float_or(key, 0.0),
+            Some(_) => config.positive_or(key, 0.0),
             None => Err(config.wrong(key, &Value::Null, format!("a number for {kind}"))),
         };
         match kind.as_str() {
             Some("default") => Ok(None),
             Some("linear") => Ok(Some(RotaryScaling::Linear(number("factor")?))),
-            Some("llama3") => Ok(Some(RotaryScaling::Llama3 {
-                factor: number("factor")?,
-                low: number("low_freq_factor")?,
-                high: number("high_freq_factor")?,
-                context: config.count("original_max_position_embeddings")?,
-            })),
+            Some("llama3") => {
+                let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
+                if low >= high {
+                    return Err(config.wrong("low_freq_factor", &json!(low), format!("less than {high}")));
+                }
+                let context = config.count("original_max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Llama3 { factor: number("factor")?, low, high, context }))
+            }
             _ => Err(config.wrong("rope_type", kind, "default, linear or llama3")),
         }
     }
@@ -153,6 +187,18 @@ impl LlamaOptions {
         // Both are in one object since version 5 of `transformers`.
         let rope = config.part("rope_parameters")?;
         let scaling = config.part("rope_scaling")?;
+        if let (Some(_), Some(value)) = (&rope, config.get("rope_scaling")) {
+            return Err(config.wrong("rope_scaling", value, "none beside rope_parameters"));
+        }
+        for config in [Some(&config), rope.as_ref()].into_iter().flatten() {
+            if config.float_or(PART, 1.0)? != 1.0 {
+                return Err(config.wrong(
+                    PART,
+                    &json!(config.float_or(PART, 1.0)?),
+                    "1: all elements of a head are rotated",
+                ));
+            }
+        }
         Ok(LlamaOptions {
             vocab: config.count("vocab_size")?,
             context: config.count("max_position_embeddings")?,
@@ -162,9 +208,9 @@ impl LlamaOptions {
             head_width: config.count_or("head_dim", None)?,
             width: config.count("hidden_size")?,
             hidden: config.count("intermediate_size")?,
-            rotary_base: rope.as_ref().unwrap_or(&config).float_or("rope_theta", 10_000.0)?,
+            rotary_base: rope.as_ref().unwrap_or(&config).positive_or(THETA, 10_000.0)?,
             rotary_scaling: rope.or(scaling).map_or(Ok(None), |config| RotaryScaling::read(&config))?,
-            eps: config.float_or("rms_norm_eps", 1e-6)?,
+            eps: config.positive_or("rms_norm_eps", 1e-6)?,
             tied: config.flag_or("tie_word_embeddings", false)?,
         })
     }
@@ -200,6 +246,12 @@ impl LlamaOptions {
         let width = self.head_width();
         if !width.is_multiple_of(2) {
             return Err(Error::attr("llama", format!("heads have {width} elements, expected an even number")));
+        }
+        let factor = self.rotary_scaling.map_or(1.0, RotaryScaling::factor);
+        if [self.rotary_base, factor].iter().any(|v| !v.is_finite() || *v <= 0.0) {
+            let message =
+                format!("rotary_base is {} and its factor {factor}, expected numbers above 0", self.rotary_base);
+            return Err(Error::attr("llama", message));
         }
         let rate = |i: usize| self.rotary_base.powf(-2.0 * i as f64 / width as f64);
         Ok((0..width / 2).map(|i| self.rotary_scaling.map_or(rate(i), |scaling| scaling.of(rate(i)))).collect())
@@ -290,7 +342,9 @@ impl Llama {
     /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless heads of keys divide heads of queries, and these the width
     /// if heads have no width of their own; `Attr` for heads of an odd width.
     pub fn new(options: &LlamaOptions, init: &Init) -> Result<Llama> {
-        let rotations = Rotations::with_rates(options.context, &options.rates()?, init.device())?;
+        let rates = options.rates()?;
+        init.count(&Shape::from((options.context, 2 * rates.len())))?;
+        let rotations = Rotations::with_rates(options.context, &rates, init.device())?;
         let table = init.normal((options.vocab, options.width), 0.0, STD)?;
         let model = Decoder {
             embed_tokens: Embedding::from_pretrained(table, &Default::default())?,
@@ -315,8 +369,16 @@ impl Pretrained for Llama {
         self.options.config()
     }
 
-    fn begin(folder: &Path, init: &Init) -> Result<Llama> {
-        Llama::new(&LlamaOptions::read(folder)?, init)
+    fn read(folder: &Path) -> Result<LlamaOptions> {
+        LlamaOptions::read(folder)
+    }
+
+    fn begin(options: &LlamaOptions, init: &Init) -> Result<Llama> {
+        Llama::new(options, init)
+    }
+
+    fn tied(&self) -> Option<[&'static str; 2]> {
+        self.options.tied.then_some([HEAD, "model.embed_tokens.weight"])
     }
 
     fn name_of(name: &str) -> String {

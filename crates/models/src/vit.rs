@@ -242,8 +242,12 @@ impl Pretrained for Vit {
         self.options.config()
     }
 
-    fn begin(folder: &Path, init: &Init) -> Result<Vit> {
-        Vit::new(&VitOptions::read(folder)?, init)
+    fn read(folder: &Path) -> Result<VitOptions> {
+        VitOptions::read(folder)
+    }
+
+    fn begin(options: &VitOptions, init: &Init) -> Result<Vit> {
+        Vit::new(options, init)
     }
 }
 

@@ -211,9 +211,114 @@ fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
     assert_eq!(with(r#""llama3""#, r#""linear""#)?.rotary_scaling, Some(RotaryScaling::Linear(8.0)));
     assert_eq!(with(r#""llama3""#, r#""default""#)?.rotary_scaling, None);
     // Both in one object, as version 5 writes them.
-    let text = r#""rope_parameters": { "rope_type": "default", "rope_theta": 7.0 }, "rope_scaling""#;
+    let text = r#""rope_parameters": { "rope_type": "default", "rope_theta": 7.0 }, "unused""#;
     let options = with(r#""rope_scaling""#, text)?;
     assert_eq!((options.rotary_base, options.rotary_scaling), (7.0, None));
+    Ok(())
+}
+
+#[test]
+fn rotary_options_are_used_or_refused_by_name() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |from: &str, to: &str| {
+        Llama::new(&llama(), &init(1))?.save(folder.path())?;
+        write_config(folder.path(), from, to);
+        LlamaOptions::read(folder.path())
+    };
+    for (from, to, part) in [
+        (r#""rope_type": "llama3""#, r#""rope_type": null"#, "rope_type is null, expected a type that has "),
+        (r#""factor": 8.0"#, r#""factor": 0"#, "factor is 0, expected a number above 0"),
+        (r#""factor": 8.0"#, r#""factor": -2.0"#, "factor is -2.0, expected a number above 0"),
+        (r#""factor": 8.0"#, r#""factor": 8.0, "mscale": 1"#, "mscale is 1, expected none"),
+        (r#""low_freq_factor": 1.0"#, r#""low_freq_factor": 4.0"#, "low_freq_factor is 4.0, expected less than 4"),
+        (r#""rope_theta": 10000.0"#, r#""rope_theta": 0"#, "rope_theta is 0, expected a number above 0"),
+        (r#""rope_theta": 10000.0"#, r#""partial_rotary_factor": 0.5"#, "partial_rotary_factor is 0.5, expected 1"),
+        (r#""rope_theta": 10000.0"#, r#""rope_parameters": { "rope_theta": 7.0 }"#, "none beside rope_parameters"),
+        (r#""rms_norm_eps": 0.00001"#, r#""rms_norm_eps": -1"#, "rms_norm_eps is -1"),
+    ] {
+        refused(with(from, to), Kind::Format, part);
+    }
+    assert_eq!(with(r#""rope_theta": 10000.0"#, r#""partial_rotary_factor": 1.0"#)?.rotary_base, 10_000.0);
+    for options in [
+        LlamaOptions { rotary_base: 0.0, ..llama() },
+        LlamaOptions { rotary_scaling: Some(RotaryScaling::Linear(-2.0)), ..llama() },
+    ] {
+        refused(Llama::new(&options, &init(1)), Kind::Attr, "expected numbers above 0");
+    }
+    Ok(())
+}
+
+#[test]
+fn options_that_the_weights_do_not_have_end_before_the_memory() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    Gpt2::new(&GPT2, &init(1))?.save(path)?;
+    for (from, to) in [
+        (r#""n_layer": 2"#, r#""n_layer": 2000000000"#),
+        (r#""n_embd": 4"#, r#""n_embd": 2000000000"#),
+        (r#""vocab_size": 11"#, r#""vocab_size": 2000000000"#),
+    ] {
+        write_config(path, from, to);
+        refused(Gpt2::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
+        write_config(path, to, from);
+    }
+    // A table that is computed.
+    Llama::new(&llama(), &init(1))?.save(path)?;
+    write_config(path, r#""max_position_embeddings": 8"#, r#""max_position_embeddings": 2000000000"#);
+    refused(Llama::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
+    write_config(path, "2000000000", "99999999999999999999");
+    refused(Llama::load(path, &init(1)), Kind::Format, "expected a whole number of 31 bits");
+    // Loaded parameters are not drawn.
+    Gpt2::new(&GPT2, &init(1))?.save(path)?;
+    let init = init(5);
+    let before = init.rng().state();
+    Gpt2::load(path, &init)?;
+    assert_eq!(init.rng().state(), before);
+    Ok(())
+}
+
+#[test]
+fn a_tied_model_loads_from_either_of_two_names_and_refuses_two_that_differ() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.safetensors");
+    fn check<M: Pretrained>(model: &M, other: &M, file: &Path, table: &str) -> Result<()> {
+        let mut state = model.state_dict();
+        let head = state.remove(table).expect("a table");
+        state.insert("lm_head.weight".into(), head.clone());
+        save(file, &state, &Metadata::new())?;
+        other.load_weights(file)?;
+        assert_eq!(bits(other), bits(model));
+        state.insert(table.into(), head.copy()?);
+        save(file, &state, &Metadata::new())?;
+        other.load_weights(file)?;
+        state.insert("lm_head.weight".into(), head.add_scalar(1.0)?);
+        save(file, &state, &Metadata::new())?;
+        refused(other.load_weights(file), Kind::Value, &format!("lm_head.weight and {table} differ"));
+        Ok(())
+    }
+    let gpt2 = |seed| Gpt2::new(&GPT2, &init(seed));
+    check(&gpt2(1)?, &gpt2(2)?, &file, "transformer.wte.weight")?;
+    let llama = |seed| Llama::new(&llama(), &init(seed));
+    check(&llama(1)?, &llama(2)?, &file, "model.embed_tokens.weight")
+}
+
+#[test]
+fn a_bert_without_a_pooler_is_loaded() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Bert::new(&bert(), &init(1))?;
+    first.save(folder.path())?;
+    let mut state = first.state_dict();
+    state.retain(|name, _| !name.starts_with("pooler."));
+    save(folder.path().join("model.safetensors"), &state, &Metadata::new())?;
+    let loaded = Bert::load(folder.path(), &init(2))?;
+    first.eval();
+    loaded.eval();
+    let x = tokens(&[&[1, 2, 3]]);
+    let features = loaded.forward(&x)?;
+    assert_eq!(features.to_bytes()?, first.forward(&x)?.to_bytes()?);
+    refused(loaded.pooled(&features), Kind::Value, "this network has no pooler");
+    loaded.save(folder.path())?;
+    assert_eq!(Bert::load(folder.path(), &init(3))?.options(), BertOptions { has_pooler: false, ..bert() });
     Ok(())
 }
 

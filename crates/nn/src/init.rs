@@ -4,6 +4,7 @@ use crate::number::{Checks, Range};
 use isograd_core::{DType, Device, Error, Result, Rng, Shape, Tensor};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Creates parameters: device, dtype, and the generator that a model's layers share.
 #[derive(Clone, Debug)]
@@ -14,7 +15,14 @@ pub struct Init {
     is_last: bool,
     across: Option<Arc<dyn Across>>,
     keeper: Option<Arc<dyn Keeper>>,
+    /// The elements that parameters may still have, whose values come from a file.
+    loaded: Option<Arc<AtomicUsize>>,
 }
+
+/// The elements that count for a parameter beside its own.
+const EACH: usize = 1 << 10;
+/// The elements that parameters may have beyond those of a file: in tables that are computed, say.
+const BEYOND: usize = 1 << 26;
 
 /// The place where a model's parameters are kept, instead of tensors of their own.
 pub trait Keeper: Debug + Send + Sync {
@@ -84,7 +92,15 @@ impl Fan {
 impl Init {
     /// f32 parameters on `device` from seed 0.
     pub fn new(device: &Device) -> Init {
-        Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0), is_last: false, across: None, keeper: None }
+        Init {
+            device: device.clone(),
+            dtype: DType::F32,
+            rng: Rng::new(0),
+            is_last: false,
+            across: None,
+            keeper: None,
+            loaded: None,
+        }
     }
 
     /// Starts a new generator from `seed`.
@@ -119,6 +135,32 @@ impl Init {
         Init { keeper: Some(Arc::new(keeper)), ..self }
     }
 
+    /// Parameters get their values from a file with tensors of these shapes: they are 0 until then, and nothing is drawn. Together they may not
+    /// have many more elements than the file, so that options that do not belong to it are an error before they fill the memory.
+    pub fn loading<'a>(self, shapes: impl IntoIterator<Item = &'a Shape>) -> Init {
+        let size = |shape: &Shape| shape.dims().iter().fold(1usize, |n, &d| n.saturating_mul(d)).saturating_add(EACH);
+        let all = shapes.into_iter().map(size).fold(BEYOND, usize::saturating_add);
+        Init { loaded: Some(Arc::new(AtomicUsize::new(all))), ..self }
+    }
+
+    /// Counts the elements of a parameter or a table, if parameters are loaded. Errors: `Value` if these are more than a file has.
+    pub fn count(&self, shape: &Shape) -> Result<()> {
+        let Some(left) = &self.loaded else { return Ok(()) };
+        let size = shape.dims().iter().try_fold(1usize, |n, &d| n.checked_mul(d)).and_then(|n| n.checked_add(EACH));
+        let spend = |left: usize| size.and_then(|size| left.checked_sub(size));
+        let spent = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend);
+        spent.map(drop).map_err(|_| {
+            let message = format!("a parameter of shape {shape} is more than what the file of the weights has");
+            Error::value("init", message)
+        })
+    }
+
+    /// A parameter with values that are drawn, or loaded later.
+    fn drawn(&self, shape: &Shape, draw: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+        self.count(shape)?;
+        self.leaf(if self.loaded.is_some() { Tensor::zeros(shape, self.dtype, &self.device)? } else { draw()? })
+    }
+
     /// A parameter.
     fn leaf(&self, values: Tensor) -> Result<Tensor> {
         let values = if self.is_last && values.rank() > 2 { values.to_channels_last()? } else { values };
@@ -146,7 +188,8 @@ impl Init {
     /// Every element is `value`. Errors: `Attr` unless it is finite in the dtype.
     pub fn constant(&self, shape: impl Into<Shape>, value: f64) -> Result<Tensor> {
         self.check("constant", &[("value", value, Range::Finite)])?;
-        self.leaf(Tensor::full(shape, value, self.dtype, &self.device)?)
+        let shape = shape.into();
+        self.drawn(&shape, || Tensor::full(&shape, value, self.dtype, &self.device))
     }
 
     /// Every element is 0.
@@ -162,13 +205,15 @@ impl Init {
     /// Uniform in `[lo, hi)`. Errors: `Attr` unless both are finite in the dtype and in order.
     pub fn uniform(&self, shape: impl Into<Shape>, lo: f64, hi: f64) -> Result<Tensor> {
         self.check("uniform", &[("lo", lo, Range::Finite), ("hi", hi, Range::Finite)])?;
-        self.leaf(Tensor::rand(shape, lo, hi, self.dtype, &self.device, &self.rng)?)
+        let shape = shape.into();
+        self.drawn(&shape, || Tensor::rand(&shape, lo, hi, self.dtype, &self.device, &self.rng))
     }
 
     /// Normal. Errors: `Attr` unless mean and deviation are finite in the dtype, and `std >= 0`.
     pub fn normal(&self, shape: impl Into<Shape>, mean: f64, std: f64) -> Result<Tensor> {
         self.check("normal", &[("mean", mean, Range::Finite), ("std", std, Range::AtLeast0)])?;
-        self.leaf(Tensor::randn(shape, mean, std, self.dtype, &self.device, &self.rng)?)
+        let shape = shape.into();
+        self.drawn(&shape, || Tensor::randn(&shape, mean, std, self.dtype, &self.device, &self.rng))
     }
 
     /// Normal, redrawn where outside of `[lo, hi]`; the bounds may be infinite. Computed on the host. Errors: `Attr` unless `lo <
@@ -181,20 +226,22 @@ impl Init {
             return Err(Error::attr(op, format!("the range is {lo}..={hi}, expected lo < hi")));
         }
         let shape = shape.into();
-        let n = shape.numel();
-        let mut values = Vec::with_capacity(n);
-        for _ in 0..ROUNDS {
-            if values.len() == n {
-                break;
+        self.drawn(&shape, || {
+            let n = shape.numel();
+            let mut values = Vec::with_capacity(n);
+            for _ in 0..ROUNDS {
+                if values.len() == n {
+                    break;
+                }
+                let drawn = Tensor::randn(n, mean, std, DType::F64, &self.device, &self.rng)?.to_vec::<f64>()?;
+                values.extend(drawn.into_iter().filter(|v| (lo..=hi).contains(v)).take(n - values.len()));
             }
-            let drawn = Tensor::randn(n, mean, std, DType::F64, &self.device, &self.rng)?.to_vec::<f64>()?;
-            values.extend(drawn.into_iter().filter(|v| (lo..=hi).contains(v)).take(n - values.len()));
-        }
-        if values.len() < n {
-            let message = format!("a normal of mean {mean} and std {std} hardly ever lies in {lo}..={hi}");
-            return Err(Error::attr(op, message));
-        }
-        self.host_values(values, shape)
+            if values.len() < n {
+                let message = format!("a normal of mean {mean} and std {std} hardly ever lies in {lo}..={hi}");
+                return Err(Error::attr(op, message));
+            }
+            self.host_values(values, &shape)
+        })
     }
 
     /// Uniform with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852. Errors: `Shape` below
@@ -240,14 +287,16 @@ impl Init {
         if shape.rank() < 2 {
             return Err(Error::shape("orthogonal", format!("{shape} has rank {}, expected at least 2", shape.rank())));
         }
-        let rows = shape[0];
-        let rest = shape.numel().checked_div(rows).unwrap_or(0);
-        let drawn = Tensor::randn(shape.numel(), 0.0, 1.0, DType::F64, &self.device, &self.rng)?.to_vec::<f64>()?;
-        let (count, length) = (rows.min(rest), rows.max(rest));
-        let mut vectors: Vec<Vec<f64>> = drawn.chunks(length.max(1)).take(count).map(<[f64]>::to_vec).collect();
-        orthonormalise(&mut vectors);
-        let at = |i: usize| if rows <= rest { vectors[i / rest][i % rest] } else { vectors[i % rest][i / rest] };
-        self.host_values((0..shape.numel()).map(|i| gain * at(i)).collect(), shape)
+        self.drawn(&shape, || {
+            let rows = shape[0];
+            let rest = shape.numel().checked_div(rows).unwrap_or(0);
+            let drawn = Tensor::randn(shape.numel(), 0.0, 1.0, DType::F64, &self.device, &self.rng)?.to_vec::<f64>()?;
+            let (count, length) = (rows.min(rest), rows.max(rest));
+            let mut vectors: Vec<Vec<f64>> = drawn.chunks(length.max(1)).take(count).map(<[f64]>::to_vec).collect();
+            orthonormalise(&mut vectors);
+            let at = |i: usize| if rows <= rest { vectors[i / rest][i % rest] } else { vectors[i % rest][i / rest] };
+            self.host_values((0..shape.numel()).map(|i| gain * at(i)).collect(), &shape)
+        })
     }
 
     fn check(&self, op: &'static str, numbers: &[(&str, f64, Range)]) -> Result<()> {
@@ -264,8 +313,8 @@ impl Init {
         Ok(gain.value())
     }
 
-    fn host_values(&self, values: Vec<f64>, shape: Shape) -> Result<Tensor> {
-        self.leaf(Tensor::from_vec(values, shape, &self.device)?.cast(self.dtype)?)
+    fn host_values(&self, values: Vec<f64>, shape: &Shape) -> Result<Tensor> {
+        Tensor::from_vec(values, shape, &self.device)?.cast(self.dtype)
     }
 }
 
@@ -274,8 +323,8 @@ fn fans(op: &'static str, shape: &Shape) -> Result<(f64, f64)> {
     if shape.rank() < 2 {
         return Err(Error::shape(op, format!("{shape} has no fan-in and fan-out, expected rank 2 or more")));
     }
-    let window: usize = shape[2..].iter().product();
-    let fan = |n: usize| (n * window).max(1) as f64;
+    let window: f64 = shape[2..].iter().map(|&d| d as f64).product();
+    let fan = |n: usize| (n as f64 * window).max(1.0);
     Ok((fan(shape[1]), fan(shape[0])))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Recompute;
 use crate::pattern::matches;
-use isograd_core::{DType, Device, Error, Place, Result, Tensor, no_grad};
+use isograd_core::{DType, Device, Error, Result, Tensor, TensorKey, no_grad};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -294,9 +294,9 @@ fn has_same_elements(a: &Tensor, b: &Tensor) -> bool {
 
 /// Checks that no tensor is in a list of parameters twice. Errors: `Value`.
 pub(crate) fn check_distinct(op: &'static str, parameters: &[Tensor]) -> Result<()> {
-    let mut places = HashMap::new();
-    for (i, place) in parameters.iter().map(Tensor::place).enumerate() {
-        if let Some(first) = places.insert(place, i) {
+    let mut keys = HashMap::new();
+    for (i, key) in parameters.iter().map(Tensor::key).enumerate() {
+        if let Some(first) = keys.insert(key, i) {
             return Err(listed_twice(op, &first.to_string(), &i.to_string()));
         }
     }
@@ -482,27 +482,27 @@ fn replace(
         let message = format!("the part {kind} has no `visit_mut`, which `#[derive(Module)]` writes");
         return Err(Error::value(op, message));
     }
-    let mut values: HashMap<Place, Tensor> = HashMap::new();
-    let mut leaves: HashMap<Place, Tensor> = HashMap::new();
+    let mut values: HashMap<TensorKey, Tensor> = HashMap::new();
+    let mut leaves: HashMap<TensorKey, Tensor> = HashMap::new();
     // Tensors of one memory, such as a weight and its transpose.
     let mut of_memory: HashMap<usize, Vec<&Tensor>> = HashMap::new();
     for (t, kind) in &found {
-        let place = t.place();
-        let value = match values.get(&place) {
+        let key = t.key();
+        let value = match values.get(&key) {
             Some(value) => value.clone(),
             None => {
-                let beside = of_memory.entry(place.memory()).or_default();
-                let tied = beside.iter().find_map(|other| Some((other.place(), order_of(t, other)?)));
+                let beside = of_memory.entry(key.memory()).or_default();
+                let tied = beside.iter().find_map(|other| Some((other.key(), order_of(t, other)?)));
                 beside.push(t);
                 let value = no_grad(|| match tied {
                     Some((other, order)) => values[&other].permute(&order),
                     None => Ok(f(&t.detach(), *kind)?.detach()),
                 })?;
-                values.insert(place.clone(), value.clone());
+                values.insert(key.clone(), value.clone());
                 value
             }
         };
-        if !t.is_leaf() || leaves.contains_key(&place) {
+        if !t.is_leaf() || leaves.contains_key(&key) {
             continue;
         }
         let is_same = value.shares_memory(t);
@@ -513,11 +513,11 @@ fn replace(
         if let Some(grad) = t.grad().filter(|_| gradients == Gradients::Kept && !is_same) {
             leaf.set_grad(Some(no_grad(|| f(&grad.detach(), *kind))?))?;
         }
-        leaves.insert(place, leaf);
+        leaves.insert(key, leaf);
     }
     let renew = &mut |t: &mut Tensor, _: Kind| {
-        let place = t.place();
-        let new = if t.is_leaf() { &leaves[&place] } else { &values[&place] };
+        let key = t.key();
+        let new = if t.is_leaf() { &leaves[&key] } else { &values[&key] };
         *t = new.clone();
     };
     module.visit_mut(&mut VisitorMut { note: renew, refused: None });

@@ -12,6 +12,8 @@ pub(crate) enum Range {
     AtLeast0,
     /// Finite, up to 0.
     AtMost0,
+    /// Finite, from this on.
+    AtLeast(f64),
     /// Finite, and above this.
     Above(f64),
     /// From 0 on; infinity means no bound.
@@ -39,6 +41,7 @@ impl Range {
             Range::Finite => v.is_finite(),
             Range::AtLeast0 => v.is_finite() && v >= 0.0,
             Range::AtMost0 => v.is_finite() && v <= 0.0,
+            Range::AtLeast(low) => v.is_finite() && v >= low,
             Range::Above(low) => v.is_finite() && v > low,
             Range::Bound => v >= 0.0,
             Range::BoundAbove0 => v > 0.0,
@@ -63,6 +66,7 @@ impl fmt::Display for Range {
             Range::Finite => f.write_str("a finite number"),
             Range::AtLeast0 => f.write_str("a finite number of at least 0"),
             Range::AtMost0 => f.write_str("a finite number of at most 0"),
+            Range::AtLeast(low) => write!(f, "a finite number of at least {low}"),
             Range::Above(low) => write!(f, "a finite number above {low}"),
             Range::Bound => f.write_str("at least 0"),
             Range::BoundAbove0 => f.write_str("above 0"),

@@ -34,9 +34,15 @@ fn other_norms() {
     let norm = |kind: f64| grad_norm(&p, kind).unwrap().item::<f64>().unwrap();
     assert_eq!((norm(1.0), norm(f64::INFINITY)), (9.0, 4.0));
     assert!((norm(2.0) - 29f64.sqrt()).abs() < 1e-6);
+    assert_close(&[norm(3.0), norm(0.5)], &[99f64.cbrt(), (3f64.sqrt() + 2.0 + 2f64.sqrt()).powi(2)], 1e-5);
+    let large = with_gradients(&[&[3e25, -4e25], &[0.0]], DType::F32);
+    let share = grad_norm(&large, 3.0).unwrap().item::<f64>().unwrap() / 1e25;
+    assert!((share - 91f64.cbrt()).abs() < 1e-5, "{share}");
+    let zeros = with_gradients(&[&[0.0, 0.0]], DType::F32);
+    assert_eq!(grad_norm(&zeros, 3.0).unwrap().item::<f64>().unwrap(), 0.0);
     clip_grad_norm(&p, 1.0, f64::INFINITY).unwrap();
     assert_close(&gradients(&p), &[0.75, -1.0, 0.5], 1e-6);
-    for kind in [0.0, 3.0, -1.0, f64::NAN] {
+    for kind in [0.0, -1.0, f64::NAN] {
         assert_eq!(clip_grad_norm(&p, 1.0, kind).unwrap_err().kind(), Kind::Attr);
     }
     for max in [-1.0, f64::NAN] {

@@ -59,6 +59,31 @@ fn options_of_adam() {
     assert_close(&three_steps(&mut adam().maximize()), &reference_adam(false, -1.0), 1e-12);
 }
 
+/// The values of PyTorch's NAdam and RAdam with `decoupled_weight_decay=True`.
+#[test]
+fn decoupled_weight_decay() {
+    let run = |new: fn(Vec<Tensor>) -> Box<dyn Optimizer>| {
+        let p = parameter(&[1.0], DType::F64);
+        let mut optimizer = new(vec![p.clone()]);
+        [0.5, -1.0, 2.0, 0.25, 1.0, 1.0, -0.5].map(|g| {
+            set_grad(&p, &[g]);
+            optimizer.step().unwrap();
+            values(&p)[0]
+        })
+    };
+    let near = |got: [f64; 7], expected: [f64; 7]| {
+        assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6), "{got:?}, expected {expected:?}")
+    };
+    near(
+        run(|p| Box::new(Nadam::from_parameters(p).lr(0.1).betas(0.5, 0.7).weight_decay(0.5).decoupled_weight_decay())),
+        [0.8366618782, 0.9025094804, 0.7409608663, 0.6763396020, 0.5575183160, 0.4391368548, 0.4525133329],
+    );
+    near(
+        run(|p| Box::new(Radam::from_parameters(p).lr(0.1).betas(0.5, 0.7).weight_decay(0.5).decoupled_weight_decay())),
+        [0.9, 0.905, 0.7668928571, 0.6718815476, 0.5592552121, 0.4416099118, 0.4002380777],
+    );
+}
+
 #[test]
 fn plain_sgd() {
     let mut sgd = Sgd::from_parameters(start()).lr(0.1);
@@ -333,8 +358,8 @@ fn groups_of_all_kinds(p: &Tensor, q: &Tensor, alone: &Tensor) -> Vec<Pair> {
         Muon {.lr(0.1)} {.adjust(Adjust::MatchRmsAdamW).ns_dtype(DType::F64)}
         Adam {.lr(0.1)} {.no_bias_correction()}
         Adamax {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1)}
-        Nadam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1).momentum_decay(0.5)}
-        Radam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1)}
+        Nadam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1).momentum_decay(0.5).weight_decay(0.5).decoupled_weight_decay()}
+        Radam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1).weight_decay(0.5).decoupled_weight_decay()}
         Adadelta {.lr(1.0)} {.rho(0.5).eps(0.1)}
         Rprop {.lr(0.1)} {.etas(0.3, 2.0).step_sizes(0.01, 0.11)}
         Asgd {.lr(0.1)} {.lambda(0.5).alpha(0.5).t0(0.0)}

@@ -62,6 +62,24 @@ fn a_scale_that_would_overflow_stays() {
 }
 
 #[test]
+fn a_scale_never_falls_to_0() {
+    let p = parameter(&[1.0], DType::F32);
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(0.125);
+    let mut scaler = scaler(65536.0);
+    for _ in 0..200 {
+        step(&mut scaler, &mut sgd, f64::INFINITY);
+    }
+    assert_eq!((current(&scaler), values(&p)[0]), (2f64.powi(-24), 1.0));
+    step(&mut scaler, &mut sgd, 1.0);
+    assert_eq!(values(&p)[0], 0.875);
+    let mut state = scaler.state_dict().unwrap();
+    for scale in [0.0f32, 1e-40, f32::NAN] {
+        state.insert("scale".into(), Tensor::scalar(scale, &cpu()).unwrap());
+        assert_eq!(scaler.load_state_dict(&state).unwrap_err().kind(), Kind::Attr);
+    }
+}
+
+#[test]
 fn unscale_once_a_step() {
     let p = parameter(&[1.0], DType::F32);
     let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(0.125);
@@ -219,6 +237,7 @@ fn options_out_of_range() {
     let new = || GradScaler::new(&cpu()).unwrap();
     for result in [
         new().init_scale(0.0),
+        new().init_scale(1e-40),
         new().init_scale(f64::INFINITY),
         new().growth_interval(0),
         new().factors(1.0, 0.5),

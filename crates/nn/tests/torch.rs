@@ -171,7 +171,7 @@ fn pickles_of_other_objects_are_refused() {
         (b"\x80\x02}q\0X\x01\0\0\0ah\0s.", "it has more than 64 containers within each other"),
         (
             &[&b"\x80\x02}X\x01\0\0\0a]"[..], &b"q\x000]h\0ah\0a".repeat(63), b"s."].concat(),
-            "its containers are within each other too often",
+            "its content would take more than 32 times the ",
         ),
     ] {
         let error = read_pickle(pickle).unwrap_err();
@@ -179,4 +179,37 @@ fn pickles_of_other_objects_are_refused() {
     }
     // Numbers and texts alone are no tensors, and no error.
     assert!(read_pickle(b"\x80\x02}X\x01\0\0\0aK\x05s.").unwrap().is_empty());
+}
+
+#[test]
+fn a_text_with_many_names_is_not_copied_for_each() {
+    // A text of 1 MB, which 100,000 keys have.
+    let text = [&b"X\x40\x42\x0f\0"[..], &vec![b'a'; 1_000_000], b"q\0"].concat();
+    let mut pickle = [&b"\x80\x02}(X\x01\0\0\0b"[..], &text].concat();
+    for i in 0u32..100_000 {
+        pickle.extend([&b"J"[..], &i.to_le_bytes(), b"h\0"].concat());
+    }
+    pickle.extend(b"u.");
+    let error = read_pickle(&pickle).unwrap_err();
+    assert!(error.message().contains("would take more than 32 times the "), "{error}");
+    // A shape that many tensors have.
+    let shape = [&b"("[..], &b"K\x01".repeat(100_000), b"tq\0"].concat();
+    let storage = b"(X\x07\0\0\0storagectorch\nIntStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x02tQq\x01";
+    let mut pickle = [&b"\x80\x02}("[..], b"K\0", &shape, b"K\0", storage].concat();
+    for _ in 0..10_000 {
+        pickle.extend(b"K\0ctorch._utils\n_rebuild_tensor_v2\n(h\x01K\0h\0h\0\x89}tR");
+    }
+    pickle.extend(b"u.");
+    let error = read_pickle(&pickle).unwrap_err();
+    assert!(error.message().contains("would take more than 32 times the "), "{error}");
+}
+
+#[test]
+fn names_of_one_storage_share_memory() {
+    let one = tensor(0, &[2], &[1]);
+    // The dictionary with the entry a second time, by another name.
+    let entry = &one[3..one.len() - 2];
+    let other = [b"X\x01\0\0\0v", &entry[7..]].concat();
+    let loaded = read_pickle(&[&one[..one.len() - 2], &other, b"u."].concat()).unwrap();
+    assert_eq!((loaded.len(), loaded["w"].key()), (2, loaded["v"].key()));
 }

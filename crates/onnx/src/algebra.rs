@@ -4,13 +4,22 @@
 //! graph is finished.
 
 use crate::graph::{self, Graph, data_type, int};
-use crate::ops::{Applied, Found, absent};
 use crate::proto::AttributeProto;
-use isograd_core::pointwise::{Int, Integer, Real, Row, Value, Visitor};
+use crate::translation::{Found, absent};
+use isograd_core::pointwise::{Int, Integer, Pointwise, Real, Row, Value, Visitor};
 use isograd_core::{DType, Scalar, bf16, f16};
 use std::cell::RefCell;
 use std::f64::consts::{FRAC_PI_2, LN_2, LN_10, PI};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// A row and what it is applied to.
+pub struct Applied {
+    pub row: Pointwise,
+    pub inputs: Vec<(graph::Value, DType)>,
+    pub floats: Vec<f64>,
+    pub ints: Vec<i64>,
+    pub outputs: Vec<DType>,
+}
 
 /// A number of a row.
 #[derive(Clone, Copy)]

@@ -115,6 +115,16 @@ pub fn data_type(dtype: DType) -> i32 {
     }
 }
 
+/// A tensor in the two traces, for two batch sizes; or twice the same one.
+#[derive(Clone, Copy)]
+pub struct Pair<'a>(pub &'a Tensor, pub &'a Tensor);
+
+impl Pair<'_> {
+    pub fn dims(&self) -> Vec<Dim> {
+        self.0.dims().iter().zip(self.1.dims()).map(|(&a, &b)| Dim::new([a, b])).collect()
+    }
+}
+
 /// A graph under construction. Nodes are in the order of their construction, each after those that it reads.
 pub struct Graph {
     values: Vec<Source>,

@@ -29,10 +29,11 @@ mod ops;
 #[allow(missing_docs)]
 mod proto;
 mod trace;
+mod translation;
 
-use crate::graph::{Graph, Port, SIZES, Value};
+use crate::graph::{Graph, Pair, Port, SIZES, Value};
 use crate::proto::{ModelProto, OperatorSetIdProto};
-use crate::trace::{Exporter, Pair, Scope, State};
+use crate::trace::{Exporter, Scope, State};
 use isograd_core::tape::{Step, trace as traced};
 use isograd_core::{Error, Result, Tensor, no_grad, replace_file};
 use isograd_nn::Module;
@@ -152,8 +153,8 @@ impl<'a> Export<'a> {
             inputs.push(port(input.name.to_string(), Pair(&one.inputs[i], &two.inputs[i]), value));
         }
         let state = State::new(self.state);
-        let places = one.inputs.iter().map(Tensor::place).zip(inputs.iter().map(|port| port.value));
-        let mut scope = Scope::new(places, &state);
+        let keys = one.inputs.iter().map(Tensor::key).zip(inputs.iter().map(|port| port.value));
+        let mut scope = Scope::new(keys, &state);
         let mut exporter = Exporter { graph, state, changed: None };
         exporter.run(&mut scope, [&one.steps, &two.steps])?;
         if let Some((name, op)) = exporter.changed {

@@ -1,40 +1,31 @@
 //! The steps of a traced function, one after the other, as values of a graph.
 //!
-//! A tensor is known by its place: its memory and layout. An op binds the places of its results to values. An op that has no translation
-//! leaves the bindings of the ops that it consists of, which came before it, or of the composites of its fused kernels. A kernel that writes memory makes older bindings of places in
+//! A tensor is known by its key: its memory and layout. An op binds the keys of its results to values. An op that has no translation
+//! leaves the bindings of the ops that it consists of, which came before it, or of the composites of its fused kernels. A kernel that writes memory makes older bindings of keys in
 //! this memory stale. Memory that no kernel has computed from an input of the function is constant.
 
-use crate::graph::{Dim, Graph, Value};
-use crate::ops::{Refusal, Translation, elementwise, translate};
+use crate::graph::{Graph, Pair, Value};
+use crate::ops::{elementwise, translate};
+use crate::translation::{Refusal, Translation};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{Op, Ran, Step};
-use isograd_core::{Place, Result, Tensor};
+use isograd_core::{Result, Tensor, TensorKey};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// A tensor in the two traces, for two batch sizes; or twice the same one.
-#[derive(Clone, Copy)]
-pub struct Pair<'a>(pub &'a Tensor, pub &'a Tensor);
-
-impl Pair<'_> {
-    pub fn dims(&self) -> Vec<Dim> {
-        self.0.dims().iter().zip(self.1.dims()).map(|(&a, &b)| Dim::new([a, b])).collect()
-    }
-}
-
-/// The tensors of a module by their places.
+/// The tensors of a module by their keys.
 pub struct State {
-    named: HashMap<Place, (String, Tensor)>,
+    named: HashMap<TensorKey, (String, Tensor)>,
     memory: HashSet<usize>,
-    values: HashMap<Place, Value>,
+    values: HashMap<TensorKey, Value>,
 }
 
 impl State {
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>) -> State {
         let mut state = State { named: HashMap::new(), memory: HashSet::new(), values: HashMap::new() };
         for (name, tensor) in tensors {
-            state.memory.insert(tensor.place().memory());
-            state.named.entry(tensor.place()).or_insert((name, tensor));
+            state.memory.insert(tensor.key().memory());
+            state.named.entry(tensor.key()).or_insert((name, tensor));
         }
         state
     }
@@ -52,29 +43,31 @@ struct Write<'a> {
 /// What is known at a step.
 #[derive(Default)]
 pub struct Scope<'a> {
-    /// The value of a place, and the step that bound it.
-    bindings: HashMap<Place, (Value, i64)>,
+    /// The value of a key, and the step that bound it.
+    bindings: HashMap<TensorKey, (Value, i64)>,
+    /// The result of the second trace for each bound one of the first.
+    partners: HashMap<TensorKey, TensorKey>,
     writes: HashMap<usize, Write<'a>>,
     /// Memory with elements that depend on an input, on the module, or on random numbers.
     of_inputs: HashSet<usize>,
     of_state: HashSet<usize>,
     of_draws: HashSet<usize>,
-    constants: HashMap<Place, Value>,
+    constants: HashMap<TensorKey, Value>,
 }
 
 impl<'a> Scope<'a> {
-    pub fn new(inputs: impl IntoIterator<Item = (Place, Value)>, state: &State) -> Scope<'a> {
+    pub fn new(inputs: impl IntoIterator<Item = (TensorKey, Value)>, state: &State) -> Scope<'a> {
         let mut scope = Scope { of_state: state.memory.clone(), ..Scope::default() };
-        for (place, value) in inputs {
-            scope.of_inputs.insert(place.memory());
-            scope.bindings.insert(place, (value, -1));
+        for (key, value) in inputs {
+            scope.of_inputs.insert(key.memory());
+            scope.bindings.insert(key, (value, -1));
         }
         scope
     }
 
     fn write(&mut self, step: i64, ran: &'a Ran, other: Option<&'a Ran>) {
-        let read: Vec<usize> = ran.inputs.iter().map(|t| t.place().memory()).collect();
-        for memory in ran.outputs.iter().map(|t| t.place().memory()) {
+        let read: Vec<usize> = ran.inputs.iter().map(|t| t.key().memory()).collect();
+        for memory in ran.outputs.iter().map(|t| t.key().memory()) {
             for of in [&mut self.of_inputs, &mut self.of_state, &mut self.of_draws] {
                 if read.iter().any(|memory| of.contains(memory)) {
                     of.insert(memory);
@@ -87,10 +80,10 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The value of a place, unless its memory was written since.
-    fn bound(&self, place: &Place) -> Option<Value> {
-        let &(value, step) = self.bindings.get(place)?;
-        let is_fresh = self.writes.get(&place.memory()).is_none_or(|write| write.step < step);
+    /// The value of a key, unless its memory was written since.
+    fn bound(&self, key: &TensorKey) -> Option<Value> {
+        let &(value, step) = self.bindings.get(key)?;
+        let is_fresh = self.writes.get(&key.memory()).is_none_or(|write| write.step < step);
         is_fresh.then_some(value)
     }
 }
@@ -124,8 +117,8 @@ impl Exporter {
 
     fn note_changes(&mut self, ran: &Ran) {
         for t in &ran.outputs {
-            let memory = t.place().memory();
-            let name = |(name, tensor): &(String, Tensor)| (tensor.place().memory() == memory).then(|| name.clone());
+            let memory = t.key().memory();
+            let name = |(name, tensor): &(String, Tensor)| (tensor.key().memory() == memory).then(|| name.clone());
             if self.state.memory.contains(&memory)
                 && self.changed.is_none()
                 && let Some(name) = self.state.named.values().find_map(name)
@@ -136,13 +129,14 @@ impl Exporter {
     }
 
     fn op(&mut self, scope: &mut Scope<'_>, i: i64, op: &Op, other: &Op) -> Result<()> {
-        let depends = |of: &HashSet<usize>| op.outputs.iter().any(|y| of.contains(&y.place().memory()));
+        let depends = |of: &HashSet<usize>| op.outputs.iter().any(|y| of.contains(&y.key().memory()));
         let is_constant = !depends(&scope.of_inputs) && !depends(&scope.of_state);
-        let is_identity = ["pad", "interpolate"].contains(&op.name) && op.inputs[0].place() == op.outputs[0].place();
+        let is_identity = ["pad", "interpolate"].contains(&op.name) && op.inputs[0].key() == op.outputs[0].key();
         if is_constant || is_identity {
             return Ok(());
         }
         let (op, other) = (&with_targets(op), &with_targets(other));
+        scope.partners.extend(op.outputs.iter().map(Tensor::key).zip(other.outputs.iter().map(Tensor::key)));
         let inputs: Vec<Value> = op
             .inputs
             .iter()
@@ -153,13 +147,13 @@ impl Exporter {
         match translate(&mut translation) {
             Ok(values) => {
                 for (y, value) in op.outputs.iter().zip(values) {
-                    self.bind(scope, i, y.place(), value);
+                    self.bind(scope, i, y.key(), value);
                 }
             }
             Err(Refusal::Absent(why)) => {
                 for (y, other) in op.outputs.iter().zip(&other.outputs) {
                     if let Some(value) = self.expanded(scope, Pair(y, other))? {
-                        self.bind(scope, i, y.place(), value);
+                        self.bind(scope, i, y.key(), value);
                     }
                 }
                 self.bind_failed(scope, i, op, &inputs, &why);
@@ -169,12 +163,12 @@ impl Exporter {
         Ok(())
     }
 
-    /// Binds a place, unless the parts of the op have given it a value and the op has not.
-    fn bind(&mut self, scope: &mut Scope<'_>, i: i64, place: Place, value: Value) {
+    /// Binds a key, unless the parts of the op have given it a value and the op has not.
+    fn bind(&mut self, scope: &mut Scope<'_>, i: i64, key: TensorKey, value: Value) {
         let has_better =
-            !self.graph.is_sound(value) && scope.bound(&place).is_some_and(|known| self.graph.is_sound(known));
+            !self.graph.is_sound(value) && scope.bound(&key).is_some_and(|known| self.graph.is_sound(known));
         if !has_better {
-            scope.bindings.insert(place, (value, i));
+            scope.bindings.insert(key, (value, i));
         }
     }
 
@@ -182,15 +176,15 @@ impl Exporter {
         let operands: Vec<String> = op.inputs.iter().map(|t| format!("{} {}", t.dtype(), t.shape())).collect();
         let value = self.graph.failed(format!("{} of {}: {why}", op.name, operands.join(", ")), inputs);
         for y in &op.outputs {
-            self.bind(scope, i, y.place(), value);
+            self.bind(scope, i, y.key(), value);
         }
     }
 
     /// The value of a tensor that step `i` reads. The kernels of an op come before the op itself: one that changes its operand in place
     /// reads what was there before.
     fn lookup_before(&mut self, scope: &mut Scope<'_>, pair: Pair<'_>, i: i64) -> Result<Value> {
-        let place = pair.0.place();
-        if let (Some(&(value, step)), Some(write)) = (scope.bindings.get(&place), scope.writes.get(&place.memory()))
+        let key = pair.0.key();
+        if let (Some(&(value, step)), Some(write)) = (scope.bindings.get(&key), scope.writes.get(&key.memory()))
             && write.step == i - 1
             && step < i - 1
         {
@@ -201,22 +195,27 @@ impl Exporter {
 
     /// The value of a tensor.
     pub fn lookup(&mut self, scope: &mut Scope<'_>, pair: Pair<'_>) -> Result<Value> {
-        let place = pair.0.place();
-        if let Some(value) = scope.bound(&place) {
+        let key = pair.0.key();
+        if let Some(value) = scope.bound(&key) {
+            if scope.partners.get(&key).is_some_and(|partner| *partner != pair.1.key()) {
+                let message =
+                    format!("which ops compute {} {} depends on the batch size", pair.0.dtype(), pair.0.shape());
+                return Ok(self.graph.failed(message, &[]));
+            }
             return Ok(value);
         }
-        let (shape, write) = (format!("{} {}", pair.0.dtype(), pair.0.shape()), scope.writes.get(&place.memory()));
-        if let (true, Some(write)) = (scope.bindings.contains_key(&place), write) {
+        let (shape, write) = (format!("{} {}", pair.0.dtype(), pair.0.shape()), scope.writes.get(&key.memory()));
+        if let (true, Some(write)) = (scope.bindings.contains_key(&key), write) {
             return Ok(self.graph.failed(format!("{}: it changes a tensor {shape} in place", write.op), &[]));
         }
-        if let Some((name, tensor)) = self.state.named.get(&place) {
+        if let Some((name, tensor)) = self.state.named.get(&key) {
             let (name, tensor) = (name.clone(), tensor.clone());
-            return Ok(*self.state.values.entry(place).or_insert_with(|| self.graph.state(&name, &tensor)));
+            return Ok(*self.state.values.entry(key).or_insert_with(|| self.graph.state(&name, &tensor)));
         }
         if let Some(value) = self.expanded(scope, pair)? {
             return Ok(value);
         }
-        let (memory, write) = (place.memory(), scope.writes.get(&place.memory()));
+        let (memory, write) = (key.memory(), scope.writes.get(&key.memory()));
         let op = write.map_or("a view", |write| write.op);
         if scope.of_draws.contains(&memory) {
             let message =
@@ -226,11 +225,11 @@ impl Exporter {
         if scope.of_inputs.contains(&memory) {
             return Ok(self.graph.failed(format!("{op}: ONNX has no such op, with the result {shape}"), &[]));
         }
-        if let Some(&known) = scope.constants.get(&place) {
+        if let Some(&known) = scope.constants.get(&key) {
             return Ok(known);
         }
         let value = self.constant(pair)?;
-        scope.constants.insert(place, value);
+        scope.constants.insert(key, value);
         Ok(value)
     }
 
@@ -260,11 +259,11 @@ impl Exporter {
     /// The value of a tensor that a fused kernel wrote last, computed by the ops of the kernel's composite. `None` if the tensor has a value, or
     /// if they give it none.
     fn expanded(&mut self, scope: &mut Scope<'_>, Pair(y, _): Pair<'_>) -> Result<Option<Value>> {
-        let place = y.place();
-        let is_bound = scope.bound(&place).is_some_and(|known| self.graph.is_sound(known));
-        let Some(&Write { step, ran: Some(ran), .. }) = scope.writes.get(&place.memory()) else { return Ok(None) };
-        let is_changed = |x: &Tensor| scope.writes.get(&x.place().memory()).is_some_and(|write| write.step >= step);
-        let Some(output) = ran[0].outputs.iter().position(|own| own.place() == place) else { return Ok(None) };
+        let key = y.key();
+        let is_bound = scope.bound(&key).is_some_and(|known| self.graph.is_sound(known));
+        let Some(&Write { step, ran: Some(ran), .. }) = scope.writes.get(&key.memory()) else { return Ok(None) };
+        let is_changed = |x: &Tensor| scope.writes.get(&x.key().memory()).is_some_and(|write| write.step >= step);
+        let Some(output) = ran[0].outputs.iter().position(|own| own.key() == key) else { return Ok(None) };
         if is_bound || ran[0].fused.is_none() || ran[0].inputs.iter().any(is_changed) {
             return Ok(None);
         }
@@ -272,17 +271,17 @@ impl Exporter {
             return Ok(None);
         };
         let (Some(Some(a)), Some(Some(b))) = (first.get(output), second.get(output)) else { return Ok(None) };
-        let mut places = Vec::new();
+        let mut keys = Vec::new();
         for (a, b) in ran[0].inputs.iter().zip(&ran[1].inputs) {
-            places.push((a.place(), self.lookup(scope, Pair(a, b))?));
+            keys.push((a.key(), self.lookup(scope, Pair(a, b))?));
         }
-        let is_unsound = places.iter().any(|(_, value)| !self.graph.is_sound(*value));
+        let is_unsound = keys.iter().any(|(_, value)| !self.graph.is_sound(*value));
         // What was there before has no value.
         let before = self.graph.failed(format!("{}: it changes a tensor in place", ran[0].op), &[]);
-        places.extend(ran[0].outputs.iter().map(|own| (own.place(), before)));
-        let mut inner = Scope::new(places, &State::new([]));
+        keys.extend(ran[0].outputs.iter().map(|own| (own.key(), before)));
+        let mut inner = Scope::new(keys, &State::new([]));
         self.run(&mut inner, [&steps, &others])?;
-        if !inner.of_inputs.contains(&a.place().memory()) {
+        if !inner.of_inputs.contains(&a.key().memory()) {
             return Ok(None);
         }
         let value = self.lookup(&mut inner, Pair(a, b))?;
@@ -305,7 +304,7 @@ trait SameElements {
 
 impl SameElements for Tensor {
     fn is_same_memory_or_equal(&self, other: &Tensor) -> Result<bool> {
-        Ok(self.place() == other.place() || self.to_bytes()? == other.to_bytes()?)
+        Ok(self.key() == other.key() || self.to_bytes()? == other.to_bytes()?)
     }
 }
 

@@ -117,6 +117,31 @@ fn values_that_depend_on_the_batch_size_are_refused() -> Result<()> {
     Ok(())
 }
 
+type Function<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+
+/// A number of an op that follows from the batch size is no constant of the model.
+#[test]
+fn numbers_that_come_from_the_batch_size_are_refused() -> Result<()> {
+    let batch = |x: &Tensor| x.dims()[0];
+    let functions: [(&str, Function<'_>); 9] = [
+        ("div_scalar", &|x| x.div_scalar(batch(x) as f64)),
+        ("add_scalar", &|x| x.add_scalar(batch(x) as f64)?.exp()),
+        ("clamp", &|x| x.clamp(None, Some((batch(x) as f64).into()))),
+        ("leaky_relu", &|x| x.leaky_relu(1.0 / batch(x) as f64)),
+        ("pow_scalar", &|x| x.pow_scalar(batch(x) as f64)),
+        ("narrow", &|x| x.narrow(1, batch(x) - 2, 2)),
+        ("roll", &|x| x.roll(batch(x) as isize, 1)),
+        ("where_scalar", &|x| x.gt_scalar(0.0)?.where_scalar(x, batch(x) as f64)),
+        ("full", &|x| x.add(&Tensor::full((), batch(x) as f64, DType::F32, x.device())?)),
+    ];
+    for (op, f) in functions {
+        let (kind, message) = refusal(&zeros(&[1, 8])?, f);
+        assert_eq!(kind, Kind::Unsupported, "{op}: {message}");
+        assert!(message.contains("depends on the batch size"), "{op}: {message}");
+    }
+    Ok(())
+}
+
 #[test]
 fn dropout_in_training_says_to_call_eval() -> Result<()> {
     let rng = Rng::new(1);

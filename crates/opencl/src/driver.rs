@@ -53,21 +53,21 @@ pub struct OpenCl {
 /// [`LANDING`] bytes of the host's that stay mapped: what is read to them needs no memory of the driver's on its way.
 struct Landing {
     buffer: Buffer<u8>,
-    place: *mut u8,
+    mapped: *mut u8,
 }
 
-// SAFETY: the place is the buffer's own, and whoever holds the lock alone uses it.
+// SAFETY: the mapping is the buffer's own, and whoever holds the lock alone uses it.
 unsafe impl Send for Landing {}
 
 impl Landing {
     fn new(context: &Context, queue: &CommandQueue) -> opencl3::Result<Landing> {
         let (flags, write) = (CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, CL_MAP_READ | CL_MAP_WRITE);
-        let mut place = null_mut();
+        let mut mapped = null_mut();
         // SAFETY: there is no memory of the host's to take; the buffer has the bytes that are mapped.
         let buffer = unsafe { Buffer::<u8>::create(context, flags, LANDING, null_mut())? };
         // SAFETY: as above.
-        unsafe { queue.enqueue_map_buffer(&buffer, CL_BLOCKING, write, 0, LANDING, &mut place, &[])? };
-        Ok(Landing { buffer, place: place.cast() })
+        unsafe { queue.enqueue_map_buffer(&buffer, CL_BLOCKING, write, 0, LANDING, &mut mapped, &[])? };
+        Ok(Landing { buffer, mapped: mapped.cast() })
     }
 }
 
@@ -225,7 +225,7 @@ impl OpenCl {
     ///
     /// # Safety
     ///
-    /// Both places have room for the bytes; one of the host stays as it is until the copy is complete.
+    /// Both starts have room for the bytes; one of the host stays as it is until the copy is complete.
     unsafe fn enqueue_copy(
         &self,
         op: &'static str,
@@ -253,8 +253,8 @@ impl OpenCl {
 impl Drop for OpenCl {
     fn drop(&mut self) {
         let landing = self.landing.get_mut();
-        // SAFETY: the place is what the buffer was mapped to, and nobody has it any more.
-        let _ = unsafe { self.queue.enqueue_unmap_mem_object(landing.buffer.get(), landing.place.cast(), &[]) };
+        // SAFETY: the address is what the buffer was mapped to, and nobody has it any more.
+        let _ = unsafe { self.queue.enqueue_unmap_mem_object(landing.buffer.get(), landing.mapped.cast(), &[]) };
         let _ = self.queue.finish();
     }
 }
@@ -315,15 +315,16 @@ impl Driver for OpenCl {
         let landing = self.landing.lock();
         let mut at = 0;
         for (i, (from, part)) in parts.iter().enumerate() {
-            // SAFETY: as above; there is room for all parts, and nobody else has the place. The queue is in order: when the
+            // SAFETY: as above; there is room for all parts, and nobody else has the mapping. The queue is in order: when the
             // last one is there, all are.
-            let enqueued = unsafe { self.enqueue_copy(op, *from, landing.place.add(at).cast(), part.len(), i == last) };
-            // The parts before this one may still be on their way to the place.
+            let enqueued =
+                unsafe { self.enqueue_copy(op, *from, landing.mapped.add(at).cast(), part.len(), i == last) };
+            // The parts before this one may still be on their way to the buffer.
             enqueued.inspect_err(|_| drop(self.queue.finish()))?;
             at += part.len();
         }
         // SAFETY: so many bytes have been written, and nothing writes there before the lock is given back.
-        let mut landed = unsafe { std::slice::from_raw_parts(landing.place, bytes) };
+        let mut landed = unsafe { std::slice::from_raw_parts(landing.mapped, bytes) };
         for (_, part) in parts {
             let (own, others) = landed.split_at(part.len());
             part.copy_from_slice(own);

@@ -111,6 +111,8 @@ struct Pass {
     /// Parameters whose gradients have come, in this order.
     arrived: Vec<usize>,
     has_arrived: Vec<bool>,
+    /// True for each parameter that is not frozen. A frozen parameter is in no bucket.
+    trained: Vec<bool>,
     /// The first bucket that was not started.
     next: usize,
     /// The buckets have the order of a pass.
@@ -118,8 +120,8 @@ struct Pass {
 }
 
 impl DataParallel {
-    /// Gives every rank the parameters and buffers of rank 0, and makes sure that all have the same. Errors: `Value` if the ranks'
-    /// models differ, naming the first difference.
+    /// Gives every rank the parameters and buffers of rank 0, and makes sure that all have the same. Parameters that are frozen get no
+    /// gradients; every rank freezes the same. Errors: `Value` if the ranks' models differ, naming the first difference.
     pub fn new(model: &(impl Module + ?Sized), group: &Group, options: &ParallelOptions) -> Result<DataParallel> {
         let (parameters, buffers) = (model.named_parameters(), model.named_buffers());
         check_models(group, parameters.iter().chain(&buffers))?;
@@ -144,7 +146,12 @@ impl DataParallel {
                 Some(state) => state.arrived(i, dy).map(|()| None),
                 None => Ok(None),
             };
-            self.hooks.push(parameter.register_hook(arrived)?);
+            match parameter.register_hook(arrived) {
+                Ok(hook) => self.hooks.push(hook),
+                // A constant, which no pass reaches.
+                Err(_) if !parameter.requires_grad() => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(self)
     }
@@ -247,6 +254,9 @@ impl State {
             return Ok(());
         }
         let mut pass = self.pass.lock();
+        if pass.arrived.is_empty() {
+            self.follow_freezing(&mut pass);
+        }
         if pass.has_arrived[i] {
             let message = format!("{} has a second gradient before `synchronize`", self.parameters[i].0);
             return Err(Error::value(OP, format!("{message}; use `accumulate` for all passes of a step but the last")));
@@ -260,6 +270,14 @@ impl State {
             None => pass.put(i, parameter, dy)?,
         }
         self.start_full(&mut pass)
+    }
+
+    /// Makes other buckets if parameters were frozen or taken back since the last pass, as on every rank.
+    fn follow_freezing(&self, pass: &mut Pass) {
+        if pass.trained != trained(&self.parameters) {
+            let order: Vec<usize> = (0..self.parameters.len()).rev().collect();
+            *pass = Pass::new(&self.parameters, &order, self.options.bucket, self.options.unused == Unused::Zero);
+        }
     }
 
     /// Starts buckets in their order, which is the same on all ranks, as far as they are full.
@@ -281,7 +299,11 @@ impl State {
         if self.group.size() == 1 {
             return Ok(());
         }
-        let missing: Vec<usize> = (0..self.parameters.len()).filter(|i| !pass.has_arrived[*i]).collect();
+        if pass.arrived.is_empty() {
+            self.follow_freezing(pass);
+        }
+        let missing: Vec<usize> =
+            (0..self.parameters.len()).filter(|i| pass.trained[*i] && !pass.has_arrived[*i]).collect();
         let used = self.used(&missing)?;
         for i in missing {
             let (_, parameter) = &self.parameters[i];
@@ -327,8 +349,8 @@ impl Pass {
     /// Buckets of parameters in this order. Those of a bucket have one dtype and device.
     fn new(parameters: &[(String, Tensor)], order: &[usize], bytes: usize, is_ordered: bool) -> Pass {
         let mut buckets: Vec<Bucket> = Vec::new();
-        let mut places = vec![(0, 0); parameters.len()];
-        for i in order {
+        let (mut places, trained) = (vec![(0, 0); parameters.len()], trained(parameters));
+        for i in order.iter().filter(|i| trained[**i]) {
             let t = &parameters[*i].1;
             let fits = |bucket: &Bucket| {
                 let first = &parameters[bucket.members[0].0].1;
@@ -346,7 +368,7 @@ impl Pass {
             bucket.missing += 1;
         }
         let has_arrived = vec![false; parameters.len()];
-        Pass { buckets, places, arrived: Vec::new(), has_arrived, next: 0, is_ordered }
+        Pass { buckets, places, arrived: Vec::new(), has_arrived, trained, next: 0, is_ordered }
     }
 
     /// Copies a gradient into its bucket.
@@ -371,9 +393,14 @@ impl Pass {
         self.next = 0;
         self.has_arrived.fill(false);
         let arrived = std::mem::take(&mut self.arrived);
-        let is_whole = arrived.len() == self.places.len();
+        let is_whole = arrived.len() == self.trained.iter().filter(|is| **is).count();
         (!self.is_ordered && is_whole && !arrived.is_empty()).then_some(arrived)
     }
+}
+
+/// Which parameters are not frozen.
+fn trained(parameters: &[(String, Tensor)]) -> Vec<bool> {
+    parameters.iter().map(|(_, parameter)| parameter.requires_grad()).collect()
 }
 
 /// A parameter's place in a bucket, in the parameter's order of memory, so that gradients are copied in theirs.

@@ -129,7 +129,7 @@ struct Inner {
     order: Vec<usize>,
     last_order: Vec<usize>,
     /// The next of `last_order`; beyond its end if this step has another order.
-    place: usize,
+    position: usize,
     /// Parameters whose leaves may have a gradient, which their unit has taken.
     taken: Vec<usize>,
     reducing: VecDeque<(usize, Started)>,
@@ -264,12 +264,12 @@ impl State {
     /// Starts to gather the unit that came after this one in the last step.
     fn gather_next(&self, inner: &mut Inner, unit: usize) -> Result<()> {
         inner.order.push(unit);
-        if inner.last_order.get(inner.place) != Some(&unit) {
-            inner.place = usize::MAX;
+        if inner.last_order.get(inner.position) != Some(&unit) {
+            inner.position = usize::MAX;
             return Ok(());
         }
-        inner.place += 1;
-        if let Some(&next) = inner.last_order.get(inner.place)
+        inner.position += 1;
+        if let Some(&next) = inner.last_order.get(inner.position)
             && inner.units[next].full.is_none()
             && inner.units[next].coming.is_none()
         {
@@ -770,7 +770,7 @@ impl<O: Optimizer> Optimizer for FullyShardedOptimizer<O> {
         self.zero_grad();
         let mut inner = self.state.inner.lock();
         inner.last_order = std::mem::take(&mut inner.order);
-        inner.place = 0;
+        inner.position = 0;
         self.parameters.iter().for_each(|(_, t)| t.mark_changed());
         Ok(())
     }

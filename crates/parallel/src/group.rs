@@ -47,6 +47,8 @@ pub struct Group(Arc<Inner>);
 /// What a rank's groups share.
 struct Shared {
     options: Options,
+    /// The first error of a collective of any group.
+    failure: Mutex<Option<String>>,
     step: AtomicU64,
     /// The first channel that no group of this rank has.
     next_channel: AtomicU32,
@@ -78,7 +80,8 @@ impl Group {
     pub fn world(transport: Arc<dyn Transport>, options: &Options) -> Group {
         let (members, rank) = ((0..transport.size()).collect(), transport.rank());
         let next_channel = AtomicU32::new(FIRST_CHANNEL + CHANNELS);
-        let shared = Arc::new(Shared { options: *options, step: AtomicU64::new(0), next_channel });
+        let shared =
+            Arc::new(Shared { options: *options, failure: Mutex::default(), step: AtomicU64::new(0), next_channel });
         Group::new(transport, shared, members, rank, FIRST_CHANNEL)
     }
 
@@ -227,9 +230,18 @@ impl Group {
     /// Runs a part of a collective. Its error is that of the group from now on.
     fn guarded<T>(&self, op: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(why) = &*self.0.failed.lock() {
+            self.0.shared.failure.lock().get_or_insert_with(|| why.clone());
             return Err(Error::backend(op, format!("the group has failed before: {why}")));
         }
-        f().inspect_err(|error| *self.0.failed.lock() = Some(error.to_string()))
+        f().inspect_err(|error| {
+            *self.0.failed.lock() = Some(error.to_string());
+            self.0.shared.failure.lock().get_or_insert_with(|| error.to_string());
+        })
+    }
+
+    /// The first error of a collective of this rank, in this group or another.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.0.shared.failure.lock().clone()
     }
 
     /// The bodies of the messages of these ranks, which must have this head.

@@ -7,10 +7,11 @@ use crate::transport::{Message, Received, Transport};
 use isograd_core::{Error, Result};
 use libloading::Library;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// File names of the library. `ISOGRAD_MPI_LIB` is a path of another.
@@ -31,8 +32,6 @@ const TEXT: usize = 8192;
 const SPINS: u32 = 200;
 /// The time for which a thread sleeps between looks.
 const NAP: Duration = Duration::from_micros(50);
-/// The time that a rank that leaves waits for the others to take its messages.
-const FAREWELL: Duration = Duration::from_secs(30);
 
 type Code = c_int;
 /// A pointer in Open MPI, an int in MPICH, which reads the lower half of the register.
@@ -61,8 +60,8 @@ struct Mpi {
     test: unsafe extern "C" fn(*mut Constant, *mut c_int, *mut Status) -> Code,
     text: unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> Code,
     version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> Code,
-    // The functions are in it.
-    _library: Library,
+    // The functions are in it; tests have their own.
+    _library: Option<Library>,
 }
 
 impl Mpi {
@@ -111,7 +110,7 @@ impl Mpi {
                 test: *library.get(b"MPI_Test")?,
                 text: *library.get(b"MPI_Error_string")?,
                 version: *library.get(b"MPI_Get_library_version")?,
-                _library: library,
+                _library: Some(library),
             })
         }
     }
@@ -151,30 +150,141 @@ fn load(name: &str) -> std::result::Result<Library, libloading::Error> {
     unsafe { Library::new(name) }
 }
 
-/// A part of a message that is on its way.
-struct Outgoing {
+/// A part of a message that is on its way: MPI reads or writes the bytes until the request is complete.
+struct Transfer {
     request: Constant,
-    /// Read by MPI until the request is complete.
-    _bytes: Arc<[u8]>,
+    bytes: Vec<u8>,
+}
+
+/// The functions, which one thread at a time may call, and the memory that MPI reads and writes between calls.
+struct Calls {
+    mpi: &'static Mpi,
+    outgoing: Vec<Transfer>,
+    /// By the number of the receive.
+    incoming: HashMap<u64, Transfer>,
+    receives: u64,
+    /// The ranks whose farewell was received.
+    gone: Vec<usize>,
+}
+
+impl Drop for Calls {
+    /// Transfers that are not complete are kept for ever: MPI may still read or write them.
+    fn drop(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.outgoing));
+        std::mem::forget(std::mem::take(&mut self.incoming));
+    }
+}
+
+impl Calls {
+    fn new(mpi: &'static Mpi) -> Calls {
+        Calls { mpi, outgoing: Vec::new(), incoming: HashMap::new(), receives: 0, gone: Vec::new() }
+    }
+
+    /// Begins to send a part of a message.
+    fn send(&mut self, to: usize, channel: c_int, bytes: Vec<u8>) -> Result<()> {
+        let (at, count, mut request) = (bytes.as_ptr().cast(), bytes.len() as c_int, 0);
+        // SAFETY: the bytes are kept until the request is complete.
+        let code =
+            unsafe { (self.mpi.send)(at, count, self.mpi.byte, to as c_int, channel, self.mpi.world, &mut request) };
+        self.mpi.check("MPI_Isend", code)?;
+        self.outgoing.push(Transfer { request, bytes });
+        Ok(())
+    }
+
+    /// Gives up messages that have arrived.
+    fn progress(&mut self) -> Result<()> {
+        let mut i = 0;
+        while i < self.outgoing.len() {
+            if is_complete(self.mpi, &mut self.outgoing[i].request)? {
+                self.outgoing.swap_remove(i);
+            } else {
+                i += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a part of a message that has come, or of none.
+    fn waiting(&self, from: usize, channel: c_int) -> Result<Option<usize>> {
+        let (mut is, mut status, mut count) = (0, Status::default(), 0);
+        // SAFETY: status and numbers are written where they are.
+        unsafe {
+            let code = (self.mpi.probe)(from as c_int, channel, self.mpi.world, &mut is, &mut status);
+            self.mpi.check("MPI_Iprobe", code)?;
+            if is == 0 {
+                return Ok(None);
+            }
+            self.mpi.check("MPI_Get_count", (self.mpi.count)(&status, self.mpi.byte, &mut count))?;
+        }
+        let unknown = |_| Error::backend("mpi", format!("rank {from} sent a message of {count} bytes"));
+        usize::try_from(count).map(Some).map_err(unknown)
+    }
+
+    /// Begins to receive the next part of a message, if it has come.
+    fn begin(&mut self, from: usize, channel: c_int) -> Result<Option<Begun>> {
+        let Some(size) = self.waiting(from, channel)? else {
+            // A rank's messages come before its farewell, and one may have come since the look above.
+            let has_left = self.gone.contains(&from) || self.waiting(from, LEAVING)?.is_some();
+            return Ok((has_left && self.waiting(from, channel)?.is_none()).then_some(Begun::Left));
+        };
+        let mut bytes = vec![0u8; size];
+        let (at, count, mut request) = (bytes.as_mut_ptr().cast(), size as c_int, 0);
+        // SAFETY: the buffer has room for the message that was found, which no other thread has taken since, and is kept until the
+        // request is complete.
+        let code = unsafe {
+            (self.mpi.receive)(at, count, self.mpi.byte, from as c_int, channel, self.mpi.world, &mut request)
+        };
+        self.mpi.check("MPI_Irecv", code)?;
+        self.receives += 1;
+        self.incoming.insert(self.receives, Transfer { request, bytes });
+        Ok(Some(Begun::Receive(self.receives)))
+    }
+
+    /// The bytes of a receive, if it is complete. After an error it stays, because MPI may still write.
+    fn end(&mut self, receive: u64) -> Result<Option<Vec<u8>>> {
+        let Some(transfer) = self.incoming.get_mut(&receive) else { return Ok(None) };
+        match is_complete(self.mpi, &mut transfer.request)? {
+            true => Ok(self.incoming.remove(&receive).map(|transfer| transfer.bytes)),
+            false => Ok(None),
+        }
+    }
+}
+
+/// True if a request is complete, and its handle given back.
+fn is_complete(mpi: &Mpi, request: &mut Constant) -> Result<bool> {
+    let (mut is, mut status) = (0, Status::default());
+    // SAFETY: the request was made by MPI and is not complete.
+    let code = unsafe { (mpi.test)(request, &mut is, &mut status) };
+    mpi.check("MPI_Test", code).map(|()| is != 0)
+}
+
+enum Begun {
+    /// The number of the receive.
+    Receive(u64),
+    Left,
+}
+
+enum Part {
+    Bytes(Vec<u8>),
+    Left,
+    Late,
 }
 
 /// The processes that `mpirun` or `srun` has started. There is one in a process.
 pub struct Processes {
-    mpi: &'static Mpi,
     rank: usize,
     size: usize,
-    /// Locked for each call of MPI's functions, which may come from one thread at a time.
-    outgoing: Mutex<Vec<Outgoing>>,
+    /// The time that a call may take in which all processes take part.
+    timeout: Duration,
+    calls: Mutex<Calls>,
 }
 
 // SAFETY: MPI's handles belong to no thread, and calls are made one at a time, as `MPI_THREAD_SERIALIZED` asks.
-unsafe impl Send for Processes {}
-// SAFETY: as above.
-unsafe impl Sync for Processes {}
+unsafe impl Send for Calls {}
 
 impl Processes {
     /// Starts MPI in this process. Errors: `Device` if there is no library; `Backend`; `Value` if it was started before.
-    pub fn start() -> Result<Processes> {
+    pub fn start(timeout: Duration) -> Result<Processes> {
         let mpi = Mpi::open()?;
         let (mut provided, mut is_started, mut rank, mut size) = (0, 0, 0, 0);
         // SAFETY: the numbers are written where they are; the arguments of the program may be absent.
@@ -183,7 +293,8 @@ impl Processes {
             if is_started != 0 {
                 return Err(Error::value("mpi", "MPI was started before in this process"));
             }
-            mpi.check("MPI_Init_thread", (mpi.init)(null_mut(), null_mut(), SERIALIZED, &mut provided))?;
+            let init = || (mpi.init)(null_mut(), null_mut(), SERIALIZED, &mut provided);
+            mpi.check("MPI_Init_thread", within(timeout, "MPI_Init_thread", init)?)?;
             mpi.check("MPI_Comm_set_errhandler", (mpi.handle_errors)(mpi.world, mpi.returns))?;
             mpi.check("MPI_Comm_rank", (mpi.rank)(mpi.world, &mut rank))?;
             mpi.check("MPI_Comm_size", (mpi.size)(mpi.world, &mut size))?;
@@ -194,57 +305,37 @@ impl Processes {
                 "the library serves one thread only, expected MPI_THREAD_SERIALIZED",
             ));
         }
-        Ok(Processes { mpi, rank: rank as usize, size: size as usize, outgoing: Mutex::default() })
+        let calls = Mutex::new(Calls::new(mpi));
+        Ok(Processes { rank: rank as usize, size: size as usize, timeout, calls })
     }
 
     /// Ends all processes of the job, without a word.
     pub fn abort(&self) {
+        let calls = self.calls.lock();
         // SAFETY: MPI is started.
-        unsafe { (self.mpi.abort)(self.mpi.world, 1) };
+        unsafe { (calls.mpi.abort)(calls.mpi.world, 1) };
     }
 
     /// Ends MPI. All processes do so, after they have left.
     pub fn finish(&self) {
-        // Some libraries warn of messages that nobody has received.
-        let end = Instant::now() + FAREWELL;
-        for from in (0..self.size).filter(|from| *from != self.rank) {
-            let _ = self.part(from, LEAVING, end);
-        }
-        let _one = self.outgoing.lock();
+        let calls = self.calls.lock();
         // SAFETY: MPI is started, and no call comes after this one.
-        unsafe { (self.mpi.finalize)() };
-    }
-
-    /// True if a request is complete, and its handle given back.
-    fn is_complete(&self, request: &mut Constant) -> Result<bool> {
-        let (mut is, mut status) = (0, Status::default());
-        // SAFETY: the request was made by MPI and is not complete; the caller holds the lock.
-        let code = unsafe { (self.mpi.test)(request, &mut is, &mut status) };
-        self.mpi.check("MPI_Test", code).map(|()| is != 0)
-    }
-
-    /// Gives up messages that have arrived. The caller holds the lock.
-    fn progress(&self, outgoing: &mut Vec<Outgoing>) -> Result<()> {
-        let mut i = 0;
-        while i < outgoing.len() {
-            if self.is_complete(&mut outgoing[i].request)? {
-                outgoing.swap_remove(i);
-            } else {
-                i += 1;
-            }
+        let finalize = || unsafe { (calls.mpi.finalize)() };
+        // Without a thread that watches, MPI ends without one.
+        if within(self.timeout, "MPI_Finalize", finalize).is_err() {
+            finalize();
         }
-        Ok(())
     }
 
     /// Calls `look` until it finds something; `None` after the deadline. Messages on their way go on meanwhile.
-    fn until<T>(&self, deadline: Instant, mut look: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+    fn until<T>(&self, deadline: Instant, mut look: impl FnMut(&mut Calls) -> Result<Option<T>>) -> Result<Option<T>> {
         for looks in 0u32.. {
-            let mut outgoing = self.outgoing.lock();
-            if let Some(found) = look()? {
+            let mut calls = self.calls.lock();
+            if let Some(found) = look(&mut calls)? {
                 return Ok(Some(found));
             }
-            self.progress(&mut outgoing)?;
-            drop(outgoing);
+            calls.progress()?;
+            drop(calls);
             if looks < SPINS {
                 std::thread::yield_now();
                 continue;
@@ -257,65 +348,32 @@ impl Processes {
         Ok(None)
     }
 
-    /// The bytes of a part of a message that has come, or of none. The caller holds the lock.
-    fn waiting(&self, from: usize, channel: c_int) -> Result<Option<usize>> {
-        let (mut is, mut status, mut count) = (0, Status::default(), 0);
-        // SAFETY: status and numbers are written where they are.
-        unsafe {
-            let code = (self.mpi.probe)(from as c_int, channel, self.mpi.world, &mut is, &mut status);
-            self.mpi.check("MPI_Iprobe", code)?;
-            if is == 0 {
-                return Ok(None);
-            }
-            self.mpi.check("MPI_Get_count", (self.mpi.count)(&status, self.mpi.byte, &mut count))?;
-        }
-        Ok(Some(count as usize))
-    }
-
-    /// The next part of a message; `None` after the deadline or if the rank has left.
+    /// The next part of a message.
     fn part(&self, from: usize, channel: c_int, deadline: Instant) -> Result<Part> {
-        let mut request: Constant = 0;
-        let found = self.until(deadline, || {
-            let bytes = self.waiting(from, channel)?;
-            if let Some(bytes) = bytes {
-                let mut part = vec![0u8; bytes];
-                // SAFETY: the buffer has room for the message that was found, and lives until the request is complete. The
-                // lock is held since it was found, so that no other thread has taken it.
-                let code = unsafe {
-                    let at = part.as_mut_ptr().cast();
-                    (self.mpi.receive)(
-                        at,
-                        bytes as c_int,
-                        self.mpi.byte,
-                        from as c_int,
-                        channel,
-                        self.mpi.world,
-                        &mut request,
-                    )
-                };
-                return self.mpi.check("MPI_Irecv", code).map(|()| Some(Part::Bytes(part)));
-            }
-            // What a rank has sent before it left comes first, and may have come just now.
-            let has_left = self.waiting(from, LEAVING)?.is_some() && self.waiting(from, channel)?.is_none();
-            Ok(has_left.then_some(Part::Left))
-        })?;
-        match found {
-            Some(Part::Bytes(part)) => {
-                // The buffer must not go before the request, so that this wait has no end but the job's.
-                let far = Instant::now() + Duration::from_secs(1 << 30);
-                self.until(far, || Ok(self.is_complete(&mut request)?.then_some(())))?;
-                Ok(Part::Bytes(part))
-            }
-            Some(other) => Ok(other),
-            None => Ok(Part::Late),
-        }
+        let receive = match self.until(deadline, |calls| calls.begin(from, channel))? {
+            Some(Begun::Receive(receive)) => receive,
+            Some(Begun::Left) => return Ok(Part::Left),
+            None => return Ok(Part::Late),
+        };
+        Ok(self.until(deadline, |calls| calls.end(receive))?.map_or(Part::Late, Part::Bytes))
     }
 }
 
-enum Part {
-    Bytes(Vec<u8>),
-    Left,
-    Late,
+/// Runs a call in which all processes take part. If it does not end in time, a rank hangs, and this process ends with a word about it.
+/// Errors: `Value` if no thread can be started, and the call was not made.
+fn within<T>(timeout: Duration, what: &'static str, call: impl FnOnce() -> T) -> Result<T> {
+    let (ended, end) = channel::<()>();
+    let watch = move || {
+        if end.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("isograd: {what} did not end within {timeout:?}: a rank hangs");
+            std::process::abort();
+        }
+    };
+    let thread = std::thread::Builder::new().name("isograd-mpi".to_string()).spawn(watch);
+    thread.map_err(|e| Error::value("mpi", format!("no thread could be started: {e}")).with_source(e))?;
+    let result = call();
+    drop(ended);
+    Ok(result)
 }
 
 impl Transport for Processes {
@@ -330,20 +388,9 @@ impl Transport for Processes {
     fn send(&self, to: usize, channel: u32, message: Message) -> Result<()> {
         let framed = message.head.framed(&message.body);
         let bytes = [&(framed.len() as u64).to_le_bytes()[..], &framed].concat();
-        let mut outgoing = self.outgoing.lock();
-        self.progress(&mut outgoing)?;
-        for part in bytes.chunks(MOST) {
-            let part: Arc<[u8]> = part.into();
-            let mut request: Constant = 0;
-            // SAFETY: the bytes are kept until the request is complete.
-            let code = unsafe {
-                let (at, count) = (part.as_ptr().cast(), part.len() as c_int);
-                (self.mpi.send)(at, count, self.mpi.byte, to as c_int, channel as c_int, self.mpi.world, &mut request)
-            };
-            self.mpi.check("MPI_Isend", code)?;
-            outgoing.push(Outgoing { request, _bytes: part });
-        }
-        Ok(())
+        let mut calls = self.calls.lock();
+        calls.progress()?;
+        bytes.chunks(MOST).try_for_each(|part| calls.send(to, channel as c_int, part.to_vec()))
     }
 
     fn receive(&self, from: usize, channel: u32, deadline: Instant) -> Result<Received> {
@@ -353,8 +400,9 @@ impl Transport for Processes {
             Part::Late => return Ok(Received::Late),
         };
         let damaged = || Error::backend("mpi", format!("rank {from} sent a message that is none of isograd's"));
-        let length = u64::from_le_bytes(*bytes.first_chunk::<LENGTH>().ok_or_else(damaged)?) as usize;
-        while bytes.len() < LENGTH + length {
+        let length = u64::from_le_bytes(*bytes.first_chunk::<LENGTH>().ok_or_else(damaged)?);
+        let whole = usize::try_from(length).ok().and_then(|length| length.checked_add(LENGTH)).ok_or_else(damaged)?;
+        while bytes.len() < whole {
             match self.part(from, channel as c_int, deadline)? {
                 Part::Bytes(more) => bytes.extend(more),
                 Part::Left => return Ok(Received::Left),
@@ -365,34 +413,141 @@ impl Transport for Processes {
     }
 
     fn leave(&self) {
-        let nothing: Arc<[u8]> = [].into();
+        let mut calls = self.calls.lock();
         for to in (0..self.size).filter(|to| *to != self.rank) {
-            let (mut outgoing, mut request): (_, Constant) = (self.outgoing.lock(), 0);
-            // SAFETY: a message of no bytes reads nothing.
-            let code = unsafe {
-                let at = nothing.as_ptr().cast();
-                (self.mpi.send)(at, 0, self.mpi.byte, to as c_int, LEAVING, self.mpi.world, &mut request)
-            };
-            if code == SUCCESS {
-                outgoing.push(Outgoing { request, _bytes: nothing.clone() });
+            // A rank that cannot be told finds the end of the process.
+            let _ = calls.send(to, LEAVING, Vec::new());
+        }
+    }
+
+    /// Some libraries warn of messages that nobody has received, farewells too.
+    fn wait_for_others(&self, deadline: Instant) -> Vec<usize> {
+        for from in (0..self.size).filter(|from| *from != self.rank) {
+            let is_known = self.calls.lock().gone.contains(&from);
+            if !is_known && matches!(self.part(from, LEAVING, deadline), Ok(Part::Bytes(_) | Part::Left)) {
+                self.calls.lock().gone.push(from);
             }
         }
-        let mut outgoing = Vec::new();
-        std::mem::swap(&mut *self.outgoing.lock(), &mut outgoing);
-        let end = Instant::now() + FAREWELL;
-        let _ = self.until(end, || {
-            self.progress(&mut outgoing)?;
-            Ok(outgoing.is_empty().then_some(()))
-        });
-        // What nobody takes is kept for ever: MPI may still read it.
-        std::mem::forget(outgoing);
+        let calls = self.calls.lock();
+        (0..self.size).filter(|rank| *rank != self.rank && !calls.gone.contains(rank)).collect()
     }
 
     fn words(&self) -> String {
+        let calls = self.calls.lock();
         // SAFETY: the text has room for the longest that MPI writes.
-        let version = text(|at, length| unsafe { (self.mpi.version)(at, length) });
+        let version = text(|at, length| unsafe { (calls.mpi.version)(at, length) });
         let name = version.split([',', '\n']).next().unwrap_or_default();
         let name: Vec<&str> = name.split_whitespace().collect();
         format!("{} processes, {}", self.size, name.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A library that says that a message of 4 bytes has come, and cannot say whether it is complete.
+    fn failing() -> &'static Mpi {
+        unsafe extern "C" fn number(_: *mut c_int) -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn handler(_: Constant, _: Constant) -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn init(_: *mut c_int, _: *mut *mut *mut c_char, _: c_int, _: *mut c_int) -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn nothing() -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn abort(_: Constant, _: c_int) -> Code {
+            ABORTED.store(true, Ordering::Release);
+            SUCCESS
+        }
+        unsafe extern "C" fn about(_: Constant, _: *mut c_int) -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn send(
+            _: *const c_void,
+            _: c_int,
+            _: Constant,
+            _: c_int,
+            _: c_int,
+            _: Constant,
+            _: *mut Constant,
+        ) -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn probe(_: c_int, channel: c_int, _: Constant, is: *mut c_int, _: *mut Status) -> Code {
+            // SAFETY: the caller's number.
+            unsafe { *is = c_int::from(channel != LEAVING) };
+            SUCCESS
+        }
+        unsafe extern "C" fn count(_: *const Status, _: Constant, count: *mut c_int) -> Code {
+            // SAFETY: the caller's number.
+            unsafe { *count = 4 };
+            SUCCESS
+        }
+        unsafe extern "C" fn receive(
+            _: *mut c_void,
+            _: c_int,
+            _: Constant,
+            _: c_int,
+            _: c_int,
+            _: Constant,
+            _: *mut Constant,
+        ) -> Code {
+            SUCCESS
+        }
+        unsafe extern "C" fn test(_: *mut Constant, _: *mut c_int, _: *mut Status) -> Code {
+            17
+        }
+        unsafe extern "C" fn text(_: c_int, _: *mut c_char, _: *mut c_int) -> Code {
+            17
+        }
+        unsafe extern "C" fn version(_: *mut c_char, _: *mut c_int) -> Code {
+            17
+        }
+        Box::leak(Box::new(Mpi {
+            world: 0,
+            byte: 0,
+            returns: 0,
+            is_initialized: number,
+            handle_errors: handler,
+            init,
+            finalize: nothing,
+            abort,
+            rank: about,
+            size: about,
+            send,
+            probe,
+            count,
+            receive,
+            test,
+            text,
+            version,
+            _library: None,
+        }))
+    }
+
+    static ABORTED: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn a_buffer_is_kept_while_mpi_may_write_to_it() {
+        let processes =
+            Processes { rank: 0, size: 2, timeout: Duration::from_secs(1), calls: Mutex::new(Calls::new(failing())) };
+        let error = processes.receive(1, 2, Instant::now()).unwrap_err();
+        assert!(error.message().starts_with("MPI_Test: 17"), "{error}");
+        assert_eq!(processes.calls.lock().incoming.len(), 1);
+    }
+
+    #[test]
+    fn a_rank_without_a_farewell_is_named_at_the_deadline() {
+        let processes =
+            Processes { rank: 0, size: 2, timeout: Duration::from_secs(1), calls: Mutex::new(Calls::new(failing())) };
+        assert_eq!(processes.wait_for_others(Instant::now() + Duration::from_millis(20)), [1]);
+        processes.abort();
+        assert!(ABORTED.load(Ordering::Acquire));
     }
 }

@@ -3,13 +3,14 @@
 use crate::alone::Alone;
 use crate::mpi::Processes;
 use crate::server::Hosted;
-use crate::store::Store;
+use crate::store::{Secret, Store};
 use crate::transport::Transport;
 use crate::{Group, Options};
 use isograd_core::{Device, Error, Result};
 use std::env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program that has started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +26,20 @@ pub enum Launcher {
 }
 
 /// All processes of a run, of which this is one. It lives until the end of the program: when it is dropped, the other ranks are told
-/// that this one is gone, and MPI ends.
+/// that this one is gone, and MPI ends. It waits for the others for the time of [`Options::timeout`] at most.
 pub struct World {
     group: Group,
     launcher: Launcher,
     local_rank: usize,
     transport: Arc<dyn Transport>,
     processes: Option<Arc<Processes>>,
+    timeout: Duration,
 }
+
+/// The time after a failure for which a rank waits for the others to leave.
+const FAREWELL: Duration = Duration::from_secs(30);
+/// The time after which a rank that still waits says why.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The first of these variables that is a number.
 fn number(names: &[&str]) -> Option<usize> {
@@ -75,8 +82,9 @@ impl World {
     /// `torchrun` says by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` where its store is. `mpirun`, and `srun` with an MPI
     /// (`--mpi=pmix`), are known by `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE` or `PMIX_RANK`; MPI is then opened at run time. Without an MPI,
     /// `srun` is known by `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS`, and rank 0 serves a store on the first host of
-    /// `SLURM_STEP_NODELIST`, at a port that depends on the job, or at `MASTER_ADDR` and `MASTER_PORT`. Errors: `Device` if there is no
-    /// MPI; `Value` if it knows another number of ranks than the launcher; `Io`.
+    /// `SLURM_STEP_NODELIST`, at a port that depends on the job, or at `MASTER_ADDR` and `MASTER_PORT`. It serves the ranks that know
+    /// `ISOGRAD_SECRET`, without which there may be one host only. Errors: `Device` if there is no MPI; `Value` if it knows another number of
+    /// ranks than the launcher, or for several hosts without a secret; `Io`.
     pub fn start() -> Result<World> {
         World::start_with(&Options::from_environment()?)
     }
@@ -86,10 +94,10 @@ impl World {
         let launcher = launcher();
         let (transport, processes): (Arc<dyn Transport>, _) = match launcher {
             Launcher::None => (Arc::new(Alone), None),
-            Launcher::Torchrun => (Arc::new(store()?), None),
-            Launcher::Srun => (step()?, None),
+            Launcher::Torchrun => (Arc::new(store(options.timeout)?), None),
+            Launcher::Srun => (step(options.timeout)?, None),
             Launcher::Mpi => {
-                let processes = Arc::new(processes()?);
+                let processes = Arc::new(processes(options.timeout)?);
                 (processes.clone(), Some(processes))
             }
         };
@@ -100,7 +108,7 @@ impl World {
             None if group.size() == 1 => 0,
             None => group.node()?.rank(),
         };
-        Ok(World { group, launcher, local_rank, transport, processes })
+        Ok(World { group, launcher, local_rank, transport, processes, timeout: options.timeout })
     }
 
     /// The group of all processes.
@@ -139,18 +147,33 @@ impl World {
 }
 
 impl Drop for World {
+    /// Waits for the other ranks where these need this one, or all end together: for the timeout, or after a failure for 30 seconds at most.
+    /// A rank that does not come until then hangs: MPI ends the whole job.
     fn drop(&mut self) {
+        let (failure, start) = (self.group.failure(), Instant::now());
+        let is_failed = failure.is_some() || std::thread::panicking();
+        let patience = if is_failed { self.timeout.min(FAREWELL) } else { self.timeout };
         self.transport.leave();
-        if let Some(processes) = &self.processes {
-            match std::thread::panicking() {
-                true => processes.abort(),
-                false => processes.finish(),
+        let mut missing = self.transport.wait_for_others(start + patience.min(SOON));
+        if !missing.is_empty() {
+            // The program shows its error after this wait, if at all.
+            if let Some(why) = failure {
+                eprintln!("isograd: rank {} leaves after an error: {why}", self.transport.rank());
             }
+            missing = self.transport.wait_for_others(start + patience);
+        }
+        let Some(processes) = &self.processes else { return };
+        if !missing.is_empty() {
+            eprintln!("isograd: ranks {missing:?} did not leave within {patience:?}: the job is ended");
+        }
+        match missing.is_empty() && !std::thread::panicking() {
+            true => processes.finish(),
+            false => processes.abort(),
         }
     }
 }
 
-fn store() -> Result<Store> {
+fn store(timeout: Duration) -> Result<Store> {
     let variable = |name: &str| {
         env::var(name).map_err(|_| Error::value("start", format!("{name} is not set, which torchrun does")))
     };
@@ -165,11 +188,11 @@ fn store() -> Result<Store> {
     let run = env::var("TORCHELASTIC_RUN_ID").unwrap_or_default();
     let restarts = env::var("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
     let address = format!("{}:{}", variable("MASTER_ADDR")?, variable("MASTER_PORT")?);
-    Store::connect(&address, rank, size, format!("isograd/{run}/{restarts}"))
+    Store::connect(&address, [rank, size], format!("isograd/{run}/{restarts}"), &Secret::None, timeout)
 }
 
 /// The transport of a rank of `srun`.
-fn step() -> Result<Arc<dyn Transport>> {
+fn step(timeout: Duration) -> Result<Arc<dyn Transport>> {
     let (Some(rank), Some(size)) = (number(&["SLURM_PROCID"]), number(&STEP_TASKS)) else {
         return Err(Error::value("start", "SLURM_PROCID or SLURM_STEP_NUM_TASKS is no number"));
     };
@@ -179,18 +202,54 @@ fn step() -> Result<Arc<dyn Transport>> {
     let port =
         u16::try_from(port).map_err(|_| Error::value("start", format!("MASTER_PORT is {port}, expected a port")))?;
     let prefix = format!("isograd/{job}/{own}");
+    let nodes = env::var("SLURM_STEP_NODELIST").or_else(|_| env::var("SLURM_NODELIST")).ok();
+    let is_one_host = nodes.as_ref().is_some_and(|nodes| !nodes.contains([',', '[']));
+    let secret = secret(is_one_host, &prefix)?;
+    let here = is_one_host.then(|| Ipv4Addr::LOCALHOST.to_string());
+    let host = env::var("MASTER_ADDR").ok().or(here).or_else(|| first_host(&nodes?));
     if rank == 0 {
-        return Ok(Arc::new(Hosted::start(port, size, prefix)?));
+        let at = SocketAddr::new(interface(host.as_deref(), is_one_host), port);
+        return Ok(Arc::new(Hosted::start(at, size, prefix, &secret, timeout)?));
     }
-    let nodes = env::var("SLURM_STEP_NODELIST").or_else(|_| env::var("SLURM_NODELIST"));
-    let host = env::var("MASTER_ADDR").ok().or_else(|| first_host(&nodes.ok()?));
     let host = host.or_else(|| env::var("SLURM_LAUNCH_NODE_IPADDR").ok()).ok_or_else(|| {
         Error::value(
             "start",
             "SLURM_STEP_NODELIST is not set, which srun does; MASTER_ADDR may name the host of rank 0",
         )
     })?;
-    Ok(Arc::new(Store::connect(&format!("{host}:{port}"), rank, size, prefix)?))
+    Ok(Arc::new(Store::connect(&format!("{host}:{port}"), [rank, size], prefix, &secret, timeout)?))
+}
+
+/// The text by which ranks of a step know each other: that of the environment, or else, on one host, one in a file of the user's. Errors:
+/// `Value` for several hosts without one in the environment.
+fn secret(is_one_host: bool, prefix: &str) -> Result<Secret> {
+    match env::var("ISOGRAD_SECRET") {
+        Ok(text) if (1..=SECRET).contains(&text.len()) => Ok(Secret::Text(text)),
+        Ok(text) => {
+            let message = format!("ISOGRAD_SECRET has {} bytes, expected 1 to {SECRET}", text.len());
+            Err(Error::value("start", message))
+        }
+        Err(_) if is_one_host => {
+            let name = format!("{}.secret", prefix.replace('/', "-"));
+            Ok(Secret::File(env::temp_dir().join(name)))
+        }
+        Err(_) => Err(Error::value(
+            "start",
+            "rank 0 serves a store to other hosts, for which ISOGRAD_SECRET must be a text that only this job knows; before srun: \
+             export ISOGRAD_SECRET=$(openssl rand -hex 16)",
+        )),
+    }
+}
+
+/// Bytes of the longest secret.
+const SECRET: usize = 1024;
+
+/// The address at which rank 0 serves a store: that of the host's name, if this host has it; else all of them.
+fn interface(host: Option<&str>, is_one_host: bool) -> IpAddr {
+    let addresses = host.and_then(|host| (host, 0).to_socket_addrs().ok()).into_iter().flatten();
+    // Some hosts give their own name an address that others cannot reach.
+    let mut own = addresses.map(|address| address.ip()).filter(|ip| is_one_host || !ip.is_loopback());
+    own.find(|ip| TcpListener::bind((*ip, 0)).is_ok()).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }
 
 /// The first of the ports of stores, and their number.
@@ -208,8 +267,8 @@ fn first_host(list: &str) -> Option<String> {
     Some(format!("{name}{first}{rest}"))
 }
 
-fn processes() -> Result<Processes> {
-    let processes = Processes::start()?;
+fn processes(timeout: Duration) -> Result<Processes> {
+    let processes = Processes::start(timeout)?;
     let expected = number(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]);
     match expected {
         Some(expected) if expected != processes.size() => {

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 /// The messages to one rank that it has not received yet, by sender and channel; and the ranks that have left.
@@ -121,19 +122,27 @@ pub fn threads_with<T: Send>(n: usize, options: &Options, f: impl Fn(Group) -> R
     }
     let first = AtomicUsize::new(usize::MAX);
     let context = Context::current();
+    let failed = |rank| {
+        let _ = first.compare_exchange(usize::MAX, rank, Ordering::AcqRel, Ordering::Acquire);
+    };
     let one = |transport: Arc<dyn Transport>| {
         let rank = transport.rank();
         let _leave = Leave(transport.clone());
-        let result = context.enter(|| f(Group::world(transport, options)));
-        if result.is_err() {
-            let _ = first.compare_exchange(usize::MAX, rank, Ordering::AcqRel, Ordering::Acquire);
-        }
-        result
+        context.enter(|| f(Group::world(transport, options))).inspect_err(|_| failed(rank))
     };
     let one = &one;
     let ended: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = transports(n).into_iter().map(|transport| scope.spawn(move || one(transport))).collect();
-        threads.into_iter().map(|thread| thread.join()).collect()
+        let start = |transport: Arc<dyn Transport>| {
+            let of_thread = transport.clone();
+            thread::Builder::new().spawn_scoped(scope, move || one(of_thread)).map_err(|e| {
+                // The others wait for no rank that is not there.
+                failed(transport.rank());
+                transport.leave();
+                Error::value("threads", format!("no thread could be started: {e}")).with_source(e)
+            })
+        };
+        let threads: Vec<Result<ScopedJoinHandle<'_, Result<T>>>> = transports(n).into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.map_or_else(|e| Ok(Err(e)), ScopedJoinHandle::join)).collect()
     });
     let results: Vec<Result<T>> =
         ended.into_iter().map(|end| end.unwrap_or_else(|panic| resume_unwind(panic))).collect();

@@ -85,8 +85,13 @@ pub trait Transport: Send + Sync {
     /// The next message of a rank on a channel.
     fn receive(&self, from: usize, channel: u32, deadline: Instant) -> Result<Received>;
 
-    /// Tells the other ranks that this one sends no more.
+    /// Tells the other ranks that this one sends no more. Does not wait.
     fn leave(&self);
+
+    /// Waits until the other ranks have left too, where they need this one until then. Returns those that have not at the deadline.
+    fn wait_for_others(&self, _deadline: Instant) -> Vec<usize> {
+        Vec::new()
+    }
 
     /// The transport in words, such as `4 threads`.
     fn words(&self) -> String;

@@ -51,6 +51,35 @@ fn unused_parameters_are_named() {
 }
 
 #[test]
+fn frozen_parameters_are_left_out() {
+    threads(2, |group| {
+        let (model, x) = (two()?, Tensor::full((1, 2), (group.rank() + 1) as f64, DType::F32, &cpu())?);
+        model.a.weight.set_requires_grad(false)?;
+        let parallel = DataParallel::new(&model, &group, &ParallelOptions::default())?;
+        let pass = || -> Result<()> {
+            model.zero_grad();
+            let y = model.a.forward(&x)?.add(&model.b.forward(&x)?)?.add(&model.c.forward(&x)?)?;
+            y.sum(..)?.backward()?;
+            parallel.synchronize()
+        };
+        let gradient = |t: &Tensor| t.grad().map(|dx| dx.to_vec::<f32>()).transpose();
+        for _ in 0..2 {
+            pass()?;
+            assert_eq!((gradient(&model.a.weight)?, gradient(&model.b.weight)?), (None, Some(vec![1.5; 2])));
+        }
+        // Others are frozen later, and the first one is taken back.
+        model.a.weight.set_requires_grad(true)?;
+        model.c.parameters().iter().try_for_each(|p| p.set_requires_grad(false))?;
+        for _ in 0..2 {
+            pass()?;
+            assert_eq!((gradient(&model.a.weight)?, gradient(&model.c.weight)?), (Some(vec![1.5; 2]), None));
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
 fn unused_parameters_have_gradient_zero() {
     threads(2, |group| {
         let (model, x) = (two()?, Tensor::ones((1, 2), DType::F32, &cpu())?);

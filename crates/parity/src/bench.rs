@@ -8,6 +8,8 @@ pub const F32: &[DType] = &[DType::F32];
 pub const F16: &[DType] = &[DType::F16];
 /// The 16-bit dtype of training.
 pub const BF16: &[DType] = &[DType::BF16];
+/// The float dtypes of the devices' matrix units and of the CPU.
+const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 /// The dtypes that training stores.
 pub const STORED: &[DType] = &[DType::F32, DType::BF16];
 
@@ -184,10 +186,23 @@ pub fn two(c: &Call) -> Result<Vec<Tensor>> {
 
 /// The copy that measures a device's bandwidth.
 pub fn copy_ceiling() -> Bench {
-    crate::registry::copies(256 << 20)
+    copies(256 << 20)
 }
 
 /// The product that measures a device's matrix rate.
 pub fn matrix_ceiling() -> Bench {
-    crate::registry::squares(8192)
+    squares(8192)
+}
+
+/// A copy of this number of elements. It also measures a device's bandwidth.
+pub(crate) fn copies(elements: usize) -> Bench {
+    let copy = call(two, |_, x| x[1].copy_(&x[0]).map(|()| x[1].clone()));
+    Bench::new(&[elements], copy, |c| c.whole(2))
+}
+
+/// The product of square matrices. It also measures a device's matrix rate.
+pub(crate) fn squares(n: usize) -> Bench {
+    let action = call(|c| c.normals([&c.dims[..2], &c.dims[1..]]), |_, x| x[0].matmul(&x[1]));
+    let cost = |c: &Call| Cost::product(c, [c.dims[0], c.dims[1], c.dims[2]]);
+    Bench::new(&[n, n, n], action, cost).dtypes(FLOATS).shrinks(3)
 }

@@ -24,11 +24,11 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn text(error: Error) -> String {
+pub(crate) fn text(error: Error) -> String {
     error.to_string()
 }
 
-fn cpu() -> Device {
+pub(crate) fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
 }
 
@@ -53,13 +53,13 @@ fn outputs(op: &Op, case: &Case, device: &Device) -> Result<Vec<Tensor>> {
 }
 
 /// A gradient that differs between neighbours, because a constant one cancels in a softmax or a norm. At most 1.
-fn cotangent(y: &Tensor) -> Result<Tensor> {
+pub(crate) fn cotangent(y: &Tensor) -> Result<Tensor> {
     let values = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect::<Vec<_>>();
     Tensor::from_vec(values, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())
 }
 
 /// A pass for each result that is on the tape. All but the last retain it: one node may have several of the results.
-fn backward<'a>(results: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
+pub(crate) fn backward<'a>(results: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let mut rest = results.into_iter().filter(|y| y.requires_grad()).peekable();
     while let Some(y) = rest.next() {
         let retain = rest.peek().is_some();
@@ -69,7 +69,7 @@ fn backward<'a>(results: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
 }
 
 /// The outputs of an op and the gradients of its inputs, on the case's device.
-fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
+pub(crate) fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
     let mut case = case.clone();
     let differentiable = op.differentiable(&case);
     for &i in &differentiable {
@@ -456,7 +456,7 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
 }
 
 /// The op as a function of its differentiable inputs, with its float outputs joined to one vector.
-fn joined(op: &Op, case: &Case, differentiable: &[usize], x: &[Tensor]) -> Result<Tensor> {
+pub(crate) fn joined(op: &Op, case: &Case, differentiable: &[usize], x: &[Tensor]) -> Result<Tensor> {
     let mut case = case.clone();
     for (&i, t) in differentiable.iter().zip(x) {
         case.inputs[i].1 = t.clone();

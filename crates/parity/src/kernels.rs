@@ -81,7 +81,7 @@ pub fn checks(op: &Op, kernel: &Kernel) -> impl Iterator<Item = Check> {
     let has_gradient = is_own && !kernel.backward.is_empty() && !kernel.backward.contains(&kernel.name);
     Check::ALL.into_iter().filter(move |check| match check {
         Check::Forward | Check::Special | Check::Unrecorded => is_own,
-        Check::Gradients | Check::Twice | Check::Gradcheck | Check::Gradgradcheck => !has_gradient,
+        Check::Gradients | Check::Twice | Check::Gradcheck | Check::Gradgradcheck | Check::Singular => !has_gradient,
         _ => true,
     })
 }

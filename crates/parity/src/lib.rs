@@ -24,6 +24,7 @@ pub mod check;
 pub mod compare;
 mod devices;
 mod diff;
+pub mod finite;
 pub mod golden;
 mod html;
 pub mod kernels;

@@ -42,11 +42,17 @@ pub enum Check {
     Gradgradcheck,
     /// Results without a derivative are outside of the tape.
     Unrecorded,
+    /// `detect_anomaly` reports nothing where all results and gradients are finite.
+    Anomalies,
+    /// Where a result of finite inputs is NaN, a gradient is not finite.
+    Undefined,
+    /// Second derivatives are not NaN where results and gradients are finite.
+    Singular,
 }
 
 impl Check {
     /// All checks, in the order of execution.
-    pub const ALL: [Check; 15] = [
+    pub const ALL: [Check; 18] = [
         Check::Golden,
         Check::Forward,
         Check::Special,
@@ -62,6 +68,9 @@ impl Check {
         Check::Gradcheck,
         Check::Gradgradcheck,
         Check::Unrecorded,
+        Check::Anomalies,
+        Check::Undefined,
+        Check::Singular,
     ];
 }
 

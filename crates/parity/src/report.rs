@@ -1,5 +1,6 @@
 //! The report of a run.
 
+use crate::cases::CALLS;
 use crate::compare::Distance;
 use crate::options::{Check, Extent, Options};
 use crate::registry::find;
@@ -301,7 +302,10 @@ impl Report {
                 Outcome::Refused(why) => ("REFUSED", why),
                 _ => continue,
             };
-            lines.push(format!("{word} {op} {check} {dtype} on {device}: {why:.600}"));
+            // A case of several calls goes by its own name.
+            let chain = finding.worst.as_ref().filter(|_| op == CALLS).map_or("", |worst| &worst.case);
+            let space = if chain.is_empty() { "" } else { " " };
+            lines.push(format!("{word} {op}{space}{chain} {check} {dtype} on {device}: {why:.600}"));
             lines.extend(finding.command().map(|command| format!("  repeat it with: {command}")));
         }
         let [passed, failed, skipped, refused] = self.counts();

@@ -6,6 +6,7 @@ use crate::cases::{Folder, Recorded};
 use crate::check::{self, Found, caught};
 use crate::compare::Distance;
 use crate::devices::{describe, lasting, opened};
+use crate::finite;
 use crate::golden::CASES;
 use crate::options::{Check, Extent, Options, Repeat};
 use crate::registry::{Category, Class, Derivative, OPS, Op, custom, find};
@@ -120,9 +121,12 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
         let is_shared = options.devices.iter().any(|device| provider(device).is_none());
         let most = if is_shared { 1 } else { 16 };
         let workers = thread::available_parallelism().map_or(1, usize::from).min(most);
-        for _ in 0..workers {
+        let start = |_: &usize| {
             let (sender, queue, runs) = (sender.clone(), &queue, &runs);
-            scope.spawn(move || work(options, runs, queue, &sender));
+            thread::Builder::new().spawn_scoped(scope, move || work(options, runs, queue, &sender)).is_ok()
+        };
+        if (0..workers).filter(start).count() == 0 {
+            work(options, &runs, &queue, &sender);
         }
         drop(sender);
         for (done, (position, item, findings)) in (1..).zip(receiver) {
@@ -351,6 +355,9 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Gradcheck => has_gradient && is_f64,
         Check::Gradgradcheck => op.derivative == Derivative::Twice && is_f64,
         Check::Unrecorded => !has_gradient && is_f64,
+        Check::Anomalies => dtype == DType::F32,
+        Check::Undefined => has_gradient && dtype == DType::F32,
+        Check::Singular => op.derivative == Derivative::Twice && is_f64,
     }
 }
 
@@ -436,6 +443,8 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
         Check::Unrecorded => (Vec::new(), 3),
+        Check::Anomalies if saves => (of(&LARGE[1..2]).split_off(2), 2),
+        Check::Anomalies | Check::Undefined | Check::Singular => (Vec::new(), drawn / 2),
         // Each layout may be a kernel to compile. Addresses do not depend on the dtype.
         Check::Strided if item.dtype != DType::F32 => (Vec::new(), drawn / 3),
         Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
@@ -476,6 +485,9 @@ fn of_cases(options: &Options, item: &Item<'_>, check: Check, device: &Device) -
             Check::Gradcheck => check::gradcheck(op, &case, device),
             Check::Gradgradcheck => check::gradgradcheck(op, &case, device),
             Check::Unrecorded => check::unrecorded(op, &case, device),
+            Check::Anomalies => finite::anomalies(op, &case, device),
+            Check::Undefined => finite::undefined(op, &case, device, seeded.seed),
+            Check::Singular => finite::singular(op, &case, device, seeded.seed),
             Check::Golden => Ok(Distance::default()),
         }
     };

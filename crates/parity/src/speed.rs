@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 /// The number of timed calls, whose median counts, and the number for a slow call.
 const RUNS: [usize; 2] = [5, 1];
@@ -101,8 +101,13 @@ fn multiplies(op: &Op) -> bool {
 pub fn cases(ops: &[&Op], device: &Device) -> Vec<Option<Case>> {
     let kind = kind_of(device);
     thread::scope(|scope| {
-        let drawn: Vec<_> = ops.iter().map(|op| scope.spawn(move || case_of(op, kind))).collect();
-        drawn.into_iter().map(|case| case.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let start = |op| thread::Builder::new().spawn_scoped(scope, move || case_of(op, kind));
+        let drawn: Vec<_> = ops.iter().map(|&op| (op, start(op))).collect();
+        let case = |(op, thread)| match thread {
+            Ok(thread) => ScopedJoinHandle::join(thread).unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => case_of(op, kind),
+        };
+        drawn.into_iter().map(case).collect()
     })
 }
 

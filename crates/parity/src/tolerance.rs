@@ -122,6 +122,9 @@ pub struct Arriving {
     largest: f64,
     /// The largest product with a saved result, which was rounded.
     kept: f64,
+    /// Multiplies the rounding of a sum: the square root of its terms. Attention's gradient of a score is a difference of two sums over the
+    /// width of the values, which may be close to each other.
+    added: f64,
 }
 
 impl Arriving {
@@ -129,9 +132,12 @@ impl Arriving {
     /// result, as factors of at most 1.
     pub fn new(op: &Op, case: &Case, largest: f64) -> Result<Arriving> {
         let keeps_result = op.class == Class::Dense || op.slice == Slice::Along;
+        let is_attention = op.category == Category::Attention;
+        let width = if is_attention { op.call(case)?[0].dims().last().copied() } else { None };
+        let added = (width.unwrap_or(1).max(1) as f64).sqrt();
         let sizes = if keeps_result { op.call(case)?[0].detach().to_f64_vec()? } else { Vec::new() };
         let kept = largest * sizes.iter().fold(0.0, |most: f64, y| most.max(y.abs())).min(1.0);
-        Ok(Arriving { largest, kept })
+        Ok(Arriving { largest, kept, added })
     }
 }
 
@@ -146,7 +152,7 @@ pub fn gradient_bounds(
     slices: &Slices,
     dtype: DType,
 ) -> Vec<f64> {
-    let Arriving { largest: arriving, kept } = arriving;
+    let Arriving { largest: arriving, kept, added } = arriving;
     let (u_out, eta) = precision(dtype);
     let scales = slices.largest(r.len(), |i| r[i].abs());
     let errors = slices.largest(r.len(), |i| errors[i]);
@@ -154,7 +160,7 @@ pub fn gradient_bounds(
     // A kernel of several stages may save its rounded result for the backward pass, and multiply it with the arriving gradients. Or
     // it may round a value and then multiply it with factors of at most 2.
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
-    let kept = |scale: f64| if is_kept { 4.0 * (u_out * scale.max(kept) + u_acc * arriving) } else { 0.0 };
+    let kept = |scale: f64| if is_kept { 4.0 * (u_out * scale.max(kept) + u_acc * arriving * added) } else { 0.0 };
     // A product may have all elements as factors. In f32 it may be too large to show its error.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
     // Ties divide the gradient.

@@ -79,7 +79,7 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
     Ok(parameters[0].detach())
 }
 
-/// False in a build without debug information, where the place is a function's name.
+/// False in a build without debug information, where the origin is a function's name.
 fn has_lines() -> bool {
     std::backtrace::Backtrace::force_capture().to_string().contains("tests/diff.rs:")
 }
@@ -199,8 +199,8 @@ fn what_is_off_is_named_on_the_device_where_it_is() {
             assert!(right.bounds <= 1.0 && off.bounds > 1.0, "{}", found.text());
             assert_eq!(off.element, [1, 2]);
             assert!((off.got - off.expected - 1e-4).abs() < 1e-6);
-            let place = first.place.as_deref().unwrap();
-            assert!(place.contains(if has_lines() { "tests/diff.rs:" } else { "diff::small" }), "{place}");
+            let origin = first.origin.as_deref().unwrap();
+            assert!(origin.contains(if has_lines() { "tests/diff.rs:" } else { "diff::small" }), "{origin}");
             let beyond = found.entries.iter().filter(|e| e.found.iter().flatten().any(|off| off.bounds > 1.0));
             assert_eq!(beyond.count(), 1, "an error is not carried on: {}", found.text());
             let last = found.text().lines().last().unwrap().to_string();
@@ -245,6 +245,6 @@ fn nodes_in_a_checkpoint_have_their_places() {
     let found = found.unwrap();
     let first = found.first().unwrap();
     assert_eq!((&*first.op, first.direction), ("tanh", Direction::Backward));
-    let is_here = first.place.as_deref().is_some_and(|place| place.contains("tests/diff.rs:"));
+    let is_here = first.origin.as_deref().is_some_and(|origin| origin.contains("tests/diff.rs:"));
     assert!(is_here || !has_lines(), "{first:?}");
 }

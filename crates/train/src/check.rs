@@ -68,9 +68,9 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
     if !unused.is_empty() {
         warnings.push(format!("the loss does not depend on {}", listed(&unused)));
     }
-    let stepped: Vec<_> = learner.optimizer.parameters().iter().map(Tensor::place).collect();
+    let stepped: Vec<_> = learner.optimizer.parameters().iter().map(Tensor::key).collect();
     let left: Vec<&str> =
-        trained().filter(|(_, t)| !stepped.contains(&t.place())).map(|(name, _)| name.as_str()).collect();
+        trained().filter(|(_, t)| !stepped.contains(&t.key())).map(|(name, _)| name.as_str()).collect();
     if !left.is_empty() {
         warnings.push(format!("the optimizer does not have {}", listed(&left)));
     }
@@ -128,7 +128,7 @@ fn rows_of(t: &Tensor) -> Result<String> {
 
 fn note(call: &Called<'_>, returned: &mut Vec<Returned>) -> Result<()> {
     let output = call.output().detach();
-    let is_known = returned.last().is_some_and(|last| last.output.place() == output.place());
+    let is_known = returned.last().is_some_and(|last| last.output.key() == output.key());
     if !output.dtype().is_float() || output.numel() == 0 || is_known {
         return Ok(());
     }

@@ -1,8 +1,10 @@
 //! The folder of a run: its configuration, checkpoints, metrics and curves.
 
-use crate::{Progress, curves};
-use isograd_core::{Device, Error, Result, replace_file};
-use isograd_nn::Checkpoint;
+use crate::Progress;
+#[cfg(feature = "curves")]
+use crate::curves;
+use isograd_core::{Device, Error, Result, Tensor, replace_file};
+use isograd_nn::{Checkpoint, Init};
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +52,14 @@ impl Folder {
         replace_file(self.path.join(METRICS), &[lines.as_bytes()])
     }
 
+    /// Draws nothing: this needs the feature `curves`.
+    #[cfg(not(feature = "curves"))]
+    pub fn draw(&self, _: &Progress) -> Result<()> {
+        Ok(())
+    }
+
     /// Draws the curves.
+    #[cfg(feature = "curves")]
     pub fn draw(&self, Progress { history, best, .. }: &Progress) -> Result<()> {
         let best = *best;
         replace_file(self.path.join(CURVES[0]), &[curves::svg(&self.title, history, best)?.as_bytes()])?;
@@ -96,6 +105,11 @@ impl SavedRun {
             None => None,
         };
         Ok(SavedRun { path, progress, checkpoint, best })
+    }
+
+    /// Parameters of a model that gets its weights from this run, as [`Init::loading`] makes them.
+    pub fn loading(&self, init: Init) -> Init {
+        init.loading(self.checkpoint.model.values().map(Tensor::shape))
     }
 
     /// Gives a model the last weights. Errors: as [`Checkpoint::restore_model`].

@@ -1,4 +1,4 @@
-//! A training loop: validation, schedules, mixed precision, early stopping, checkpoints, progress and learning curves.
+//! A training loop: validation, schedules, mixed precision, early stopping, checkpoints, progress and, with the feature `curves`, learning curves.
 //!
 //! ```
 //! # use isograd_cpu as _;
@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+#[cfg(feature = "curves")]
 mod curves;
 mod display;
 mod folder;
@@ -45,6 +46,7 @@ mod rates;
 pub mod tensorboard;
 mod trainer;
 
+#[cfg(feature = "curves")]
 pub use curves::{png, svg};
 pub use display::Display;
 pub use folder::{BEST, CHECKPOINT, CONFIG, CURVES, METRICS, SavedRun, prepare};

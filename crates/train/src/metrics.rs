@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use isograd_core::ops::Order;
+use isograd_core::ops::{NanToNum, Order};
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
 /// A mean of numbers with weights, such as losses of batches with their sizes. The sum is compensated f32.
@@ -45,8 +45,9 @@ impl Mean {
         no_grad(|| {
             let term = value.detach().reshape(())?.cast(DType::F32)?.mul_scalar(count as f64)?.add(&self.lost)?;
             let sum = self.sum.add(&term)?;
-            // Kahan 1965.
-            self.lost = term.sub(&sum.sub(&self.sum)?)?;
+            // Kahan 1965. An infinite sum has lost nothing.
+            let lost = term.sub(&sum.sub(&self.sum)?)?;
+            self.lost = lost.nan_to_num(&NanToNum { nan: 0.0, infinity: Some(0.0), minus_infinity: Some(0.0) })?;
             self.sum = sum;
             Ok::<(), Error>(())
         })?;
@@ -210,7 +211,7 @@ impl Auc {
     /// The area; NaN unless there are samples of both kinds. Errors: `Value` for a score of NaN.
     pub fn value(&self) -> Result<f64> {
         let read = |all: &[Tensor]| -> Result<Vec<f64>> {
-            let parts = all.iter().map(|t| t.cast(DType::F32)?.to_f64_vec()).collect::<Result<Vec<_>>>()?;
+            let parts = all.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()?;
             Ok(parts.concat())
         };
         let (scores, targets) = (read(&self.scores)?, read(&self.targets)?);

@@ -67,7 +67,7 @@ pub struct Progress {
 impl Progress {
     /// The mean loss of the current epoch so far.
     pub fn mean_loss(&self) -> f64 {
-        self.loss_sum / self.samples.max(1) as f64
+        self.loss_sum / self.samples as f64
     }
 
     /// Begins the next epoch after one with these results.

@@ -1,5 +1,6 @@
 //! A search for the learning rate: the loss while the rate grows.
 
+#[cfg(feature = "curves")]
 use crate::curves;
 use isograd_core::{Error, Result};
 
@@ -87,6 +88,7 @@ impl RateCurve {
     }
 
     /// The curve as an SVG, over a logarithmic axis of rates, with the suggestion marked. Errors: `Value` if it cannot be drawn.
+    #[cfg(feature = "curves")]
     pub fn svg(&self) -> Result<String> {
         curves::rates_svg(self)
     }
@@ -134,6 +136,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "curves")]
     fn the_picture_has_the_losses_and_the_suggestion() {
         let text = curve().svg().unwrap();
         for expected in ["loss", "learning rate", "suggestion", "</svg>"] {

@@ -394,9 +394,10 @@ where
         self.learner.borrow().restore(best)
     }
 
-    /// Trains until the last epoch, early stopping, or the flag. Errors: `Value` if the loss is not finite; those of the loader, the model
-    /// and the files.
+    /// Trains until the last epoch, early stopping, or the flag. Errors: `Value` if the loss is not finite, or a loader has no batch; those of
+    /// the loader, the model and the files.
     pub fn run(&mut self) -> Result<End> {
+        check_batches("train", &self.train)?;
         self.spread();
         let display = if self.group.is_first() { self.display } else { Display::Quiet };
         let mut screen = Screen::new(display, self.train.len() as u64, self.epochs);
@@ -500,6 +501,7 @@ where
     fn evaluated(&self) -> Result<Evaluation> {
         let loader = self.validation.as_ref();
         let loader = loader.ok_or_else(|| Error::value("trainer", "there are no samples to validate with"))?;
+        check_batches("validate", loader)?;
         let learner = self.learner.borrow();
         let mut loss = Mean::default();
         let mut means: Vec<Mean> = self.metrics.iter().map(|_| Mean::default()).collect();
@@ -526,7 +528,7 @@ where
         })?;
         let own = [loss].into_iter().chain(means).map(Mean::parts).collect::<Result<Vec<_>>>()?;
         let sums = self.sums("evaluation", own.as_flattened())?;
-        let mut values = sums.as_chunks::<2>().0.iter().map(|[sum, count]| sum / count.max(1.0));
+        let mut values = sums.as_chunks::<2>().0.iter().map(|[sum, count]| sum / count);
         let loss = values.next().unwrap_or(f64::NAN);
         let names = self.metrics.iter().map(|metric| metric.name.clone());
         Ok(Evaluation { loss, metrics: names.zip(values).collect() })
@@ -769,6 +771,18 @@ fn values(scalars: &[&Tensor]) -> Result<Vec<f64>> {
         [] => Ok(Vec::new()),
         [scalar] => scalar.to_f64_vec(),
         _ => Tensor::stack(scalars, 0)?.to_f64_vec(),
+    }
+}
+
+/// Errors: `Value` for a loader whose mean would be one of nothing.
+fn check_batches<B: Send + 'static>(what: &str, loader: &Loader<B>) -> Result<()> {
+    match loader.is_empty() {
+        true => {
+            let size = loader.batch_size();
+            let message = format!("the samples to {what} with are no batch: there are none, or fewer than {size}");
+            Err(Error::value("trainer", message))
+        }
+        false => Ok(()),
     }
 }
 

@@ -52,6 +52,29 @@ fn means_have_weights_and_lose_nothing() -> Result<()> {
 }
 
 #[test]
+fn a_mean_with_an_infinite_number_is_infinite() -> Result<()> {
+    for infinite in [f32::INFINITY, f32::NEG_INFINITY] {
+        let mut mean = Mean::new(&cpu())?;
+        for value in [1.0, infinite, 2.0] {
+            mean.update(&Tensor::scalar(value, &cpu())?, 1)?;
+        }
+        assert_eq!(mean.value()?, f64::from(infinite));
+        mean.update(&Tensor::scalar(f32::NAN, &cpu())?, 1)?;
+        assert!(mean.value()?.is_nan());
+    }
+    Ok(())
+}
+
+#[test]
+fn scores_of_an_area_are_not_rounded() -> Result<()> {
+    let mut auc = Auc::new();
+    let scores = Tensor::from_slice(&[1.0f64, 1.0 + 1e-12], 2, &cpu())?;
+    auc.update(&scores, &classes(&[0, 1]))?;
+    assert_eq!(auc.value()?, 1.0);
+    Ok(())
+}
+
+#[test]
 fn targets_among_the_highest_scores() -> Result<()> {
     let scores = Tensor::from_slice(&[0.1f32, 0.5, 0.4, 0.7, 0.2, 0.1], (2, 3), &cpu())?;
     for (k, expected) in [(1, 0.0), (2, 1.0), (3, 1.0)] {

@@ -192,6 +192,38 @@ fn frozen_parts_stay_and_recomputed_activations_change_no_bit() {
 }
 
 #[test]
+fn a_loader_without_a_batch_is_an_error_and_not_the_best_epoch() {
+    let init = Init::new(&cpu()).seed(3);
+    let model = model(&init);
+    let (train, _) = digits().unwrap().split_every(5).unwrap();
+    let none = || Loader::new(train.clone().subset(vec![]).unwrap(), 32).unwrap().to(&cpu());
+    let few = || Loader::new(train.clone().subset((0..9).collect()).unwrap(), 32).unwrap().drop_last().to(&cpu());
+    for loader in [none(), few()] {
+        let error = trainer(&model).validate(loader).run().unwrap_err();
+        assert!(error.message().contains("the samples to validate with are no batch"), "{error}");
+    }
+    for loader in [none(), few()] {
+        let mut trainer = Trainer::new(
+            &model,
+            AdamW::new(&model),
+            loader,
+            |m, (x, _)| m.forward(x),
+            |s, (_, y): &Batch| s.cross_entropy(y),
+        );
+        let error = trainer.run().unwrap_err();
+        assert!(error.message().contains("the samples to train with are no batch"), "{error}");
+    }
+    // A metric of no values is no number.
+    let (samples, _) = digits().unwrap().split_every(5).unwrap();
+    let validation = Loader::new(samples.subset((0..32).collect()).unwrap(), 32).unwrap().to(&cpu());
+    let mut trainer = trainer(&model)
+        .validate(validation)
+        .metric("none", isograd_train::Goal::Lowest, |scores, _| scores.flatten(0, 1)?.narrow(0, 0, 0));
+    trainer.run().unwrap();
+    assert!(trainer.evaluate().unwrap().metrics["none"].is_nan());
+}
+
+#[test]
 fn the_validation_and_the_best_epoch_use_the_average() {
     let folder = tempfile::tempdir().unwrap();
     let averaging = Averaging::Exponential { decay: 0.9 };
@@ -259,6 +291,7 @@ fn a_search_for_a_rate_leaves_the_run_as_it_was() {
     assert!(curve.points.len() > 20 && curve.points[0].rate == 1e-5);
     let rate = curve.suggestion.unwrap();
     assert!((1e-4..3.0).contains(&rate), "{rate}");
+    #[cfg(feature = "curves")]
     assert!(curve.svg().unwrap().contains("suggestion"));
 }
 

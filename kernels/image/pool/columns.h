@@ -5,11 +5,11 @@
 
 // A band is the lines that adjacent windows read. There are `count` bands, and a group takes `bands` at once. First each thread
 // reduces a word of columns of a band, over every `n_parts`-th line. Then `members` threads, a power of 2, compute a window from
-// the parts of columns. `p` continues with: bands; the divider of the words of a group; n_parts; the logarithm of members.
-#define BANDS ((idx)p.v[18])
-#define BY_TAKEN p.v[19]
-#define N_PARTS ((int)p.v[20])
-#define SHIFT ((int)p.v[21])
+// the parts of columns.
+//
+// BANDS, N_PARTS: bands, n_parts
+// SHIFT: the logarithm of members
+// TAKEN: words of a group
 
 // Lines that a thread reads at once.
 #define BATCH_LINES 4
@@ -42,8 +42,8 @@ LOCAL_FUNCTION Part window_of_columns(LOCAL const Part *columns, idx begin, idx 
 POOL_COLUMNS {
     SHARED(Part, parts, THREADS);
     SHARED(Part, columns, VECTOR * COLUMN_STEP);
-    idx words = DIVISOR(0), taken_words = BANDS * words;
-    int n_parts = N_PARTS, members = 1 << SHIFT;
+    idx words = STRIPS, taken_words = TAKEN;
+    int n_parts = (int)N_PARTS, members = 1 << SHIFT;
     idx part = QUOTIENT((idx)LANE, taken_words, BY_TAKEN);
     EACH_BAND(base) {
         idx item = base * words + LANE - part * taken_words;

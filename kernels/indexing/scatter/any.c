@@ -3,12 +3,9 @@
 // A thread takes a word of the source, which has one index (NUMBERS 1), or an index for each element. If all indices of a word are
 // equal, it is added as one.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // NUMBERS, INDEX_WORD, INDEX_WORDS: as in index.h; with NUMBERS above 1, positions are in elements and not in words
 // ACC: f32, dtype of the arithmetic
 // WHOLE: flag, a word has 16 bytes
@@ -48,9 +45,9 @@ KERNEL(any)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
     const int size = NUMBERS > 1 ? 1 : VECTOR;
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx row = QUOTIENT((idx)e, width, by_width), w = (idx)e - row * (idx)width;
-        GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-        idx to = walk(&p, 0, ROWS, 1, row) + walk(&p, 5 * ROWS, INNER, 0, w);
-        idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 5 * ROWS, INNER, 1, w);
+        GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
+        idx to = WALK(ROW_SPACE, Y_STRIDES, ROWS, row) + WALK(WORD_SPACE, Y_WORD_STRIDES, INNER, w);
+        idx from = WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row) + WALK(WORD_SPACE, SOURCE_WORD_STRIDES, INNER, w);
         Indices v;
         Word read;
         _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++) v.all[k] = ((GLOBAL const INDEX_WORD *)at)[k];

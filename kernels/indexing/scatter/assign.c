@@ -1,11 +1,8 @@
 // assign: y gets the last row of each segment of rows that are sorted by key.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the source; extents of a row's words, their dividers, and
-// the strides of y and the source; extents of the dimensions that distinguish lists, their dividers, and their strides in y.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // K, LIST: as in scatter/ordered.h
 // WIDE: flag, positions have 64 bits
 

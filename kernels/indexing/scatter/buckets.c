@@ -6,12 +6,9 @@
 // or as many as have at most ENTRIES entries. A bucket of more than MOST_ENTRIES rows has no entries: its rows of y are computed
 // from the list.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // TOGETHER, KEPT, AT_ONCE: as in scatter/long.h
 // SHIFT: 0 .. 15, a bucket has 2^SHIFT indices
 // BUCKETS: multiple of 256, buckets of a list
@@ -73,8 +70,8 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
     i64 list = GROUP * TOGETHER + own;
     int n = list < total ? (int)count : 0;
     idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
-    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-    idx to_list = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row), step = (idx)source_step;
+    GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
+    idx to_list = WALK(ROW_SPACE, Y_STRIDES, ROWS, row), from = WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row), step = (idx)source_step;
     int buckets = (((int)extent - 1) >> SHIFT) + 1, low = 0;
     READ_KEPT
     while (low < buckets) {

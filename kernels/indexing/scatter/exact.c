@@ -4,12 +4,9 @@
 // A group sums TOGETHER adjacent lists in BINS integers of local memory. An integer has two halves of 32 bits, and two bits for
 // infinities. Integers of adjacent lists are adjacent. A row of y that gets no terms, or only 0, is not written.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // TOGETHER: power of 2, lists of a group
 // BINS: multiple of 1024, integers of a group
 // WIDE: flag, positions have 64 bits
@@ -44,9 +41,9 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     i64 list = GROUP * TOGETHER + own;
     int n = list < total ? (int)count : 0;
     idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
-    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-    GLOBAL const S *from = source + walk(&p, 0, ROWS, 2, row);
-    y += walk(&p, 0, ROWS, 1, row);
+    GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
+    GLOBAL const S *from = source + WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row);
+    y += WALK(ROW_SPACE, Y_STRIDES, ROWS, row);
     for (int i = LANE; i < BINS * 2 + BINS / 16; i += THREADS) sums[i] = 0;
     BARRIER();
     for (int i = member; i < n; i += AHEAD * MEMBERS) {

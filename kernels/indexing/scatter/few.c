@@ -3,12 +3,9 @@
 // Of the rows with the same position, the first adds all; in an assignment, the last writes. The strides along the indexed
 // dimension are `index_step` and `source_step`. With `count` 1, a row looks at no other.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // ADDING: flag, rows with the same position are added, see sum.h; otherwise the last one is written
 // WIDE: flag, positions have 64 bits
 
@@ -20,7 +17,7 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx row = QUOTIENT((idx)e, width, by_width), w = (idx)e - row * (idx)width;
         int own = (int)(row / (idx)apart % (idx)count), left = (int)count - own;
-        GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+        GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
         i64 v = *at;
         if ((u64)v >= (u64)extent) {
             note(status, row, v);
@@ -33,8 +30,8 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
         for (int i = 1; i < left; i++) is_mine &= at[i * (idx)index_step] != v;
 #endif
         if (!is_mine) continue;
-        idx to = walk(&p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(&p, 5 * ROWS, INNER, 0, w);
-        idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 5 * ROWS, INNER, 1, w);
+        idx to = WALK(ROW_SPACE, Y_STRIDES, ROWS, row) + (idx)v * (idx)along + WALK(WORD_SPACE, Y_WORD_STRIDES, INNER, w);
+        idx from = WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row) + WALK(WORD_SPACE, SOURCE_WORD_STRIDES, INNER, w);
 #ifdef ADDING
         Sum sum = joined(load(y, to, 0), load(source, from, 0));
         for (int i = 1; i < left; i++)

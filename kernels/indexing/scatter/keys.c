@@ -3,11 +3,9 @@
 // Rows with a bad index get the key `bad`, which is above all others. Rows whose index is `padding` get it too; this is not an
 // error.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index.
-//
-// I, INTS: as in index.h
+// I: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS: 1.., dimensions of the index's rows
+// ROWS: 1.., dimensions of the index's rows; ROW_SPACE and INDEX_STRIDES, for WALK
 // K: u32 or u64, type of a key
 // FRESH: flag, there is one list, and `used` [extent] gets 1 for each key that occurs
 // WIDE: flag, positions have 64 bits
@@ -17,7 +15,7 @@
 KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, GLOBAL u8 *used, ARGUMENT(Ints) p, i64 rows, i64 count, i64 apart, i64 extent,
              i64 bad, i64 padding, GLOBAL i64 *status) {
     for (i64 row = GROUP * THREADS + LANE; row < rows; row += GROUPS * THREADS) {
-        i64 v = index[walk(&p, 0, ROWS, 0, (idx)row)];
+        i64 v = index[WALK(ROW_SPACE, INDEX_STRIDES, ROWS, (idx)row)];
         int is_bad = (u64)v >= (u64)extent;
         if (is_bad) note(status, row, v);
         is_bad |= v == padding;

@@ -3,12 +3,9 @@
 // A group takes TOGETHER lists. Local memory has 16 bits for each of PLACES positions: the number of its last row, from 1 on. If
 // there are more positions, the group makes several passes.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // TOGETHER, KEPT, AT_ONCE: as in scatter/long.h
 // PLACES: multiple of 1024, positions of a pass
 // WIDE: flag, positions have 64 bits
@@ -42,8 +39,8 @@ KERNEL(last)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUME
     i64 list = GROUP * TOGETHER + own;
     int n = list < total ? (int)count : 0;
     idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
-    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-    idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row), step = (idx)source_step;
+    GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
+    idx to = WALK(ROW_SPACE, Y_STRIDES, ROWS, row), from = WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row), step = (idx)source_step;
     READ_KEPT
     for (int low = 0; low < (int)extent; low += PLACES) {
         for (int k = LANE; k < TOGETHER * (PLACES / 2); k += THREADS) rows[k] = 0;

@@ -6,12 +6,9 @@
 // writes. If there are more than ENTRIES such rows, `at_once` lists are processed at a time. If a row has several words, the groups
 // with the same GROUP share the words.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // ENTRIES: power of 2, entries of a group's buckets
 // BUCKETS: power of 2, buckets of a group
 // NUMBER_BITS: 1 .. 31, bits of a row's number in an entry; the bits above have its index
@@ -46,8 +43,8 @@
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
 #define EACH_SCANNED(a) _Pragma("unroll") for (int a = 0; a < SCANNED; a++)
 #define EACH_KEPT(a) _Pragma("unroll") for (int a = 0; a < KEPT; a++)
-#define TO(w) walk(&p, 5 * ROWS, INNER, 0, w)
-#define FROM(w) walk(&p, 5 * ROWS, INNER, 1, w)
+#define TO(w) WALK(WORD_SPACE, Y_WORD_STRIDES, INNER, w)
+#define FROM(w) WALK(WORD_SPACE, SOURCE_WORD_STRIDES, INNER, w)
 #define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
 // The indices of AHEAD rows; -1 for a bad index, or beyond the last row. `a` counts them.
 #define READ_INDICES(v, row, is_there) \
@@ -81,8 +78,8 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
     i64 list = GROUP * together + own;
     int n = list < total ? (int)count : 0;
     idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0, words = n * (idx)width;
-    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-    idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row);
+    GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
+    idx to_list = WALK(ROW_SPACE, Y_STRIDES, ROWS, row), from_list = WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row);
 #ifdef KEPT
     // These reads are in flight while local memory is cleared.
     SI value[KEPT];

@@ -2,15 +2,15 @@
 // key are a segment.
 //
 // K: u32 or u64, type of a key
-// LIST: 0.., dimensions that distinguish lists
+// LIST: 0.., dimensions that distinguish lists; LIST_SPACE and Y_LIST_STRIDES, for WALK
 
-#define TO(w) walk(&p, 3 * ROWS, INNER, 0, w)
-#define FROM(w) walk(&p, 3 * ROWS, INNER, 1, w)
-#define FROM_ROW(k) walk(&p, 0, ROWS, 0, (idx)order[k])
+#define TO(w) WALK(WORD_SPACE, Y_WORD_STRIDES, INNER, w)
+#define FROM(w) WALK(WORD_SPACE, SOURCE_WORD_STRIDES, INNER, w)
+#define FROM_ROW(k) WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, (idx)order[k])
 #define IS_BAD(key) ((key) == (K)bad)
 #if LIST > 0
 #define TO_ROW(key) \
-    (walk(&p, 3 * ROWS + 4 * INNER, LIST, 0, (idx)((key) / (K)extent)) + (idx)((key) % (K)extent) * (idx)along)
+    (WALK(LIST_SPACE, Y_LIST_STRIDES, LIST, (idx)((key) / (K)extent)) + (idx)((key) % (K)extent) * (idx)along)
 #else
 #define TO_ROW(key) ((idx)(key) * (idx)along)
 #endif

@@ -5,12 +5,9 @@
 // own is added by an atomic operation of the memory, if it supports words (WHOLE). The bits are the same, and no thread waits for
 // the previous value.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
-// their dividers, and the strides of y and the source.
-//
-// I, INTS, T, VECTOR, WORD: as in index.h
+// I, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
-// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
+// ROWS, INNER: 1.., dimensions of the index's rows and of a row's words; ROW_SPACE and WORD_SPACE, with strides of the operands, for WALK
 // TEAM: power of 2, threads of a team
 // COUNT: power of 2 from 32 on, largest number of rows of a list
 // WHOLE: flag, a word has 16 bytes and the memory may add it atomically
@@ -26,8 +23,8 @@
 #define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
 // Word w of the row in the source, and in y without the index.
-#define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
-#define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
+#define FROM(w) (from + WALK(WORD_SPACE, SOURCE_WORD_STRIDES, INNER, w))
+#define TO(w) (to + WALK(WORD_SPACE, Y_WORD_STRIDES, INNER, w))
 
 // The first row of the list from `j` on that has the same position; there is one.
 FUNCTION int next_met(LOCAL const u32 *met, int j) {
@@ -54,9 +51,9 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     idx row = is_there ? (idx)number : 0;
     int own = (int)(rows == count ? row : row / (idx)apart % (idx)n);
     LOCAL u32 *met = bits + team * (COUNT / 32);
-    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+    GLOBAL const SI *at = index + WALK(ROW_SPACE, INDEX_STRIDES, ROWS, row);
     GLOBAL const SI *list = at - own * (idx)index_step;
-    idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row);
+    idx to = WALK(ROW_SPACE, Y_STRIDES, ROWS, row), from = WALK(ROW_SPACE, SOURCE_STRIDES, ROWS, row);
     for (int i = member; i < COUNT / 32; i += TEAM) met[i] = 0;
     if (member == 0) others[team] = 0;
     TEAM_BARRIER();

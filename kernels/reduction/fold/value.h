@@ -1,4 +1,4 @@
-// A sum, a product, or an extremum. SHARES: the elements of a sum are multiplied by `share`. FINISH_MEAN: the sum is divided.
+// A sum, a product of integers, or an extremum. SHARES: the elements of a sum are multiplied by `share`. FINISH_MEAN: the sum is divided.
 
 #include "reduction/fold/extremum.h"
 

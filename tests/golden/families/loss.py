@@ -290,8 +290,8 @@ def byte_mean(out):
 def classification_errors(out):
     logits, target = normal(2, 3), i64([0, 2])
     for op, name in ("cross_entropy", "logits"), ("nll_loss", "logp"):
-        out.error(f"{op}/class_too_large", "Value", {name: logits, "target": i64([0, 3])})
-        out.error(f"{op}/class_negative", "Value", {name: logits, "target": i64([-1, 0])})
+        out.error(f"{op}/class_too_large", "Index", {name: logits, "target": i64([0, 3])})
+        out.error(f"{op}/class_negative", "Index", {name: logits, "target": i64([-1, 0])})
         out.error(f"{op}/target_length", "Shape", {name: logits, "target": i64([0, 1, 2])})
         out.error(f"{op}/weight_length", "Shape", {name: logits, "target": target, "weight": positive(2)})
     out.error("cross_entropy/smoothing_above_1", "Attr", {"logits": logits, "target": target}, label_smoothing=1.5)

@@ -323,7 +323,7 @@ fn together(device: &Device) -> Result<Outcome> {
     let hook = hooked.register_hook(|_| Ok(None))?;
     let (grouped, mut found) = casts(false)?;
     hook.remove();
-    let is_list = |(dtype, list): &(DType, Vec<Tensor>)| *dtype == DType::BF16 && list[0].place() == a.place();
+    let is_list = |(dtype, list): &(DType, Vec<Tensor>)| *dtype == DType::BF16 && list[0].key() == a.key();
     let remembered = remembered_casts().into_iter().find(is_list).map_or(0, |(_, list)| list.len());
     forget_casts();
     let forgotten = remembered_casts().len();

@@ -1,12 +1,12 @@
 //! Backward passes on every device: ops with several outputs, tensors that change between forward and backward, checkpoints.
 
 use isograd::nn::{BatchNorm1d, Forward, Init};
-use isograd::ops::{MaxPool, Order, TieGrad};
+use isograd::ops::{Attention, Causal, MaxPool, Order, TieGrad};
 use isograd::tape::{
     self, BackwardOptions, Saved, checkpoint, detect_anomaly, grad, grad_from, grad_with, record_outputs,
 };
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, no_grad};
-use isograd_tests::harness::{self, Outcome, equal};
+use isograd_tests::harness::{self, Outcome, equal, refused};
 use libtest_mimic::Trial;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +21,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("tape", "second_derivatives_of_outputs", second_derivatives),
         check("tape", "checkpointed_outputs", checkpointed_outputs),
         check("tape", "anomaly_of_an_output", anomaly_of_an_output),
+        check("tape", "no_anomaly_of_masked_scores", masked_scores),
         check("tape", "printed_outputs", printed_outputs),
         check("tape", "diff_of_outputs", diff_of_outputs),
         check("tape", "gradients_of_several_results", several_results),
@@ -147,6 +148,15 @@ fn anomaly_of_an_output(device: &Device) -> Result<Outcome> {
         Err(e) => Err(format!("{e}")),
         Ok(_) => Err("an infinite output went by".into()),
     })
+}
+
+/// A mask of -infinity is a part of attention, and no anomaly; a result that is not finite is one.
+fn masked_scores(device: &Device) -> Result<Outcome> {
+    let x = Tensor::from_vec((0..48).map(|v| v as f32 / 8.0).collect(), (1, 2, 6, 4), device)?.require_grad()?;
+    let causal = Attention { causal: Causal::TopLeft, ..Attention::default() };
+    let attend = |v: &Tensor| detect_anomaly(|| x.scaled_dot_product_attention(&x, v, &causal)?.sum(..)?.backward());
+    let finite = attend(&x).map_err(|e| e.to_string());
+    Ok(finite.and(refused("an infinite value", attend(&x.mul_scalar(f64::INFINITY)?), Kind::Value, "the output is")))
 }
 
 fn printed_outputs(device: &Device) -> Result<Outcome> {

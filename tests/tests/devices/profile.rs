@@ -38,8 +38,8 @@ fn by_op_and_place(device: &Device) -> Result<Outcome> {
     ] {
         let call = of(op, direction);
         outcome = outcome.and(expect(call.is_some(), format!("{op} {direction:?} is not in {:?}", profile.ops)));
-        let place = call.and_then(|call| call.place.clone()).unwrap_or_default();
-        outcome = outcome.and(expect(place.contains("profile.rs:"), format!("{op} {direction:?} is at {place:?}")));
+        let origin = call.and_then(|call| call.origin.clone()).unwrap_or_default();
+        outcome = outcome.and(expect(origin.contains("profile.rs:"), format!("{op} {direction:?} is at {origin:?}")));
     }
     let is_in_order = profile.ops.windows(2).all(|pair| pair[0].start <= pair[1].start);
     let fits =

@@ -1,15 +1,16 @@
-//! Derivatives of every op against finite differences in f64, and linear ops against their adjoints.
+//! Derivatives of every op against finite differences in f64, linear ops against their adjoints, and what is not finite.
 
 use isograd::{DType, Device, tape};
 use isograd_parity::case::Case;
 use isograd_parity::check::{self, Found};
 use isograd_parity::compare::Distance;
+use isograd_parity::finite;
 use isograd_parity::registry::{Derivative, OPS, Op};
 use isograd_tests::harness::{self, cases, text, trial};
 use libtest_mimic::Trial;
 
 pub fn trials(device: &Device) -> Vec<Trial> {
-    harness::sampled(device, &["stale"], OPS.iter().flat_map(|op| of(op, device)))
+    harness::sampled(device, &["stale", "anomalies"], OPS.iter().flat_map(|op| of(op, device)))
 }
 
 fn of(op: &'static Op, device: &Device) -> Vec<Trial> {
@@ -17,10 +18,15 @@ fn of(op: &'static Op, device: &Device) -> Vec<Trial> {
         let at = device.clone();
         trial(device, op.name, aspect, move || cases(op, &[], drawn, |case, _| check(op, case, &at)))
     };
+    let anomalies = named("anomalies", 8, finite::anomalies);
     if let Derivative::None(_) = op.derivative {
-        return vec![named("not_differentiable", 3, check::unrecorded)];
+        return vec![named("not_differentiable", 3, check::unrecorded), anomalies];
     }
+    let at = device.clone();
+    let undefined = move || cases(op, &[], 16, |case, seed| finite::undefined(op, case, &at, seed));
     let mut trials = vec![
+        anomalies,
+        trial(device, op.name, "undefined", undefined),
         named("gradcheck", 48, check::gradcheck),
         named("alone", 16, |op, case, device| check::alone(op, case, DType::F64, device)),
         named("twice", 16, |op, case, device| check::twice(op, case, DType::F64, device)),
@@ -29,6 +35,9 @@ fn of(op: &'static Op, device: &Device) -> Vec<Trial> {
     ];
     if op.derivative == Derivative::Twice {
         trials.push(named("gradgradcheck", 24, check::gradgradcheck));
+        let at = device.clone();
+        let singular = move || cases(op, &[], 16, |case, seed| finite::singular(op, case, &at, seed));
+        trials.push(trial(device, op.name, "singular", singular));
     }
     if op.linear {
         trials.push(named("adjoint", 48, |op, case, device| check::adjoint(op, case, DType::F64, device)));

@@ -259,9 +259,9 @@ fn a_trace_has_ops_with_attributes_and_ends_with_its_function() -> Result<()> {
     assert_eq!(names, ["transpose", "leaky_relu", "sum"]);
     assert_eq!(ops[0].attributes, [("axes", tape::Attribute::Ints(vec![0, 1]))]);
     assert!(ops[1].attributes.contains(&("floats", tape::Attribute::Floats(vec![0.5]))));
-    assert_eq!(ops[1].inputs[0].place(), ops[0].outputs[0].place());
+    assert_eq!(ops[1].inputs[0].key(), ops[0].outputs[0].key());
     assert_eq!(ops[2].attributes, [("axes", tape::Attribute::Ints(vec![0]))]);
-    assert_eq!(ops[2].outputs[0].place(), y.place());
+    assert_eq!(ops[2].outputs[0].key(), y.key());
     let kernels = steps.iter().filter(|step| matches!(step, tape::Step::Kernel(_))).count();
     assert_eq!(kernels, 2);
     Ok(())

@@ -14,7 +14,6 @@ use isograd::ops::Sampling;
 use isograd::train::{CONFIG, SavedRun};
 use isograd::{Device, Rng, no_grad};
 use serde_json::Value;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -68,7 +67,7 @@ pub fn run(options: Generate) -> Result<ExitCode> {
 /// The configuration of a folder.
 fn config(folder: &Path) -> Result<Value> {
     let path = folder.join(CONFIG);
-    let config = fs::read(&path)
+    let config = isograd_files::read(&path)
         .with_context(|| format!("{} has no trained model: cannot read {}", folder.display(), path.display()))?;
     serde_json::from_slice(&config).with_context(|| format!("{} is not JSON", path.display()))
 }
@@ -99,7 +98,7 @@ fn load(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn Tex
     }
     let tokenizer = tokenizer_of(folder)?;
     let saved = SavedRun::load(folder, device)?;
-    let config: Config = saved.config()?;
+    let (config, init): (Config, _) = (saved.config()?, saved.loading(init));
     let start: TextStart = Start { model: model(&config, tokenizer.vocabulary(), &init)?, init };
     weights.restore(&saved, folder, &start)?;
     Ok((start.model, tokenizer))

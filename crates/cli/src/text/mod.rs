@@ -74,7 +74,7 @@ impl Work for Text {
     }
 
     fn start(&self, config: &Config, corpus: &Corpus, device: &Device, _: Option<&Group>) -> Result<TextStart> {
-        start(config, corpus, device)
+        start(config, corpus, Init::new(device).seed(config.seed))
     }
 
     fn trainer<'a>(&self, config: &Config, corpus: &Corpus, start: &'a TextStart) -> isograd::Result<Teacher<'a>> {
@@ -124,8 +124,7 @@ impl Work for Text {
     }
 }
 
-fn start(config: &Config, corpus: &Corpus, device: &Device) -> Result<TextStart> {
-    let init = Init::new(device).seed(config.seed);
+fn start(config: &Config, corpus: &Corpus, init: Init) -> Result<TextStart> {
     Ok(Start { model: models::model(config, corpus.tokenizer.vocabulary(), &init)?, init })
 }
 
@@ -157,7 +156,7 @@ fn trainer<'a>(config: &Config, corpus: &Corpus, start: &'a TextStart) -> isogra
 /// A text that a model writes after the end of a line.
 fn sample(model: &dyn TextModel, corpus: &Corpus, config: &Config, count: usize) -> Result<String> {
     let prompt = corpus.tokenizer.encode("\n").ok().filter(|tokens| !tokens.is_empty());
-    let prompt = prompt.unwrap_or_else(|| corpus.validation.get(0, 1));
+    let prompt = prompt.map_or_else(|| corpus.validation.get(0, 1), Ok)?;
     let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
     let mut text = String::new();
     model.eval();
@@ -185,7 +184,7 @@ pub fn evaluate(
     let file = data.with_context(|| format!("a run of {NAME} needs --data FILE with its text"))?;
     let config: Config = saved.config()?;
     let corpus = Corpus::read(file, Some(tokenizer_of(run)?), &config)?;
-    let start = start(&config, &corpus, device)?;
+    let start = start(&config, &corpus, saved.loading(Init::new(device).seed(config.seed)))?;
     let epoch = weights.restore(saved, run, &start)?;
     let loss = trainer(&config, &corpus, &start)?.evaluate()?.loss;
     let (tokens, parameters) = (corpus.validation.len(), start.model.num_parameters());

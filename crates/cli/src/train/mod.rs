@@ -22,7 +22,9 @@ mod models;
 mod predict;
 
 pub use batch::{Input, Predict};
-pub use config::{Config, Model, Train, takes};
+#[cfg(feature = "parity")]
+pub use config::Model;
+pub use config::{Config, Train, takes};
 pub use predict::{Predict as PredictOptions, run as predict};
 pub use sample::{Set, Split};
 pub use tasks::{TASKS, Task};
@@ -144,12 +146,22 @@ impl Work for Train {
 
 /// A model for these samples, whose batch norms take the statistics of all ranks of a group, if there is one.
 pub fn start(config: &Config, split: &Split, device: &Device, across: Option<&Group>) -> isograd::Result<SampleStart> {
-    let init = Init::new(device).seed(config.seed).dtype(config.dtype.parse::<DType>()?);
-    let init = if config.reading.images.channels_last { init.channels_last() } else { init };
+    let init = init(config, device)?;
     let init = match across {
         Some(group) => init.across(group.clone()),
         None => init,
     };
+    Ok(Start { model: models::model(config, split, &init)?, init })
+}
+
+fn init(config: &Config, device: &Device) -> isograd::Result<Init> {
+    let init = Init::new(device).seed(config.seed).dtype(config.dtype.parse::<DType>()?);
+    Ok(if config.reading.images.channels_last { init.channels_last() } else { init })
+}
+
+/// The model of a run, whose weights are restored later.
+pub fn loading(saved: &SavedRun, config: &Config, split: &Split, device: &Device) -> isograd::Result<SampleStart> {
+    let init = saved.loading(init(config, device)?);
     Ok(Start { model: models::model(config, split, &init)?, init })
 }
 
@@ -200,7 +212,7 @@ pub fn restored(
         (Some(signature), None) => Split::of(&config.dataset, signature),
         _ => task.load(data, &config.reading)?,
     };
-    let start = start(&config, &split, device, None)?;
+    let start = loading(saved, &config, &split, device)?;
     weights.restore(saved, run, &start)?;
     Ok((start, split.shape))
 }
@@ -215,7 +227,7 @@ pub fn evaluate(
 ) -> Result<[String; 2]> {
     let config: Config = saved.config()?;
     let split = Task::named(&config.dataset)?.load(data, &config.reading)?;
-    let start = start(&config, &split, device, None)?;
+    let start = loading(saved, &config, &split, device)?;
     let epoch = weights.restore(saved, run, &start)?;
     let Evaluation { loss, metrics, .. } = trainer(&config, &split, &start, &split.test)?.evaluate()?;
     let (dataset, samples, parameters) = (&config.dataset, split.test.len(), start.model.num_parameters());

@@ -4,7 +4,7 @@ use super::batch::Input;
 use super::images::normalization;
 use super::sample::{Objective, Signature, Split};
 use super::tasks::Task;
-use super::{Config, TEST_BATCH, start};
+use super::{Config, TEST_BATCH, loading};
 use crate::run::{Dataset, Weights, device};
 use crate::{check_writable, put, text};
 use anyhow::{Context, Result, bail};
@@ -69,7 +69,7 @@ pub fn run(options: Predict) -> Result<ExitCode> {
         bail!("{} is a run of graph, whose model is for one graph", options.run.display());
     }
     let new = read(&options.file, &config, signature, &device)?;
-    let start = start(&config, &Split::of(&config.dataset, signature), &device, None)?;
+    let start = loading(&saved, &config, &Split::of(&config.dataset, signature), &device)?;
     options.weights.restore(&saved, &options.run, &start)?;
     start.model.eval();
     let mut table = head(&new, signature);

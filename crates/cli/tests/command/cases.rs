@@ -142,7 +142,7 @@ fn files_with_mistakes_are_refused_with_file_case_and_field() {
         assert!(ended.stderr.contains(expected), "{expected:?} is not in {}", ended.stderr);
     };
     type Change = fn(&mut Vec<Value>);
-    let changes: [(Change, &str); 15] = [
+    let changes: [(Change, &str); 17] = [
         (|all| all[0]["op"] = 1.into(), "cases.json: case momentum: op: expected a text"),
         (|all| all[0]["name"] = 1.into(), "cases.json: case 0: name: expected a text"),
         (|all| all[1] = all[0].clone(), "case momentum: inputs: there is no tensor momentum/in/p0"),
@@ -162,7 +162,12 @@ fn files_with_mistakes_are_refused_with_file_case_and_field() {
             |all| all[0]["tolerance"] = json_of!({"out/7": 0.1}),
             "case momentum: tolerance: out/7 is none of out/0, out/1, out/2",
         ),
-        (|all| all[0]["outputs"] = json_of!(["p0"]), "outputs: expected a number, or a list of numbers of results"),
+        (
+            |all| all[0]["outputs"] = json_of!(["p0"]),
+            "outputs: expected a number up to 65536, or a list of numbers of results",
+        ),
+        (|all| all[0]["outputs"] = json_of!(u64::MAX), "outputs: expected a number up to 65536"),
+        (|all| all[0]["outputs"] = json_of!([u64::MAX]), "outputs: expected a number up to 65536"),
         (|all| all[0]["attributes"] = json_of!([1]), "case momentum: attributes: expected an object"),
     ];
     for (change, expected) in changes {
@@ -244,6 +249,44 @@ fn refused_cases_are_counted_apart_and_shown() {
     // Nothing that passed is no success.
     let ended = run(&["parity", "--device", "cpu", "--cases", &path, "--filter", "refused"]);
     assert_eq!(ended.code, Some(1));
+}
+
+#[test]
+fn refusals_of_shapes_numbers_and_indices_are_no_failures() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = json_of!([
+        {"name": "right", "op": "neg", "inputs": ["x"], "outputs": 1},
+        {"name": "shapes", "op": "mul", "inputs": ["a", "b"], "outputs": 1},
+        {"name": "probability", "op": "bce_loss", "attributes": {"reduction": "sum"}, "inputs": ["p", "t"], "outputs": 1},
+    ]);
+    let tensors: [(&str, &[f32]); 8] = [
+        ("right/in/x", &[1.0]),
+        ("right/out/0", &[-1.0]),
+        ("shapes/in/a", &[1.0, 2.0]),
+        ("shapes/in/b", &[1.0, 2.0, 3.0]),
+        ("shapes/out/0", &[1.0]),
+        ("probability/in/p", &[2.0]),
+        ("probability/in/t", &[1.0]),
+        ("probability/out/0", &[1.0]),
+    ];
+    let path = written(folder.path(), cases, &tensors);
+    let ended = run(&["parity", "--device", "cpu", "--cases", &path]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.ends_with("\n2 refused\n0 skipped\n1 passed, 0 failed\n"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_failed_chain_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = json_of!([
+        {"name": "two steps", "inputs": ["x"], "outputs": ["z"], "calls": [
+            {"op": "neg", "inputs": ["x"], "outputs": ["y"]},
+            {"op": "square", "inputs": {"x": "y"}, "outputs": ["z"]},
+        ]},
+    ]);
+    let path = written(folder.path(), cases, &[("two steps/in/x", &[2.0]), ("two steps/out/z", &[5.0])]);
+    let ended = run(&["parity", "--device", "cpu", "--cases", &path]);
+    assert!(ended.stdout.contains("\nFAILED calls two steps golden f32 on cpu: "), "{}", ended.stdout);
 }
 
 #[test]

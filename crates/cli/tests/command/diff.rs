@@ -28,7 +28,7 @@ fn a_device_is_like_itself_and_all_of_it_is_in_the_results() {
         let entries = found["entries"].as_array().unwrap();
         // A head, a verdict, and a line for all calls that differ in their values alone, with their number.
         let lines: Vec<&str> = ended.stdout.lines().collect();
-        let keys = ["direction", "op", "kernel", "place", "inputs", "outputs"];
+        let keys = ["direction", "op", "kernel", "origin", "inputs", "outputs"];
         let kinds: HashSet<String> = entries.iter().map(|e| keys.map(|key| e[key].to_string()).join(" ")).collect();
         assert_eq!(lines.len(), kinds.len() + 2);
         let calls = lines[1..lines.len() - 1].iter().map(|line| line.split_whitespace().nth(1).unwrap());
@@ -39,15 +39,15 @@ fn a_device_is_like_itself_and_all_of_it_is_in_the_results() {
         };
         // The second layer's, which is the first on the way back.
         let product = entries.iter().rfind(|e| e["direction"] == "forward" && e["op"] == "linear").unwrap();
-        assert!(product["place"].as_str().unwrap().contains(&place("models")), "{product}");
+        assert!(product["origin"].as_str().unwrap().contains(&origin("models")), "{product}");
         assert_eq!(product["inputs"][0], format!("{dtype} [1, 8, 16]"));
-        assert_eq!(of("backward", "linear")["place"], product["place"]);
+        assert_eq!(of("backward", "linear")["origin"], product["origin"]);
         of("forward", "adam_step");
     }
 }
 
 /// The text by which a report names a node of this module: its line or, in a build without debug information, its function.
-fn place(module: &str) -> String {
+fn origin(module: &str) -> String {
     let here = std::backtrace::Backtrace::force_capture().to_string();
     match here.contains("command/diff.rs:") {
         true => format!("train/{module}.rs:"),
@@ -104,7 +104,7 @@ fn a_mutated_kernel_is_found_and_named() {
         let last = ended.stdout.lines().last().unwrap();
         let start = format!("the first beyond its tolerance: cross_entropy {way} (#");
         let is_named =
-            last.starts_with(&start) && last.contains(&place("sample")) && last.contains(" on opencl:0: element [");
+            last.starts_with(&start) && last.contains(&origin("sample")) && last.contains(" on opencl:0: element [");
         assert!(is_named, "{last}");
     }
 }

@@ -71,7 +71,7 @@ fn what_is_right_passes_and_all_of_it_is_in_the_results() {
             .filter(|f| f["op"] == op && f["dtype"] == "f64")
             .map(|f| f["check"].as_str().unwrap())
             .collect();
-        assert_eq!(checks, ["golden", "gradcheck", "gradgradcheck"]);
+        assert_eq!(checks, ["golden", "gradcheck", "gradgradcheck", "singular"]);
     }
     let worst = |f: &Value| f["worst"]["bounds"].as_f64().unwrap();
     let forward = findings.iter().filter(|f| f["check"] == "forward");
@@ -257,7 +257,7 @@ fn what_cannot_be_checked_is_said_at_once() {
         (["--filter", "("], "unclosed group"),
         (["--dtype", "u8"], "none of f64, f32, f16, bf16, i64, i32"),
         (["--cases", "-1"], "unexpected argument"),
-        (["--cases", "missing"], "missing/cases.json: No such file"),
+        (["--cases", "missing"], "missing/cases.json: Io: reading failed: No such file"),
         (["--repeat", "softmax"], "no case such as"),
         (["--repeat", "frobnicate:forward:f32:2:1"], "no op \"frobnicate\""),
         (["--repeat", "relu:sideways:f32:2:1"], "\"sideways\" is none of golden, forward"),

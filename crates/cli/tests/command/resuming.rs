@@ -1,6 +1,7 @@
 //! Runs that stop and go on.
 
-use crate::{FILES, ISOGRAD, bits, files, isograd, names, saved, train};
+use crate::refusing::assert_refused;
+use crate::{FILES, ISOGRAD, bits, files, isograd, names, run, saved, train};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -86,13 +87,24 @@ fn interrupted(arguments: &str, folder: &Path) -> u64 {
 
 #[test]
 #[cfg(unix)]
+fn a_pipe_in_the_folder_of_a_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path().join("checkpoint.safetensors")).status().unwrap().success());
+    let resume = folder.path().to_str().unwrap();
+    let refused = run(&["train", "digits", "--device", "cpu", "--resume", resume]);
+    assert_refused(&refused, &["it is a pipe or a device, expected a file"]);
+}
+
+#[test]
+#[cfg(unix)]
 fn a_second_interrupt_ends_a_command_that_waits() {
     let folder = tempfile::tempdir().unwrap();
     // A pipe that nobody writes to: whoever opens it to read waits for ever.
-    assert!(Command::new("mkfifo").arg(folder.path().join("checkpoint.safetensors")).status().unwrap().success());
+    let text = folder.path().join("text");
+    assert!(Command::new("mkfifo").arg(&text).status().unwrap().success());
     let mut command = Command::new(ISOGRAD);
-    let mut child =
-        command.args(["train", "digits", "--device", "cpu", "--resume"]).arg(folder.path()).spawn().unwrap();
+    command.args(["train", "text", "--device", "cpu", "--out"]).arg(folder.path().join("out")).arg(text);
+    let mut child = command.spawn().unwrap();
     let interrupt = || {
         // Until it waits.
         std::thread::sleep(std::time::Duration::from_millis(500));

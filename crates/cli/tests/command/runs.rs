@@ -44,6 +44,21 @@ fn runs_are_compared_in_a_table_and_on_a_page() {
     assert!(!runs(none.path()).status.success());
 }
 
+#[test]
+fn a_damaged_run_is_named_and_hides_no_other() {
+    let out = tempfile::tempdir().unwrap();
+    train("--epochs 1", &out.path().join("good"));
+    let bad = out.path().join("bad");
+    fs::create_dir(&bad).unwrap();
+    fs::write(bad.join("metrics.jsonl"), "{\"epoch\": ").unwrap();
+    let runs = |folder: &std::path::Path| Command::new(ISOGRAD).arg("runs").arg(folder).output().unwrap();
+    let output = runs(out.path());
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success() && stdout.lines().nth(1).unwrap().starts_with("good"), "{stdout}{stderr}");
+    assert!(stderr.contains("bad/metrics.jsonl, line 1: not the results of an epoch"), "{stderr}");
+    assert!(!runs(&bad).status.success());
+}
+
 /// A script for the page, which reports counts, names (which are no markup), curves outside of their pictures, and elements that are wider than
 /// the window.
 const LOOK: &str = "<script>

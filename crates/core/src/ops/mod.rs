@@ -58,8 +58,9 @@ use crate::check::check_same;
 use crate::fused::has_kernel;
 use crate::ops::elementwise::pointwise_sum::{PointwiseSum, can_sum, pointwise_sum};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, report};
+use crate::tape::{Backward, Gradients, check_finite, report};
 use crate::tensor::{Attributes, run};
+use crate::thread::within;
 use crate::{DType, Error, Kind, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
@@ -281,9 +282,67 @@ pub(crate) fn with_shapes<T>(
 }
 
 /// Runs the ops of a composite: their errors name the composite, and errors of shapes list the shapes of all operands.
-pub(crate) fn named<T>(op: &'static str, operands: &[&Tensor], f: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn named<T: Made>(op: &'static str, operands: &[&Tensor], f: impl FnOnce() -> Result<T>) -> Result<T> {
     let operands: SmallVec<[Option<&Tensor>; 4]> = operands.iter().map(|t| Some(*t)).collect();
-    with_shapes(op, &operands, f).map_err(|e| e.of(op))
+    parts(op, || with_shapes(op, &operands, f))
+}
+
+/// Runs the parts of an op. Their errors name the op, and anomaly detection looks at its results alone.
+pub(crate) fn parts<T: Made>(op: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let made = within(op, f).map_err(|e| e.of(op))?;
+    made.look(op)?;
+    Ok(made)
+}
+
+/// The results of an op.
+pub(crate) trait Made {
+    /// In anomaly detection, returns an error if a result is not finite.
+    fn look(&self, op: &'static str) -> Result<()>;
+}
+
+impl Made for Tensor {
+    fn look(&self, op: &'static str) -> Result<()> {
+        check_finite(op, "the output", self)
+    }
+}
+
+impl Made for () {
+    fn look(&self, _op: &'static str) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<T: Made> Made for Option<T> {
+    fn look(&self, op: &'static str) -> Result<()> {
+        self.iter().try_for_each(|t| t.look(op))
+    }
+}
+
+impl<T: Made> Made for Vec<T> {
+    fn look(&self, op: &'static str) -> Result<()> {
+        self.iter().try_for_each(|t| t.look(op))
+    }
+}
+
+impl<T: Made, const N: usize> Made for [T; N] {
+    fn look(&self, op: &'static str) -> Result<()> {
+        self.iter().try_for_each(|t| t.look(op))
+    }
+}
+
+impl<A: Made, B: Made> Made for (A, B) {
+    fn look(&self, op: &'static str) -> Result<()> {
+        self.0.look(op)?;
+        self.1.look(op)
+    }
+}
+
+impl<A: Made, B: Made, C: Made> Made for (A, B, C) {
+    fn look(&self, op: &'static str) -> Result<()> {
+        self.0.look(op)?;
+        self.1.look(op)?;
+        self.2.look(op)
+    }
 }
 
 /// Computes a composite in the accumulation dtype, and rounds once at the end.

@@ -180,6 +180,9 @@ macro_rules! rows {
 
 const GELU_CUBE: f64 = 0.044715;
 
+/// The smallest scale of a loss, 2^-24. At 0, unscaled gradients would be NaN.
+pub const LEAST_SCALE: f64 = 1.0 / (1 << 24) as f64;
+
 /// A number of at least 8, which is t or t + 8, and whether it is t + 8. Stirling's series are accurate from 8 on.
 fn shifted<V: Real>(t: V) -> (V, V::Mask) {
     let is_near = t.lt(V::c(8.0));
@@ -246,7 +249,18 @@ fn hard_step<V: Real>(x: V) -> V {
 /// The derivative of `x * sigmoid(x)`.
 fn silu_slope<V: Real>(x: V) -> V {
     let s = x.sigmoid();
-    s * (V::c(1.0) + x * (V::c(1.0) - s))
+    s * (V::c(1.0) + saturated(x) * (V::c(1.0) - s))
+}
+
+/// x up to a number from which the slopes of activations are 1 in every dtype. Its product with a term that vanishes there is 0,
+/// also for infinity.
+fn saturated<V: Value>(x: V) -> V {
+    x.min(V::c(40.0))
+}
+
+/// x in the domain of a function, outside of which its result is NaN; NaN there.
+fn within<V: Real>(is_outside: V::Mask, x: V) -> V {
+    V::select(is_outside, V::c(0.0) / V::c(0.0), x)
 }
 
 /// `x` between `-limit` and `limit`.
@@ -265,10 +279,51 @@ fn share_of_larger<V: Value>(g: V, a: V, b: V) -> V {
     V::select(a.eq(b), V::c(0.5) * g, zero_if(a.lt(b), g))
 }
 
+/// `x`, or 1 where `mask`: an operand of a function whose result is not used there. A function that is infinite there would make
+/// higher derivatives NaN.
+fn one_where<V: Value>(mask: V::Mask, x: V) -> V {
+    V::select(mask, V::c(1.0), x)
+}
+
 /// The gradients of `a^b`.
 fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
+    let (zero, one) = (V::c(0.0), V::c(1.0));
+    let (is_constant, is_zero) = (b.eq(zero), a.eq(zero) & b.ge(zero));
+    let base = one_where(is_zero, a);
+    [
+        zero_if(is_constant, g * b * a.pow(one_where(is_constant, b) - one)),
+        zero_if(is_zero, g * base.pow(b) * base.log()),
+    ]
+}
+
+/// The gradients of `a ln(b)`, which is 0 where a is.
+fn xlogy_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
     let zero = V::c(0.0);
-    [zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))), zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
+    let is_absent = a.eq(zero) & b.le(zero);
+    let b = one_where(is_absent, b);
+    [zero_if(is_absent, g * b.log()), g * a / within(b.lt(zero), b)]
+}
+
+/// The gradient of b of `a / b`. The square of b may be out of range.
+fn quotient_slope<V: Real>(g: V, a: V, b: V) -> V {
+    -(g / b) * (a / b)
+}
+
+/// The gradient of x of the norm y of a slice; 0 where the norm is.
+fn norm_slope<V: Real>(g: V, x: V, y: V) -> V {
+    let is_zero = y.eq(V::c(0.0));
+    zero_if(is_zero, g * (x / one_where(is_zero, y)))
+}
+
+/// The gradient of a of the angle of (b, a); 0 at (0, 0). The squares may be out of range.
+fn angle_slope<V: Real>(g: V, a: V, b: V) -> V {
+    let y = length(a, b);
+    norm_slope(g / one_where(y.eq(V::c(0.0)), y), b, y)
+}
+
+/// The Kullback-Leibler divergence's `t - x` for logarithms; 0 where the probability `p = e^t` is 0.
+fn log_ratio<V: Real>(p: V, x: V, t: V) -> V {
+    zero_if(p.eq(V::c(0.0)), t - x)
 }
 
 /// `ln(1 + e^-|x|)`, the difference of [`softplus`](Real::softplus) and `max(x, 0)`. As a separate term it survives the
@@ -294,7 +349,7 @@ fn length<V: Real>(a: V, b: V) -> V {
     let (a, b) = (a.abs(), b.abs());
     let is_infinite = is_lowest(-a) | is_lowest(-b);
     let (large, small) = (a.max(b), a.min(b));
-    let ratio = V::select(large.eq(zero), zero, small / large);
+    let ratio = small / one_where(large.eq(zero), large);
     let sum = a + b;
     V::select(
         is_infinite,
@@ -322,6 +377,13 @@ fn is_probability<V: Value>(p: V) -> V::Mask {
 /// A probability clamped away from 0 and 1; NaN stays.
 fn clamped_probability<V: Value>(p: V) -> V {
     p.max(V::c(1e-7)).min(V::c(1.0 - 1e-7))
+}
+
+/// `ln(p)` and `ln(1 - p)`, not below -100.
+fn bounded_logarithms<V: Real>(p: V) -> [V; 2] {
+    let (is_zero, is_one, least) = (p.eq(V::c(0.0)), p.eq(V::c(1.0)), V::c(-100.0));
+    let (of_p, of_rest) = (one_where(is_zero, p).log(), (-zero_if(is_one, p)).log1p());
+    [V::select(is_zero, least, of_p.max(least)), V::select(is_one, least, of_rest.max(least))]
 }
 
 /// Clips a gradient to `-limit` .. `limit`; NaN stays.
@@ -379,7 +441,7 @@ rows! {
     Real Gelu "gelu" (x) [] -> 1 { [x * x.normal_cdf()] }
     Real GeluBackward "gelu_backward" (g, x) [] -> 1 {
         let density = (V::c(-0.5) * x * x).exp() * V::c((2.0 * PI).sqrt().recip());
-        [g * (x.normal_cdf() + x * density)]
+        [g * (x.normal_cdf() + saturated(x) * density)]
     }
     // (1 + tanh(t)) / 2 = 1 / (1 + e^-2t)
     Real GeluTanh "gelu_tanh" (x) [] -> 1 {
@@ -388,9 +450,11 @@ rows! {
     }
     Real GeluTanhBackward "gelu_tanh_backward" (g, x) [] -> 1 {
         let (one, half) = (V::c(1.0), V::c(0.5));
-        let t = gelu_inner(x).tanh();
-        let inner_slope = V::c((2.0 / PI).sqrt()) * (one + V::c(3.0 * GELU_CUBE) * x * x);
-        [g * (half * (one + t) + half * x * (one - t * t) * inner_slope)]
+        // Powers of what is limited do not overflow; beyond the limits the tanh is 1 or -1.
+        let z = saturated(x).max(V::c(-40.0));
+        let t = gelu_inner(z).tanh();
+        let inner_slope = V::c((2.0 / PI).sqrt()) * (one + V::c(3.0 * GELU_CUBE) * z * z);
+        [g * (half * (one + t) + half * saturated(x) * (one - t * t) * inner_slope)]
     }
     Real Silu "silu" (x) [] -> 1 { [x * x.sigmoid()] }
     Real SiluBackward "silu_backward" (g, x) [] -> 1 { [g * silu_slope(x)] }
@@ -400,7 +464,7 @@ rows! {
     Real MishBackward "mish_backward" (g, x) [] -> 1 {
         let (one, e) = (V::c(1.0), mish_exp(x));
         let t = tanh_softplus(e);
-        [g * (t + x * (e / (one + e)) * (one - t * t))]
+        [g * (t + saturated(x) * (e / (one + e)) * (one - t * t))]
     }
     Real Softplus "softplus" (x) [beta, threshold] -> 1 {
         [V::select((beta * x).gt(threshold), x, (beta * x).softplus() * (V::c(1.0) / beta))]
@@ -409,7 +473,7 @@ rows! {
         [V::select((beta * x).gt(threshold), g, g * (beta * x).sigmoid())]
     }
     Real Hardswish "hardswish" (x) [] -> 1 {
-        [x * hard_step(x)]
+        [x.max(V::c(-3.0)) * hard_step(x)]
     }
     Real HardswishBackward "hardswish_backward" (g, x) [] -> 1 {
         let three = V::c(3.0);
@@ -422,7 +486,10 @@ rows! {
     Real SeluBackward "selu_backward" (g, x) [alpha, gamma] -> 1 {
         [gamma * V::select(x.le(V::c(0.0)), alpha * x.exp() * g, g)]
     }
-    Real Softsign "softsign" (x) [] -> 1 { [x / (V::c(1.0) + x.abs())] }
+    Real Softsign "softsign" (x) [] -> 1 {
+        // From some number on it is the sign, also of infinity.
+        [V::select(x.abs().gt(V::c(1e30)), x.sign(), x / (V::c(1.0) + x.abs()))]
+    }
     Real SoftsignBackward "softsign_backward" (g, x) [] -> 1 {
         let d = V::c(1.0) + x.abs();
         [g / (d * d)]
@@ -495,9 +562,9 @@ rows! {
     Real Expm1 "expm1" (x) [] -> 1 { [x.expm1()] }
     Real Expm1Backward "expm1_backward" (g, y) [] -> 1 { [g * (y + V::c(1.0))] }
     Real Log "log" (x) [] -> 1 { [x.log()] }
-    Real LogBackward "log_backward" (g, x) [] -> 1 { [g / x] }
+    Real LogBackward "log_backward" (g, x) [] -> 1 { [g / within(x.lt(V::c(0.0)), x)] }
     Real Log1p "log1p" (x) [] -> 1 { [x.log1p()] }
-    Real Log1pBackward "log1p_backward" (g, x) [] -> 1 { [g / (x + V::c(1.0))] }
+    Real Log1pBackward "log1p_backward" (g, x) [] -> 1 { [g / within(x.lt(V::c(-1.0)), x + V::c(1.0))] }
     Real Sqrt "sqrt" (x) [] -> 1 { [x.sqrt()] }
     Real SqrtBackward "sqrt_backward" (g, y) [] -> 1 { [g / (V::c(2.0) * y)] }
     Real Rsqrt "rsqrt" (x) [] -> 1 { [V::c(1.0) / x.sqrt()] }
@@ -513,9 +580,9 @@ rows! {
     Real Exp2 "exp2" (x) [] -> 1 { [x.exp2()] }
     Real Exp2Backward "exp2_backward" (g, y) [] -> 1 { [g * y * V::c(LN_2)] }
     Real Log2 "log2" (x) [] -> 1 { [x.log2()] }
-    Real Log2Backward "log2_backward" (g, x) [] -> 1 { [g / (x * V::c(LN_2))] }
+    Real Log2Backward "log2_backward" (g, x) [] -> 1 { [g / within(x.lt(V::c(0.0)), x * V::c(LN_2))] }
     Real Log10 "log10" (x) [] -> 1 { [x.log10()] }
-    Real Log10Backward "log10_backward" (g, x) [] -> 1 { [g / (x * V::c(LN_10))] }
+    Real Log10Backward "log10_backward" (g, x) [] -> 1 { [g / within(x.lt(V::c(0.0)), x * V::c(LN_10))] }
     Real Tan "tan" (x) [] -> 1 { [x.tan()] }
     Real TanBackward "tan_backward" (g, y) [] -> 1 { [g * (V::c(1.0) + y * y)] }
     Real Asin "asin" (x) [] -> 1 { [x.asin()] }
@@ -529,11 +596,21 @@ rows! {
     Real Cosh "cosh" (x) [] -> 1 { [x.cosh()] }
     Real CoshBackward "cosh_backward" (g, x) [] -> 1 { [g * x.sinh()] }
     Real Asinh "asinh" (x) [] -> 1 { [x.asinh()] }
-    Real AsinhBackward "asinh_backward" (g, x) [] -> 1 { [g / (x * x + V::c(1.0)).sqrt()] }
+    Real AsinhBackward "asinh_backward" (g, x) [] -> 1 {
+        // The square of a large x may be out of range.
+        let is_large = x.abs().gt(V::c(1e15));
+        let square = V::select(is_large, V::c(0.0), x * x);
+        [g / V::select(is_large, x.abs(), (square + V::c(1.0)).sqrt())]
+    }
     Real Acosh "acosh" (x) [] -> 1 { [x.acosh()] }
-    Real AcoshBackward "acosh_backward" (g, x) [] -> 1 { [g / (x * x - V::c(1.0)).sqrt()] }
+    Real AcoshBackward "acosh_backward" (g, x) [] -> 1 {
+        [g / ((x - V::c(1.0)).sqrt() * (x + V::c(1.0)).sqrt())]
+    }
     Real Atanh "atanh" (x) [] -> 1 { [x.atanh()] }
-    Real AtanhBackward "atanh_backward" (g, x) [] -> 1 { [g / (V::c(1.0) - x * x)] }
+    Real AtanhBackward "atanh_backward" (g, x) [] -> 1 {
+        let d = V::c(1.0) - x * x;
+        [g / within(d.lt(V::c(0.0)), d)]
+    }
     Real Lgamma "lgamma" (x) [] -> 1 {
         // Where x < 1/2: ln |gamma(x)| = ln(pi / |sin(pi x)|) - ln gamma(1 - x).
         let half = V::c(0.5);
@@ -635,8 +712,15 @@ rows! {
         [(x.max(lo).min(hi) / q.max(lo).min(hi)).log()]
     }
     Real LogitBackward "logit_backward" (g, x) [lo, hi] -> 1 {
-        [zero_if(x.lt(lo) | x.gt(hi), g / (x * (V::c(1.0) - x)))]
+        let is_limited = x.lt(lo) | x.gt(hi);
+        let d = one_where(is_limited, x * (V::c(1.0) - x));
+        [zero_if(is_limited, g / within(d.lt(V::c(0.0)), d))]
     }
+    Real Entr "entr" (x) [] -> 1 {
+        let zero = V::c(0.0);
+        [V::select(x.gt(zero), -x * x.log(), V::select(x.lt(zero), zero.log(), zero_if(x.eq(zero), x)))]
+    }
+    Real EntrBackward "entr_backward" (g, x) [] -> 1 { [-g * (x.log() + V::c(1.0))] }
     Real Sinc "sinc" (x) [] -> 1 {
         let t = V::c(PI) * x;
         [V::select(x.eq(V::c(0.0)), V::c(1.0), t.sin() / t)]
@@ -648,7 +732,7 @@ rows! {
         let factors = [518_918_400.0, -3_991_680.0, 45_360.0, -840.0, 30.0, -3.0];
         let series = factors.iter().fold(V::c(0.0), |sum, f| sum * square + V::c(1.0 / f)) * t;
         let t = V::select(is_small, V::c(1.0), t);
-        [g * V::c(PI) * V::select(is_small, series, (t * t.cos() - t.sin()) / (t * t))]
+        [g * V::c(PI) * V::select(is_small, series, (t.cos() - t.sin() / t) / t)]
     }
     Real NanToNum "nan_to_num" (x) [nan, highest, lowest] -> 1 {
         let bounded = V::select(is_lowest(-x), highest, V::select(is_lowest(x), lowest, x));
@@ -671,9 +755,9 @@ rows! {
     Real Div "div" (a, b) [] -> 1 { [a / b] }
     Real DivScalar "div_scalar" (a) [b] -> 1 { [a / b] }
     Real RdivScalar "rdiv_scalar" (a) [b] -> 1 { [b / a] }
-    Real DivBackward "div_backward" (g, a, b) [] -> 2 { [g / b, -g * a / (b * b)] }
-    Real RdivScalarBackward "rdiv_scalar_backward" (g, a) [b] -> 1 { [-g * b / (a * a)] }
-    Real DivBackwardB "div_backward_b" (g, a, b) [] -> 1 { [-g * a / (b * b)] }
+    Real DivBackward "div_backward" (g, a, b) [] -> 2 { [g / b, quotient_slope(g, a, b)] }
+    Real RdivScalarBackward "rdiv_scalar_backward" (g, a) [b] -> 1 { [quotient_slope(g, b, a)] }
+    Real DivBackwardB "div_backward_b" (g, a, b) [] -> 1 { [quotient_slope(g, a, b)] }
     Real DivFloor "div_floor" (a, b) [] -> 1 {
         let (zero, one) = (V::c(0.0), V::c(1.0));
         let m = a.fmod(b);
@@ -712,19 +796,17 @@ rows! {
 
     Real Atan2 "atan2" (a, b) [] -> 1 { [a.atan2(b)] }
     Real Atan2Backward "atan2_backward" (g, a, b) [] -> 2 {
-        let slope = g / (a * a + b * b);
-        [slope * b, -slope * a]
+        [angle_slope(g, a, b), -angle_slope(g, b, a)]
     }
-    Real Atan2BackwardA "atan2_backward_a" (g, a, b) [] -> 1 { [g / (a * a + b * b) * b] }
-    Real Atan2BackwardB "atan2_backward_b" (g, a, b) [] -> 1 { [-(g / (a * a + b * b)) * a] }
+    Real Atan2BackwardA "atan2_backward_a" (g, a, b) [] -> 1 { [angle_slope(g, a, b)] }
+    Real Atan2BackwardB "atan2_backward_b" (g, a, b) [] -> 1 { [-angle_slope(g, b, a)] }
     Real Hypot "hypot" (a, b) [] -> 1 { [length(a, b)] }
     Real HypotBackward "hypot_backward" (g, a, b) [] -> 2 {
         let y = length(a, b);
-        [zero_if(y.eq(V::c(0.0)), g * (a / y)), zero_if(y.eq(V::c(0.0)), g * (b / y))]
+        [norm_slope(g, a, y), norm_slope(g, b, y)]
     }
     Real HypotBackwardA "hypot_backward_a" (g, a, b) [] -> 1 {
-        let y = length(a, b);
-        [zero_if(y.eq(V::c(0.0)), g * (a / y))]
+        [norm_slope(g, a, length(a, b))]
     }
     Real LogAddExp "logaddexp" (a, b) [] -> 1 { [a.max(b) + (-distance(a, b).abs()).exp().log1p()] }
     Real LogAddExpBackward "logaddexp_backward" (g, a, b) [] -> 2 {
@@ -735,14 +817,9 @@ rows! {
     Real Xlogy "xlogy" (a, b) [] -> 1 {
         [V::select(b.ne(b), b, zero_if(a.eq(V::c(0.0)), a * b.log()))]
     }
-    Real XlogyBackward "xlogy_backward" (g, a, b) [] -> 2 {
-        let is_absent = a.eq(V::c(0.0)) & b.le(V::c(0.0));
-        [zero_if(is_absent, g * b.log()), g * a / b]
-    }
-    Real XlogyBackwardA "xlogy_backward_a" (g, a, b) [] -> 1 {
-        [zero_if(a.eq(V::c(0.0)) & b.le(V::c(0.0)), g * b.log())]
-    }
-    Real XlogyBackwardB "xlogy_backward_b" (g, a, b) [] -> 1 { [g * a / b] }
+    Real XlogyBackward "xlogy_backward" (g, a, b) [] -> 2 { xlogy_slopes(g, a, b) }
+    Real XlogyBackwardA "xlogy_backward_a" (g, a, b) [] -> 1 { [xlogy_slopes(g, a, b)[0]] }
+    Real XlogyBackwardB "xlogy_backward_b" (g, a, b) [] -> 1 { [xlogy_slopes(g, a, b)[1]] }
     Real Fmax "fmax" (a, b) [] -> 1 { [V::select(a.ge(b) | b.ne(b), a, b)] }
     Real Fmin "fmin" (a, b) [] -> 1 { [V::select(a.le(b) | b.ne(b), a, b)] }
     Real FmaxBackward "fmax_backward" (g, a, b) [] -> 2 {
@@ -823,10 +900,10 @@ rows! {
     Value AddcmulBackwardA "addcmul_backward_a" (g, b) [value] -> 1 { [value * g * b] }
     Real Addcdiv "addcdiv" (s, a, b) [value] -> 1 { [s + value * a / b] }
     Real AddcdivBackward "addcdiv_backward" (g, a, b) [value] -> 2 {
-        [value * g / b, -value * g * a / (b * b)]
+        [value * g / b, value * quotient_slope(g, a, b)]
     }
     Real AddcdivBackwardA "addcdiv_backward_a" (g, b) [value] -> 1 { [value * g / b] }
-    Real AddcdivBackwardB "addcdiv_backward_b" (g, a, b) [value] -> 1 { [-value * g * a / (b * b)] }
+    Real AddcdivBackwardB "addcdiv_backward_b" (g, a, b) [value] -> 1 { [value * quotient_slope(g, a, b)] }
     Real Lerp "lerp" (a, b, w) [] -> 1 {
         let low = a + w * (b - a);
         [V::select(w.abs().lt(V::c(0.5)), low, b - (b - a) * (V::c(1.0) - w))]
@@ -895,7 +972,7 @@ rows! {
     }
     // `factor`: 2 / (count - correction).
     Real VarBackward "var_backward" (g, x, mean) [factor] -> 1 { [factor * g * (x - mean)] }
-    Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * (x / y))] }
+    Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [norm_slope(g, x, y)] }
 
     // Losses, before their reduction. g: the gradient of the reduced loss; `share`: 1 for a sum, 1/N for a mean.
     Real MseLoss "mse_loss" (a, t) [] -> 1 { [(a - t) * (a - t)] }
@@ -912,7 +989,7 @@ rows! {
     }
     Real SmoothL1Loss "smooth_l1_loss" (a, t) [beta] -> 1 {
         let d = (a - t).abs();
-        [V::select(d.lt(beta), V::c(0.5) * d * d / beta, d - V::c(0.5) * beta)]
+        [V::select(d.lt(beta), V::c(0.5) * d * (d / beta), d - V::c(0.5) * beta)]
     }
     Real SmoothL1Backward "smooth_l1_backward" (g, a, t) [beta, share] -> 1 {
         let (g, e) = (g * share, a - t);
@@ -924,20 +1001,19 @@ rows! {
         [d, -d]
     }
     Real BceLoss "bce_loss" (p, t) [] -> 1 {
-        let least = V::c(-100.0);
-        [-(t * p.log().max(least) + (V::c(1.0) - t) * (-p).log1p().max(least))]
+        let [of_p, of_rest] = bounded_logarithms(p);
+        [-(t * of_p + (V::c(1.0) - t) * of_rest)]
     }, check { is_probability(p) }
     Real BceBackward "bce_backward" (g, p, t) [share] -> 1 {
         [g * share * (p - t) / (p * (V::c(1.0) - p)).max(V::c(1e-12))]
     }
     Real BceBackwardT "bce_backward_t" (g, p) [share] -> 1 {
-        let least = V::c(-100.0);
-        [g * share * ((-p).log1p().max(least) - p.log().max(least))]
+        let [of_p, of_rest] = bounded_logarithms(p);
+        [g * share * (of_rest - of_p)]
     }
     Real BceBackwardBoth "bce_backward_both" (g, p, t) [share] -> 2 {
-        let (g, one, least) = (g * share, V::c(1.0), V::c(-100.0));
-        let dp = g * (p - t) / (p * (one - p)).max(V::c(1e-12));
-        [dp, g * ((-p).log1p().max(least) - p.log().max(least))]
+        let (g, [of_p, of_rest]) = (g * share, bounded_logarithms(p));
+        [g * (p - t) / (p * (V::c(1.0) - p)).max(V::c(1e-12)), g * (of_rest - of_p)]
     }
     Real BceWithLogits "bce_with_logits" (x, t, weight) [] -> 1 {
         // With weight w of the positive class: (1 - t) x + (1 + (w - 1) t) ln(1 + e^-x).
@@ -957,13 +1033,19 @@ rows! {
         [V::select(target.eq(V::c(0.0)), V::c(0.0), target * (target.log() - input))]
     }
     Real KlDivBackward "kl_div_backward" (g, target) [share] -> 1 { [-g * share * target] }
-    Real KlDivLog "kl_div_log" (input, target) [] -> 1 { [target.exp() * (target - input)] }
+    Real KlDivLog "kl_div_log" (input, target) [] -> 1 {
+        let p = target.exp();
+        [p * log_ratio(p, input, target)]
+    }
     Real KlDivLogBackward "kl_div_log_backward" (g, target) [share] -> 1 { [-g * share * target.exp()] }
     Real KlDivBackwardT "kl_div_backward_t" (g, input, target) [share] -> 1 {
-        [zero_if(target.eq(V::c(0.0)), g * share * (target.log() + V::c(1.0) - input))]
+        let is_absent = target.eq(V::c(0.0));
+        let t = one_where(is_absent, target);
+        [zero_if(is_absent, g * share * (t.log() + V::c(1.0) - input))]
     }
     Real KlDivLogBackwardT "kl_div_log_backward_t" (g, input, target) [share] -> 1 {
-        [g * share * target.exp() * (target - input + V::c(1.0))]
+        let p = target.exp();
+        [g * share * p * (log_ratio(p, input, target) + V::c(1.0))]
     }
     Real FocalLoss "focal_loss" (x, t) [alpha, gamma] -> 1 {
         let one = V::c(1.0);
@@ -980,7 +1062,8 @@ rows! {
         let ce = logistic_loss(x, t);
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
         // p (1-p) / (1-p_t). For hard targets this is p_t, where the quotient could be 0 / 0.
-        let slope = V::select(t.eq(zero) | t.eq(one), p_t, p * (one - p) / (one - p_t));
+        let is_hard = t.eq(zero) | t.eq(one);
+        let slope = V::select(is_hard, p_t, p * (one - p) / one_where(is_hard, one - p_t));
         [g * share * alpha_t * (one - p_t).pow(gamma) * (p - t - gamma * slope * (t + t - one) * ce)]
     }
 
@@ -1016,7 +1099,7 @@ rows! {
         // The scale does not grow to infinity.
         let due = V::select((grown * zero).eq(zero), grown, scale);
         [
-            V::select(is_good, V::select(is_due, due, scale), scale * backoff),
+            V::select(is_good, V::select(is_due, due, scale), (scale * backoff).max(V::c(LEAST_SCALE))),
             V::select(is_good, V::select(is_due, zero, count), zero)
         ]
     }
@@ -1168,8 +1251,9 @@ rows! {
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p - step_size * m1 / u1, p), V::select(apply, m1, m), V::select(apply, u1, u)]
     }
-    Real NadamPrepare "nadam_prepare" (t, product, _of_gradient, _of_mean, _correction, _scale, inv_scale, norm, found_inf, lr)
-        [sign, max_norm, beta1, log_beta2, log_decay] -> 6 inout {
+    Real NadamPrepare "nadam_prepare"
+        (t, product, _of_gradient, _of_mean, _correction, _shrink, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, decay, beta1, log_beta2, log_decay] -> 7 inout {
         // The momentum of step t is beta1 (1 - 0.96^(t momentum_decay) / 2); log_decay = momentum_decay ln 0.96. `product` is the
         // product of all of them.
         let (t1, one) = (counted(t, found_inf), V::c(1.0));
@@ -1178,19 +1262,20 @@ rows! {
         let product1 = V::select(found_inf.eq(V::c(0.0)), product * now, product);
         let bias2 = -(t1 * log_beta2).expm1();
         let scale = sign * gradient_scale(inv_scale, norm, max_norm);
-        [t1, product1, lr * (one - now) / (one - product1), lr * next / (one - product1 * next), one / bias2.sqrt(), scale]
+        let (of_gradient, of_mean) = (lr * (one - now) / (one - product1), lr * next / (one - product1 * next));
+        [t1, product1, of_gradient, of_mean, one / bias2.sqrt(), one - lr * decay, scale]
     }
-    Real NadamStep "nadam_step" (p, m, v, g, of_gradient, of_mean, correction, scale, found_inf)
+    Real NadamStep "nadam_step" (p, m, v, g, of_gradient, of_mean, correction, shrink, scale, found_inf)
         [limit, decay, rate1, beta2, rate2, eps] -> 3 inout {
         let g = step_gradient(g, scale, limit, p, decay);
         let m1 = m + rate1 * (g - m);
         let v1 = beta2 * v + rate2 * g * g;
-        let p1 = p - (of_gradient * g + of_mean * m1) / (v1.sqrt() * correction + eps);
+        let p1 = p * shrink - (of_gradient * g + of_mean * m1) / (v1.sqrt() * correction + eps);
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v)]
     }
-    Real RadamPrepare "radam_prepare" (t, _step_size, _rectifier, _scale, inv_scale, norm, found_inf, lr)
-        [sign, max_norm, log_beta1, log_beta2, most] -> 4 inout {
+    Real RadamPrepare "radam_prepare" (t, _step_size, _rectifier, _shrink, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, decay, log_beta1, log_beta2, most] -> 5 inout {
         // The length of the moving average of squares: with y = -ln(beta2) / 2 and L(y) = coth(y) - 1 / y it is
         // rho = coth(y) - 2 t beta2^t / (1 - beta2^t) = t + L(y) - t L(t y). most = coth(y) = 2 / (1 - beta2) - 1. The rectifier is 0
         // where the variance is not yet defined.
@@ -1201,9 +1286,9 @@ rows! {
         let (bias1, bias2) = (-(t1 * log_beta1).expm1(), -(t1 * log_beta2).expm1());
         let share = (rho - c(4.0)) * (rho - c(2.0)) * most / ((most - c(4.0)) * (most - c(2.0)) * rho);
         let rectifier = V::select(rho.gt(c(5.0)), (share.max(c(0.0)) * bias2).sqrt(), c(0.0));
-        [t1, lr / bias1, rectifier, sign * gradient_scale(inv_scale, norm, max_norm)]
+        [t1, lr / bias1, rectifier, c(1.0) - lr * decay, sign * gradient_scale(inv_scale, norm, max_norm)]
     }
-    Real RadamStep "radam_step" (p, m, v, g, step_size, rectifier, scale, found_inf)
+    Real RadamStep "radam_step" (p, m, v, g, step_size, rectifier, shrink, scale, found_inf)
         [limit, decay, rate1, beta2, rate2, eps] -> 3 inout {
         let zero = V::c(0.0);
         let g = step_gradient(g, scale, limit, p, decay);
@@ -1211,7 +1296,7 @@ rows! {
         let v1 = beta2 * v + rate2 * g * g;
         let factor = V::select(rectifier.eq(zero), V::c(1.0), rectifier / (v1.sqrt() + eps));
         let apply = found_inf.eq(zero);
-        [V::select(apply, p - step_size * m1 * factor, p), V::select(apply, m1, m), V::select(apply, v1, v)]
+        [V::select(apply, p * shrink - step_size * m1 * factor, p), V::select(apply, m1, m), V::select(apply, v1, v)]
     }
     Real AdadeltaStep "adadelta_step" (p, v, d, g, lr, scale, found_inf) [limit, decay, rho, rate, eps] -> 3 inout {
         // v and d: the means of squared gradients and of squared updates. rate = 1 - rho.

@@ -1,4 +1,4 @@
-//! Living allocations by op and place, while a profile is made. Errors for want of memory name the largest.
+//! Living allocations by op and origin, while a profile is made. Errors for want of memory name the largest.
 
 use super::{Direction, size};
 use crate::Device;
@@ -23,7 +23,7 @@ pub struct Holders {
 pub struct Allocation {
     pub op: &'static str,
     pub direction: Direction,
-    pub place: Option<String>,
+    pub origin: Option<String>,
     pub bytes: usize,
     pub storage: Weak<Storage>,
 }
@@ -42,10 +42,10 @@ impl Holders {
         let mut sums: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut followed = 0;
         let is_living = |a: &&Allocation| a.storage.upgrade().is_some_and(|storage| storage.device() == device);
-        for Allocation { op, direction, place, bytes, .. } in self.all.iter().filter(is_living) {
+        for Allocation { op, direction, origin, bytes, .. } in self.all.iter().filter(is_living) {
             let backward = if *direction == Direction::Backward { " (backward)" } else { "" };
-            let place = place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
-            let (count, sum) = sums.entry(format!("{op}{backward}{place}")).or_default();
+            let origin = origin.as_ref().map(|origin| format!(" at {origin}")).unwrap_or_default();
+            let (count, sum) = sums.entry(format!("{op}{backward}{origin}")).or_default();
             *count += 1;
             *sum += bytes;
             followed += bytes;

@@ -1,15 +1,17 @@
-//! Times of ops: how long the device works for each op of a step, forward and backward, by the place in the program that called it.
+//! Times of ops: how long the device works for each op of a step, forward and backward, by the line of the program that called it.
 
 mod holders;
-pub mod place;
+#[cfg(feature = "backtrace")]
+mod lines;
+pub mod origin;
 
-pub use place::Direction;
+pub use origin::Direction;
 
 use crate::backend::Mark;
 use crate::thread::{Event, Kind, Listener, Outer, listen};
 use crate::{Device, MemoryStats, Result};
 use holders::{Allocation, Holders};
-use place::Origins;
+use origin::Origins;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -24,7 +26,7 @@ pub struct OpTime {
     /// The direction.
     pub direction: Direction,
     /// `file:line` of the program that called the op, in a program with line numbers.
-    pub place: Option<String>,
+    pub origin: Option<String>,
     /// Seconds from the start of the profile to that of the kernel.
     pub start: f64,
     /// Seconds of the device.
@@ -33,15 +35,15 @@ pub struct OpTime {
     pub bytes: usize,
 }
 
-/// All calls of an op from one place.
+/// All calls of an op from one origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Total {
     /// As [`OpTime::op`].
     pub op: &'static str,
     /// As [`OpTime::direction`].
     pub direction: Direction,
-    /// As [`OpTime::place`].
-    pub place: Option<String>,
+    /// As [`OpTime::origin`].
+    pub origin: Option<String>,
     /// The number of kernels.
     pub calls: usize,
     /// Seconds of the device.
@@ -66,7 +68,7 @@ struct Started {
     op: &'static str,
     part: &'static str,
     direction: Direction,
-    place: Option<String>,
+    origin: Option<String>,
     bytes: usize,
     from: Result<Mark>,
 }
@@ -89,18 +91,24 @@ impl Listener for Profiler {
     fn hear(&mut self, event: &Event<'_>) {
         match event {
             Event::Kernel(run) if *run.device == self.device => {
-                let (direction, op, place) = self.origins.origin(run.call.op);
+                let (direction, op, origin) = self.origins.origin(run.call.op);
                 let bytes = run.call.outputs.iter().map(|y| y.layout.shape().numel() * y.dtype.size()).sum();
                 let from = self.device.backend().mark();
-                self.started.push(Started { op, part: run.call.op, direction, place, bytes, from });
+                self.started.push(Started { op, part: run.call.op, direction, origin, bytes, from });
             }
             Event::Ran(run) if *run.device == self.device => {
                 let to = self.device.backend().mark();
                 self.ended.extend(self.started.pop().map(|call| (call, to)));
             }
             Event::Allocation { op, storage, bytes } => {
-                let (direction, op, place) = self.origins.origin(op);
-                self.holders.note(Allocation { op, direction, place, bytes: *bytes, storage: Arc::downgrade(storage) });
+                let (direction, op, origin) = self.origins.origin(op);
+                self.holders.note(Allocation {
+                    op,
+                    direction,
+                    origin,
+                    bytes: *bytes,
+                    storage: Arc::downgrade(storage),
+                });
             }
             Event::Refusal { device, holders } => holders.borrow_mut().extend(self.holders.largest(device)),
             Event::Tape(event) => self.origins.told(*event),
@@ -111,7 +119,7 @@ impl Listener for Profiler {
 
 /// Runs `f`, and measures each kernel that this thread runs on `device`. Events of the device's clock lie around a kernel; nothing waits
 /// before the end. A captured step is measured in the run that captures it, not when it is replayed. A profile within a profile takes its calls.
-/// An error for want of memory names the five largest holders of it: ops and places of this thread whose results are alive.
+/// An error for want of memory names the five largest holders of it: ops and origins of this thread whose results are alive.
 ///
 /// ```
 /// # use isograd_core::{Device, Result, Tensor, profile};
@@ -139,7 +147,7 @@ pub fn profile<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, 
             op: call.op,
             part: call.part,
             direction: call.direction,
-            place: call.place,
+            origin: call.origin,
             start: backend.between(&start, &from)?,
             seconds: backend.between(&from, &to)?,
             bytes: call.bytes,
@@ -155,14 +163,14 @@ impl Profile {
         self.ops.iter().map(|op| op.seconds).sum()
     }
 
-    /// The calls by op, direction and place, the longest first.
+    /// The calls by op, direction and origin, the longest first.
     pub fn totals(&self) -> Vec<Total> {
         let mut totals: Vec<Total> = Vec::new();
         let mut known: HashMap<(&str, Direction, Option<&str>), usize> = HashMap::new();
         for call in &self.ops {
-            let at = *known.entry((call.op, call.direction, call.place.as_deref())).or_insert_with(|| {
-                let place = call.place.clone();
-                totals.push(Total { op: call.op, direction: call.direction, place, calls: 0, seconds: 0.0, bytes: 0 });
+            let at = *known.entry((call.op, call.direction, call.origin.as_deref())).or_insert_with(|| {
+                let origin = call.origin.clone();
+                totals.push(Total { op: call.op, direction: call.direction, origin, calls: 0, seconds: 0.0, bytes: 0 });
                 totals.len() - 1
             });
             totals[at].calls += 1;
@@ -178,14 +186,14 @@ impl Profile {
         let mut text = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
         for (i, call) in self.ops.iter().enumerate() {
             let (thread, category) = (if call.direction == Direction::Forward { 1 } else { 2 }, call.direction);
-            let place = call.place.as_deref().unwrap_or("").replace('\\', "\\\\").replace('"', "\\\"");
+            let origin = call.origin.as_deref().unwrap_or("").replace('\\', "\\\\").replace('"', "\\\"");
             let comma = if i == 0 { "" } else { "," };
             let (start, length) = (call.start * 1e6, call.seconds * 1e6);
             // Writing to a string does not fail.
             let _ = write!(
                 text,
                 "{comma}\n{{\"name\":\"{}\",\"cat\":\"{category}\",\"ph\":\"X\",\"pid\":1,\"tid\":{thread},\"ts\":{start:.3},\
-                 \"dur\":{length:.3},\"args\":{{\"part\":\"{}\",\"place\":\"{place}\",\"bytes\":{}}}}}",
+                 \"dur\":{length:.3},\"args\":{{\"part\":\"{}\",\"origin\":\"{origin}\",\"bytes\":{}}}}}",
                 call.op, call.part, call.bytes
             );
         }
@@ -205,17 +213,17 @@ impl Profile {
         );
         let _ = writeln!(
             text,
-            "{:>6} {:>10} {:>6} {:>10}  {:<8} {:<24} place",
+            "{:>6} {:>10} {:>6} {:>10}  {:<8} {:<24} origin",
             "share", "time", "calls", "results", "way", "op"
         );
         for total in totals.iter().take(rows) {
             let way = total.direction;
             let share = format!("{:.1} %", if busy > 0.0 { 100.0 * total.seconds / busy } else { 0.0 });
-            let (time, bytes, place) =
-                (seconds(total.seconds), size(total.bytes), total.place.as_deref().unwrap_or("-"));
+            let (time, bytes, origin) =
+                (seconds(total.seconds), size(total.bytes), total.origin.as_deref().unwrap_or("-"));
             let _ = writeln!(
                 text,
-                "{share:>6} {time:>10} {:>6} {bytes:>10}  {way:<8} {:<24} {place}",
+                "{share:>6} {time:>10} {:>6} {bytes:>10}  {way:<8} {:<24} {origin}",
                 total.calls, total.op
             );
         }

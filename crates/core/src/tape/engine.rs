@@ -5,8 +5,8 @@ use super::due::Due;
 use super::observe::Visit;
 use super::rule::{Given, Rule, Term, Terms};
 use super::{
-    ANOMALY, Action, Backward, BackwardOptions, Edge, Gradients, HOOKED_LEAVES, MODE, Mode, Node, OutputHook, Replay,
-    check_finite, with_flag,
+    Action, Backward, BackwardOptions, Edge, Gradients, HOOKED_LEAVES, MODE, Mode, Node, OutputHook, Replay,
+    check_finite, detects_anomaly, with_flag, within,
 };
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
@@ -103,7 +103,7 @@ impl Pass<'_> {
         match action {
             Visited::Leaf => self.keep(&node, pending),
             Visited::Rule(rule) => {
-                let gradients = self.gradients(&node, rule, pending.outputs)?;
+                let gradients = within(node.op, || self.gradients(&node, rule, pending.outputs))?;
                 drop(used);
                 self.distribute(&node, gradients)
             }
@@ -217,7 +217,7 @@ impl Pass<'_> {
             };
             for term in terms {
                 check_gradient(node.op, edge.meta(), &term.value)?;
-                if ANOMALY.get() {
+                if detects_anomaly() {
                     check_finite(node.op, &format!("the gradient of input {i}"), &term.value)?;
                 }
                 self.deposit(edge, term)?;

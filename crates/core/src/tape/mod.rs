@@ -30,7 +30,7 @@ pub(crate) use record::{Outputs, Record};
 pub(crate) use rule::Prologue;
 pub(crate) use trace::report;
 
-use crate::thread::{self, ANOMALY, Kind, MODE, Mode, with_flag};
+use crate::thread::{self, ANOMALY, Kind, MODE, Mode, PART_OF, with_flag, within};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;
 use record::attach;
@@ -202,17 +202,22 @@ pub fn is_grad_enabled() -> bool {
 }
 
 /// Runs `f`, and turns the first op whose output or gradient is not finite into an error that names it. It reads every result back
-/// and is slow.
+/// and is slow. The parts of an op are not looked at, such as the scores of masked keys in attention, which are -infinity.
 pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
     with_flag(&ANOMALY, true, f)
 }
 
+/// True in anomaly detection, outside of the parts of an op: they may be infinite where the op's results are not.
+fn detects_anomaly() -> bool {
+    ANOMALY.get() && PART_OF.get().is_none()
+}
+
 /// In anomaly detection, returns an error if a tensor is not finite.
-fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
-    if !ANOMALY.get() || !t.dtype().is_float() {
+pub(crate) fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
+    if !detects_anomaly() || !t.dtype().is_float() {
         return Ok(());
     }
-    let values = with_flag(&ANOMALY, false, || t.to_f64_vec())?;
+    let values = within(op, || t.to_f64_vec())?;
     match values.iter().position(|v| !v.is_finite()) {
         Some(i) => Err(Error::value(op, format!("{what} is {} at element {i} of {}", values[i], t.shape()))),
         None => Ok(()),

@@ -132,7 +132,9 @@ impl<'a> Record<'a> {
 
 /// True if the op goes on the tape. Reports it in any case.
 fn is_recorded(op: &'static str, inputs: &[&Tensor], outputs: &[Tensor]) -> Result<bool> {
-    outputs.iter().try_for_each(|y| check_finite(op, "the output", y))?;
+    // A view computes nothing; the memory that an op is about to write may be behind it.
+    let is_view = |y: &&Tensor| inputs.iter().any(|x| x.shares_memory(y));
+    outputs.iter().filter(|y| !is_view(y)).try_for_each(|y| check_finite(op, "the output", y))?;
     trace::report_recorded(op, inputs, outputs);
     if !is_recording(inputs) {
         return Ok(false);

@@ -1,4 +1,5 @@
 //! Reductions and scans.
 
+pub mod product;
 pub mod reduce;
 pub mod scan;

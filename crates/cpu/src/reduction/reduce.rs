@@ -8,6 +8,7 @@ use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, store, with_acc, with_scratch,
 };
 use crate::normalization;
+use crate::reduction::product::products;
 use isograd_core::backend::Reduce;
 use isograd_core::{Call, Result, host};
 use rayon::prelude::*;
@@ -151,6 +152,7 @@ fn reduce<A: Acc>(op: &'static str, rows: &Rows<'_>, targets: &mut [Target<'_>],
     let mut y = match kind {
         Reduce::Sum | Reduce::Mean => fold::<A, Sum>(op, rows),
         Reduce::Norm => fold::<A, Squares>(op, rows),
+        Reduce::Prod if A::DTYPE.is_float() => products::<A>(op, rows),
         Reduce::Prod => fold::<A, Product>(op, rows),
         Reduce::Max => fold::<A, Max>(op, rows),
         Reduce::Min => fold::<A, Min>(op, rows),
@@ -173,10 +175,10 @@ fn reduce<A: Acc>(op: &'static str, rows: &Rows<'_>, targets: &mut [Target<'_>],
 }
 
 /// Results of rows. A few of them need no allocation.
-type Results<A> = SmallVec<[A; 32]>;
+pub type Results<A> = SmallVec<[A; 32]>;
 
 /// `n` copies of `v`. Errors: `OutOfMemory`, of `op`.
-fn results<A: Acc>(op: &'static str, v: A, n: usize) -> Result<Results<A>> {
+pub fn results<A: Acc>(op: &'static str, v: A, n: usize) -> Result<Results<A>> {
     if n > 32 { Ok(host::repeated(op, v, n)?.into()) } else { Ok(smallvec![v; n]) }
 }
 

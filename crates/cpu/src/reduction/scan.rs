@@ -3,6 +3,7 @@
 use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc, with_bits};
 use crate::elementwise::copy::copy_bits;
 use crate::memory::scratch;
+use crate::reduction::product;
 use isograd_core::backend::Scan;
 use isograd_core::{Call, DType, Layout, Result, host};
 use rayon::prelude::*;
@@ -73,7 +74,9 @@ fn running_sum<A: Acc>(op: &'static str, x: &mut [A]) -> Result<()> {
     Ok(())
 }
 
-/// Sequential: a product of parts could overflow where the running product does not.
 fn running_product<A: Acc>(x: &mut [A]) {
-    (1..x.len()).for_each(|i| x[i] = A::back(x[i - 1].number() * x[i].number()));
+    match A::DTYPE.is_float() {
+        true => product::running(x),
+        false => (1..x.len()).for_each(|i| x[i] = A::back(x[i - 1].number() * x[i].number())),
+    }
 }

@@ -1,7 +1,7 @@
 //! Attention: a graph of products, a softmax and masks, which the library recognises and computes by one kernel. Its parts and their
 //! order are those of NVIDIA's guide to cuDNN's attention; another order is not recognised.
 
-use super::{Attribute as A, Cudnn, DataType, Kernels, Kind, Networks, Object, Place, Plan, Type, data_type};
+use super::{Attribute as A, Cudnn, DataType, Kernels, Kind, Networks, Object, Plan, Storage, Type, data_type};
 use cudarc::cudnn::sys::{
     cudnnBackendNumericalNote_t as Note, cudnnPointwiseMode_t as Mode, cudnnReduceTensorOp_t as Reduction,
 };
@@ -88,7 +88,7 @@ struct Builder {
     operations: Vec<Object>,
 }
 
-/// The place of a tensor in a builder's list.
+/// The storage of a tensor in a builder's list.
 #[derive(Clone, Copy)]
 struct Id(usize);
 
@@ -107,17 +107,17 @@ impl From<Mode> for Pointwise {
 }
 
 impl Builder {
-    fn tensor(&mut self, id: i64, view: &View, dtype: DataType, place: Place) -> Result<Id> {
-        self.tensors.push(self.library.tensor(id, view, dtype, place)?);
+    fn tensor(&mut self, id: i64, view: &View, dtype: DataType, storage: Storage) -> Result<Id> {
+        self.tensors.push(self.library.tensor(id, view, dtype, storage)?);
         Ok(Id(self.tensors.len() - 1))
     }
 
     fn within(&mut self, view: &View, dtype: DataType) -> Result<Id> {
-        self.tensor(WITHIN + self.tensors.len() as i64, view, dtype, Place::Within)
+        self.tensor(WITHIN + self.tensors.len() as i64, view, dtype, Storage::Within)
     }
 
     fn number(&mut self, id: i64) -> Result<Id> {
-        self.tensor(id, &row_major([1; 4]), F32, Place::Host)
+        self.tensor(id, &row_major([1; 4]), F32, Storage::Host)
     }
 
     /// An operation with the tensors that its attributes name.
@@ -215,11 +215,11 @@ impl Builder {
         let [b, h, queries, keys, _] = extents(form);
         let (scores, rows) = (row_major([b, h, queries, keys]), row_major([b, h, queries, 1]));
         let operand = |at: i64| &form.operands[at as usize - 1];
-        let q = self.tensor(Q, operand(Q), dtype, Place::Memory)?;
-        let k = self.tensor(K, &transposed(operand(K)), dtype, Place::Memory)?;
-        let v = self.tensor(V, operand(V), dtype, Place::Memory)?;
-        let o = self.tensor(O, operand(O), dtype, Place::Memory)?;
-        let lse = self.tensor(LSE, operand(LSE), F32, Place::Memory)?;
+        let q = self.tensor(Q, operand(Q), dtype, Storage::Memory)?;
+        let k = self.tensor(K, &transposed(operand(K)), dtype, Storage::Memory)?;
+        let v = self.tensor(V, operand(V), dtype, Storage::Memory)?;
+        let o = self.tensor(O, operand(O), dtype, Storage::Memory)?;
+        let lse = self.tensor(LSE, operand(LSE), F32, Storage::Memory)?;
         let scale = self.number(SCALE)?;
         let product = self.within(&scores, F32)?;
         self.product(q, k, product)?;
@@ -245,16 +245,16 @@ impl Builder {
         let (scores, rows) = (row_major([b, h, queries, keys]), row_major([b, h, queries, 1]));
         let across = transposed(&scores);
         let operand = |at: i64| &form.operands[at as usize - 1];
-        let q = self.tensor(Q, operand(Q), dtype, Place::Memory)?;
-        let k = self.tensor(K, &transposed(operand(K)), dtype, Place::Memory)?;
-        let v = self.tensor(V, &transposed(operand(V)), dtype, Place::Memory)?;
-        let o = self.tensor(O, operand(O), dtype, Place::Memory)?;
-        let lse = self.tensor(LSE, operand(LSE), F32, Place::Memory)?;
-        let dy = self.tensor(DY, operand(DY), dtype, Place::Memory)?;
-        let dq = self.tensor(DQ, operand(DQ), dtype, Place::Memory)?;
-        let dk = self.tensor(DK, operand(DK), dtype, Place::Memory)?;
-        let dv = self.tensor(DV, operand(DV), dtype, Place::Memory)?;
-        let sums = self.tensor(SUMS, &rows, F32, Place::Memory)?;
+        let q = self.tensor(Q, operand(Q), dtype, Storage::Memory)?;
+        let k = self.tensor(K, &transposed(operand(K)), dtype, Storage::Memory)?;
+        let v = self.tensor(V, &transposed(operand(V)), dtype, Storage::Memory)?;
+        let o = self.tensor(O, operand(O), dtype, Storage::Memory)?;
+        let lse = self.tensor(LSE, operand(LSE), F32, Storage::Memory)?;
+        let dy = self.tensor(DY, operand(DY), dtype, Storage::Memory)?;
+        let dq = self.tensor(DQ, operand(DQ), dtype, Storage::Memory)?;
+        let dk = self.tensor(DK, operand(DK), dtype, Storage::Memory)?;
+        let dv = self.tensor(DV, operand(DV), dtype, Storage::Memory)?;
+        let sums = self.tensor(SUMS, &rows, F32, Storage::Memory)?;
         let (scale, one) = (self.number(SCALE)?, self.number(ONE)?);
         // The sums by which the gradients of scores are shifted.
         let weighted = self.then(Mode::CUDNN_POINTWISE_MUL, &[dy, o], operand(O))?;
@@ -287,7 +287,7 @@ impl Builder {
         if !has_wide(form) {
             return self.product(ds, k_across, dq);
         }
-        let wide = self.tensor(WIDE_DQ, &row_major(four(operand(Q))), F32, Place::Memory)?;
+        let wide = self.tensor(WIDE_DQ, &row_major(four(operand(Q))), F32, Storage::Memory)?;
         self.product(ds, k_across, wide)?;
         self.pointwise(Mode::CUDNN_POINTWISE_IDENTITY, &[wide], dq)
     }
@@ -324,9 +324,9 @@ impl Networks {
         let number = |at: usize| &raw const numbers[at] as Address;
         let mut ids: Vec<i64> = (Q..).take(addresses.len()).chain([SCALE]).collect();
         let mut places = [addresses, &[number(0)]].concat();
-        let mut add = |id, place| {
+        let mut add = |id, storage| {
             ids.push(id);
-            places.push(place);
+            places.push(storage);
         };
         if form.is_causal {
             add(MASKED, number(2));

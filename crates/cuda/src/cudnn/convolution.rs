@@ -1,6 +1,6 @@
 //! Convolutions: graphs of one operation.
 
-use super::{Attribute, Cudnn, DataType, Kernels, Kind, Networks, Object, Place, Type, data_type};
+use super::{Attribute, Cudnn, DataType, Kernels, Kind, Networks, Object, Storage, Type, data_type};
 use cudarc::cudnn::sys::{cudnnBackendNumericalNote_t as Note, cudnnConvolutionMode_t as Mode};
 use isograd_core::{DType, Precision, Result};
 use isograd_gpu::driver::dnn::{Convolution as Form, Map};
@@ -86,7 +86,7 @@ impl Networks {
         let Some(dtype) = data_type(form.dtype) else { return Ok(none) };
         let compute = if form.dtype == DType::F64 { dtype } else { DataType::CUDNN_DATA_FLOAT };
         let views = [&form.input, &form.weight, &form.output];
-        let tensor = |k: usize| library.tensor(IDS[k], views[k], dtype, Place::Memory);
+        let tensor = |k: usize| library.tensor(IDS[k], views[k], dtype, Storage::Memory);
         let operands = [tensor(0)?, tensor(1)?, tensor(2)?];
         let convolution = library.convolution(form, compute)?;
         let operation = library.operation(form, &convolution, &operands)?;

@@ -99,17 +99,19 @@ impl Cudnn {
     }
 
     /// A tensor of a graph, whose memory begins at multiples of 16 bytes.
-    fn tensor(&'static self, id: i64, view: &View, data_type: DataType, place: Place) -> Result<Object> {
+    fn tensor(&'static self, id: i64, view: &View, data_type: DataType, storage: Storage) -> Result<Object> {
         let tensor = self.object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[data_type as c_uint])?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &view.extents)?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &view.strides)?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_UNIQUE_ID, Type::CUDNN_TYPE_INT64, &[id])?;
         tensor.set(Attribute::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &[16i64])?;
-        match place {
-            Place::Memory => {}
-            Place::Within => tensor.set(Attribute::CUDNN_ATTR_TENSOR_IS_VIRTUAL, Type::CUDNN_TYPE_BOOLEAN, &[true])?,
-            Place::Host => tensor.set(Attribute::CUDNN_ATTR_TENSOR_IS_BY_VALUE, Type::CUDNN_TYPE_BOOLEAN, &[true])?,
+        match storage {
+            Storage::Memory => {}
+            Storage::Within => {
+                tensor.set(Attribute::CUDNN_ATTR_TENSOR_IS_VIRTUAL, Type::CUDNN_TYPE_BOOLEAN, &[true])?
+            }
+            Storage::Host => tensor.set(Attribute::CUDNN_ATTR_TENSOR_IS_BY_VALUE, Type::CUDNN_TYPE_BOOLEAN, &[true])?,
         }
         tensor.finalize("tensor")?;
         Ok(tensor)
@@ -143,7 +145,7 @@ impl Cudnn {
 
 /// Where the numbers of a graph's tensor are.
 #[derive(Clone, Copy)]
-enum Place {
+enum Storage {
     /// In memory of the device.
     Memory,
     /// Within the kernel.

@@ -4,7 +4,6 @@ use crate::csv::{Records, finite, number};
 use crate::file::{self, invalid};
 use crate::{HostTensor, npy};
 use isograd_core::{DType, Result, f16};
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -114,8 +113,7 @@ fn each_line(
 }
 
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
-    let file = File::open(path).map_err(|e| file::failed(path, e))?;
-    file::content(BufReader::new(file)).map_err(|e| file::failed(path, e))
+    file::content(BufReader::new(isograd_files::open(path)?)).map_err(|e| file::failed(path, e))
 }
 
 /// A whole number below `bound`.

@@ -78,17 +78,20 @@ impl Format {
 
     /// Appends the records of a file.
     fn append(&self, path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<i64>) -> Result<()> {
-        let (bytes, record, classes) = (file::read(path)?, self.labels + PIXELS, self.classes);
-        let mut content = Vec::new();
-        file::content(&bytes[..])
-            .and_then(|mut reader| reader.read_to_end(&mut content))
-            .map_err(|e| file::failed(path, e))?;
-        if content.is_empty() || content.len() % record != 0 {
-            let message = format!("{} bytes are not a number of records of {record} bytes each", content.len());
-            return Err(invalid(path, message));
-        }
-        for (i, record) in content.chunks_exact(record).enumerate() {
-            let (head, image) = record.split_at(self.labels);
+        let (bytes, record, classes) = (isograd_files::read(path)?, self.labels + PIXELS, self.classes);
+        let failed = |e| file::failed(path, e);
+        let (mut content, mut one) = (file::content(&bytes[..]).map_err(failed)?, Vec::with_capacity(record));
+        for i in 0.. {
+            one.clear();
+            let read = (&mut content).take(record as u64).read_to_end(&mut one).map_err(failed)?;
+            if read == 0 && i > 0 {
+                break;
+            }
+            if read < record {
+                let message = format!("{} bytes are not a number of records of {record} bytes each", i * record + read);
+                return Err(invalid(path, message));
+            }
+            let (head, image) = one.split_at(self.labels);
             let label = usize::from(head[self.labels - 1]);
             if label >= classes {
                 return Err(invalid(path, format!("image {i} has label {label}, expected one in 0..{classes}")));

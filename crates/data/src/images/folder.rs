@@ -4,7 +4,8 @@ use crate::dataset::no_sample;
 use crate::file::{self, invalid};
 use crate::{Context, Dataset, HostTensor};
 use image::imageops::FilterType;
-use image::{DynamicImage, ImageReader, RgbImage};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
 use isograd_core::{DType, Error, Result};
 use std::ffi::OsStr;
 use std::io::{self, Cursor};
@@ -13,7 +14,7 @@ use walkdir::{DirEntry, WalkDir};
 
 /// The images of a folder that has a folder for each class, as `cats/1.png` and `dogs/b/2.jpg`. A sample is an image, u8 `[3, H, W]`, and
 /// its class: the number of its folder's name in alphabetical order. Images are read when they are asked for, converted to red, green
-/// and blue, scaled to fill the size, and cut at the longer side, equally at both ends.
+/// and blue, turned as they were taken, scaled to fill the size, and cut at the longer side, equally at both ends.
 ///
 /// Files whose names end in `png`, `jpg` or `jpeg` are images, also in folders of a class's folder; other files, and names that begin with
 /// a dot, are not looked at. The content of a file decides which of the formats it has. A file that is no image is an error when it is
@@ -34,9 +35,7 @@ impl ImageFolder {
     /// than `u32` holds.
     pub fn open(dir: impl AsRef<Path>, size: [usize; 2]) -> Result<ImageFolder> {
         let dir = dir.as_ref();
-        if size.iter().any(|&extent| extent == 0 || u32::try_from(extent).is_err()) {
-            return Err(Error::attr("image_folder", format!("the size is {size:?}, expected at least one pixel")));
-        }
+        check_size("image_folder", size)?;
         let (mut classes, mut files) = (Vec::new(), Vec::new());
         for folder in entries(dir, 1)?.iter().filter(|entry| entry.file_type().is_dir()) {
             let images = entries(folder.path(), usize::MAX)?.into_iter().filter(is_image);
@@ -117,18 +116,69 @@ fn is_image(entry: &DirEntry) -> bool {
     entry.file_type().is_file() && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
-/// The image of a file, u8 `[3, rows, columns]`: scaled and cut as those of an [`ImageFolder`]. Errors: `Io`; `Format` if it is no image.
-pub fn read_image(path: impl AsRef<Path>, [rows, columns]: [usize; 2]) -> Result<HostTensor> {
+/// Errors: `Attr` for a size of 0 or more than `u32` holds.
+fn check_size(op: &'static str, size: [usize; 2]) -> Result<()> {
+    match size.iter().any(|&extent| extent == 0 || u32::try_from(extent).is_err()) {
+        true => Err(Error::attr(op, format!("the size is {size:?}, expected at least one pixel"))),
+        false => Ok(()),
+    }
+}
+
+/// The most pixels of a file: of 10,000 rows and columns, say.
+const MOST_PIXELS: u64 = 100_000_000;
+
+/// The image of a file, u8 `[3, rows, columns]`: turned as the file says that it was taken (EXIF), and scaled and cut as those of an
+/// [`ImageFolder`]. Errors: `Io`; `Format` if it is no image, or has more than 100 million pixels; `Attr` for a size as of an [`ImageFolder`].
+pub fn read_image(path: impl AsRef<Path>, size: [usize; 2]) -> Result<HostTensor> {
     let path = path.as_ref();
-    let bytes = file::read(path)?;
+    check_size("read_image", size)?;
+    let (image, orientation) = decoded(path)?;
+    // A picture that lies on its side is turned when it is small.
+    let lies = matches!(
+        orientation,
+        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH
+    );
+    let [rows, columns] = size.map(|extent| extent as u32);
+    let (columns, rows) = if lies { (rows, columns) } else { (columns, rows) };
+    let is_sized = (image.width(), image.height()) == (columns, rows);
+    // Bilinear, over as many pixels as become one.
+    let mut image = match is_sized {
+        true => image,
+        false => middle(image, columns, rows).resize_to_fill(columns, rows, FilterType::Triangle),
+    };
+    image.apply_orientation(orientation);
+    Ok(planes(&image.into_rgb8()))
+}
+
+/// The pixels of a file, and how they are turned to be looked at.
+fn decoded(path: &Path) -> Result<(DynamicImage, Orientation)> {
+    let bytes = isograd_files::read(path)?;
     let failed = |e| invalid(path, format!("the image cannot be decoded: {e}")).with_source(e);
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
-    let image = reader.map_err(image::ImageError::from).and_then(ImageReader::decode).map_err(failed)?;
-    let image = DynamicImage::from(image.into_rgb8());
-    let is_sized = (image.width() as usize, image.height() as usize) == (columns, rows);
-    // Bilinear, over as many pixels as become one.
-    let image = if is_sized { image } else { image.resize_to_fill(columns as u32, rows as u32, FilterType::Triangle) };
-    Ok(planes(&image.into_rgb8()))
+    let decoder = reader.map_err(image::ImageError::from).and_then(ImageReader::into_decoder);
+    let mut decoder = decoder.map_err(failed)?;
+    let (columns, rows) = decoder.dimensions();
+    if u64::from(columns) * u64::from(rows) > MOST_PIXELS {
+        let message = format!("the image has {columns} x {rows} pixels, expected at most {MOST_PIXELS}");
+        return Err(invalid(path, message));
+    }
+    Limits::default().reserve(decoder.total_bytes()).map_err(failed)?;
+    let orientation = decoder.orientation().map_err(failed)?;
+    let image = DynamicImage::from_decoder(decoder).map_err(failed)?;
+    Ok((DynamicImage::from(image.into_rgb8()), orientation))
+}
+
+/// An image without most of what is cut after it is scaled to fill a size: a long one would become much larger than that. The rest is three times
+/// as long as what is kept.
+fn middle(image: DynamicImage, columns: u32, rows: u32) -> DynamicImage {
+    let [width, height] = [image.width(), image.height()].map(f64::from);
+    let scale = (f64::from(columns) / width).max(f64::from(rows) / height);
+    let rest = |size: u32, whole: f64| (3.0 * (f64::from(size) / scale).ceil()).min(whole) as u32;
+    let (columns, rows) = (rest(columns, width), rest(rows, height));
+    match (columns, rows) == (image.width(), image.height()) {
+        true => image,
+        false => image.crop_imm((image.width() - columns) / 2, (image.height() - rows) / 2, columns, rows),
+    }
 }
 
 /// `[H, W, 3]` as `[3, H, W]`.

@@ -1,4 +1,4 @@
-//! Images: CIFAR's files, folders of files, and augmentation.
+//! Images: CIFAR's files, folders of files (feature `images`), and augmentation.
 //!
 //! A sample is an image, u8 `[C, H, W]`, and a class. A [`Transform`] changes images as they are read; its random numbers are those of the
 //! sample's [`Context`], so that a resumed run has the same images.
@@ -25,6 +25,7 @@
 mod cifar;
 mod color;
 mod crop;
+#[cfg(feature = "images")]
 mod folder;
 mod mixup;
 mod transform;
@@ -32,6 +33,7 @@ mod transform;
 pub use cifar::{CIFAR10_CLASSES, cifar10, cifar100};
 pub use color::{ColorJitter, Normalize};
 pub use crop::{Cutout, RandomCrop, RandomHorizontalFlip};
+#[cfg(feature = "images")]
 pub use folder::{ImageFolder, image_files, read_image};
 pub use mixup::{Mixed, Mixup};
 pub use transform::{Transform, augment};

@@ -7,7 +7,7 @@
 //! let text = "to be, or not to be";
 //! let characters = Characters::of(text);
 //! let tokens = Tokens::from_ids(&characters.encode(text)?)?;
-//! assert_eq!(characters.decode(&tokens.get(7, 6))?, "or not");
+//! assert_eq!(characters.decode(&tokens.get(7, 6)?)?, "or not");
 //! # Ok(())
 //! # }
 //! ```
@@ -55,7 +55,7 @@ const CHARACTERS: &str = "characters";
 /// `Format` if it is neither, and for a `tokenizer.json` without the feature.
 pub fn load(path: impl AsRef<Path>) -> Result<Box<dyn Tokenizer>> {
     let path = path.as_ref();
-    let bytes = file::read(path)?;
+    let bytes = isograd_files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|e| file::invalid(path, format!("not JSON: {e}")))?;
     match value.get(KEY).and_then(Value::as_str) {
         Some(BYTES) => Ok(Box::new(Bytes)),

@@ -5,6 +5,9 @@ use crate::file;
 use isograd_core::{Error, Result};
 use std::path::Path;
 
+/// Ids below this are allowed in a file of any size; others below its number of bytes.
+const LEAST_IDS: usize = 1 << 16;
+
 /// A tokenizer of Hugging Face's `tokenizer.json`, such as GPT-2's byte pairs. No special tokens are added around a text.
 pub struct Pretrained {
     tokenizer: tokenizers::Tokenizer,
@@ -15,15 +18,21 @@ impl Pretrained {
     /// Reads the file. Errors: `Io`; `Format` if it is not such a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Pretrained> {
         let path = path.as_ref();
-        Pretrained::from_bytes(&file::read(path)?).map_err(|e| file::invalid(path, e.message()))
+        Pretrained::from_bytes(&isograd_files::read(path)?).map_err(|e| file::invalid(path, e.message()))
     }
 
     /// The tokenizer of a file's content. Errors: `Format`.
     pub fn from_bytes(content: &[u8]) -> Result<Pretrained> {
         let failed = |e| Error::format("tokenizer", format!("not a tokenizer.json of Hugging Face's: {e}"));
-        let tokenizer = tokenizers::Tokenizer::from_bytes(content).map_err(failed)?;
+        let tokenizer = file::guarded(|| tokenizers::Tokenizer::from_bytes(content)).map_err(failed)?;
         // Ids may have gaps.
         let vocabulary = tokenizer.get_vocab(true).into_values().max().map_or(0, |last| last as usize + 1);
+        // A model has a row for each id, and the library a place.
+        let most = content.len().max(LEAST_IDS);
+        if vocabulary > most {
+            let message = format!("a token has the id {}, expected less than {most} in this file", vocabulary - 1);
+            return Err(Error::format("tokenizer", message));
+        }
         Ok(Pretrained { tokenizer, vocabulary })
     }
 }
@@ -58,7 +67,7 @@ impl Tokenizer for Pretrained {
 
     fn to_json(&self) -> Result<String> {
         let failed = |e| Error::value("tokenizer", format!("it cannot be written: {e}"));
-        self.tokenizer.to_string(false).map_err(failed)
+        file::guarded(|| self.tokenizer.to_string(false)).map_err(failed)
     }
 }
 
@@ -101,6 +110,16 @@ mod tests {
         let parts: Vec<String> = tokens.iter().map(|&token| stream.push(token).unwrap()).collect();
         assert_eq!(parts, ["to", " be", " ", "to", " b", "", "é", "<|end|>"]);
         assert_eq!(tokenizer.decode(&[260]).unwrap_err().kind(), Kind::Index);
+    }
+
+    #[test]
+    fn an_id_that_is_far_above_the_others_is_refused() {
+        let mut file: serde_json::Value = serde_json::from_str(&small()).unwrap();
+        for (id, is_right) in [(60_000, true), (1_000_000_000, false)] {
+            file["model"]["vocab"]["to"] = id.into();
+            let found = Pretrained::from_bytes(file.to_string().as_bytes());
+            assert_eq!(found.is_ok(), is_right, "{id}");
+        }
     }
 
     #[test]

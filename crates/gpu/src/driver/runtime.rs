@@ -28,7 +28,7 @@ unsafe impl Sync for Raw {}
 pub enum Timing {
     /// It does.
     Noted,
-    /// It only marks a place, which is quicker.
+    /// It only marks a start, which is quicker.
     None,
 }
 
@@ -137,12 +137,12 @@ pub fn entry_name(name: &str) -> Result<CString> {
 }
 
 /// Where the values of arguments are, as launches take them.
-pub fn places(arguments: &[Arg<'_>]) -> SmallVec<[*mut c_void; 16]> {
-    let place = |argument: &Arg<'_>| match argument {
+pub fn starts(arguments: &[Arg<'_>]) -> SmallVec<[*mut c_void; 16]> {
+    let start = |argument: &Arg<'_>| match argument {
         Arg::Pointer(address) => std::ptr::from_ref(address).cast::<c_void>().cast_mut(),
         Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
     };
-    arguments.iter().map(place).collect()
+    arguments.iter().map(start).collect()
 }
 
 /// An event behind what was in a stream.

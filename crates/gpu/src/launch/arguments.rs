@@ -1,18 +1,29 @@
 //! Argument lists of launches.
 
 use crate::driver::{Address, Arg};
+use crate::launch::integers::{Integer, Integers, integer};
 use isograd_core::DType;
 use smallvec::SmallVec;
-use std::fmt::Debug;
 
 /// The arguments of a launch: pointers and values in the kernel's order.
 #[derive(Default)]
 pub struct Arguments {
-    bytes: SmallVec<[u8; 512]>,
-    /// Where each begins and ends in `bytes`; pointers are marked.
-    list: SmallVec<[(usize, usize, bool); 16]>,
+    bytes: SmallVec<[u8; 256]>,
+    list: SmallVec<[Argument; 16]>,
+    /// Those with names, which the program defines.
+    pub integers: Integers,
     /// Allocations that the kernel reaches through pointers in memory.
     pub reached: Vec<Address>,
+}
+
+/// An argument.
+enum Argument {
+    /// In `bytes`, an address.
+    Pointer(usize),
+    /// In `bytes`, from the first position to the second.
+    Value(usize, usize),
+    /// The integers with names.
+    Named,
 }
 
 impl Arguments {
@@ -21,16 +32,19 @@ impl Arguments {
         Arguments::default()
     }
 
-    fn add(mut self, bytes: &[u8], is_pointer: bool) -> Arguments {
+    /// A value of any type.
+    pub fn bytes(mut self, bytes: &[u8]) -> Arguments {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.list.push((start, self.bytes.len(), is_pointer));
+        self.list.push(Argument::Value(start, self.bytes.len()));
         self
     }
 
     /// An address.
-    pub fn pointer(self, address: Address) -> Arguments {
-        self.add(&address.to_le_bytes(), true)
+    pub fn pointer(mut self, address: Address) -> Arguments {
+        self.list.push(Argument::Pointer(self.bytes.len()));
+        self.bytes.extend_from_slice(&address.to_le_bytes());
+        self
     }
 
     /// Several addresses.
@@ -39,26 +53,20 @@ impl Arguments {
     }
 
     /// An integer, the kernel's `i64`.
-    pub fn int<I: TryInto<i64, Error: Debug>>(self, v: I) -> Arguments {
-        self.add(&integer(v).to_le_bytes(), false)
+    pub fn int<I: Integer>(self, v: I) -> Arguments {
+        self.bytes(&integer(v).to_le_bytes())
     }
 
     /// Several integers, each an argument.
-    pub fn numbers<I: TryInto<i64, Error: Debug>>(self, values: impl IntoIterator<Item = I>) -> Arguments {
+    pub fn numbers<I: Integer>(self, values: impl IntoIterator<Item = I>) -> Arguments {
         values.into_iter().fold(self, Arguments::int)
     }
 
-    /// Integers as one value, the kernel's struct of `i64`. An empty list is one unused integer: not every dialect has empty
-    /// structs.
-    pub fn ints(self, values: &[usize]) -> Arguments {
-        let values = if values.is_empty() { &[0] } else { values };
-        let integers: SmallVec<[i64; 32]> = values.iter().map(|&v| integer(v)).collect();
-        self.add(bytemuck::cast_slice(&integers), false)
-    }
-
-    /// A value of any type.
-    pub fn bytes(self, bytes: &[u8]) -> Arguments {
-        self.add(bytes, false)
+    /// Integers with names, `p` of the kernel.
+    pub fn named(mut self, integers: Integers) -> Arguments {
+        debug_assert!(self.integers.names.is_empty(), "a kernel has one `p`");
+        self.list.push(Argument::Named);
+        Arguments { integers, ..self }
     }
 
     /// Names the allocations that the kernel reaches through pointers in memory.
@@ -69,8 +77,8 @@ impl Arguments {
     /// A float of the arithmetic of `dtype`.
     pub fn float(self, v: f64, dtype: DType) -> Arguments {
         match dtype {
-            DType::F64 => self.add(&v.to_le_bytes(), false),
-            _ => self.add(&(v as f32).to_le_bytes(), false),
+            DType::F64 => self.bytes(&v.to_le_bytes()),
+            _ => self.bytes(&(v as f32).to_le_bytes()),
         }
     }
 
@@ -81,20 +89,16 @@ impl Arguments {
 
     /// The list as a driver takes it.
     pub fn list(&self) -> SmallVec<[Arg<'_>; 16]> {
-        let arg = |&(start, end, is_pointer): &(usize, usize, bool)| {
-            let bytes = &self.bytes[start..end];
-            match bytes.first_chunk() {
-                Some(address) if is_pointer => Arg::Pointer(u64::from_le_bytes(*address)),
-                _ => Arg::Value(bytes),
+        let arg = |argument: &Argument| match *argument {
+            Argument::Pointer(start) => {
+                let address = self.bytes[start..].first_chunk().expect("an address was added");
+                Arg::Pointer(u64::from_le_bytes(*address))
             }
+            Argument::Value(start, end) => Arg::Value(&self.bytes[start..end]),
+            Argument::Named => Arg::Value(self.integers.bytes()),
         };
         self.list.iter().map(arg).collect()
     }
-}
-
-/// An integer in the kernels' type. Panics on one beyond it, which no extent, stride or count of a device's memory is.
-fn integer<I: TryInto<i64, Error: Debug>>(v: I) -> i64 {
-    v.try_into().expect("an integer argument fits the kernel's i64")
 }
 
 #[cfg(test)]
@@ -103,14 +107,13 @@ mod tests {
 
     #[test]
     fn lists_of_arguments_are_arguments_in_order() {
-        let list = Arguments::new().pointers([1, 2]).ints(&[3, 4]).ints(&[]).numbers([5, -6]).int(true);
-        let list = list.floats([0.5], DType::F16).floats([0.5], DType::F64);
+        let list = Arguments::new().pointers([1, 2]).named(Integers::new().list("STRIDES", [3, 4])).numbers([5, -6]);
+        let list = list.int(true).floats([0.5], DType::F16).floats([0.5], DType::F64);
         let shown: Vec<String> = list.list().iter().map(|argument| format!("{argument:?}")).collect();
         let expected = [
             "pointer",
             "pointer",
             "00000000000000040000000000000003",
-            "0000000000000000",
             "0000000000000005",
             "fffffffffffffffa",
             "0000000000000001",

@@ -1,11 +1,12 @@
 //! Layouts as kernels see them: as few dimensions as the strides allow.
 
+use crate::launch::integers::Integers;
 use isograd_core::Operand;
 use smallvec::SmallVec;
 
 /// Extents, and the strides of several operands along them. Dimensions of size 1 are dropped, and neighbouring dimensions
 /// that all operands step through uniformly are merged.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joint {
     pub extents: SmallVec<[usize; 8]>,
     /// The strides of each operand.
@@ -55,9 +56,10 @@ impl Joint {
         self.extents.iter().product()
     }
 
-    /// Extents, then the strides of each operand, as kernels take them.
-    pub fn ints(&self) -> SmallVec<[usize; 32]> {
-        self.extents.iter().chain(self.strides.iter().flatten()).copied().collect()
+    /// The extents, and the strides of each operand, as positions by these names.
+    pub fn named(&self, names: &[&'static str]) -> Integers {
+        let lists = names.iter().zip(std::iter::once(&self.extents).chain(&self.strides));
+        lists.fold(Integers::new(), |all, (name, values)| all.position_list(name, values.iter().copied()))
     }
 
     /// Whether a position needs more than 31 bits.

@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod device;
 pub mod grid;
+pub mod integers;
 pub mod layout;
 pub mod multi_tensor;
 pub mod operands;

@@ -20,25 +20,25 @@ pub fn address(memory: &dyn Memory) -> Result<Address> {
 }
 
 /// Where an operand's elements begin.
-pub fn place(operand: &Operand<'_>) -> Result<Address> {
+pub fn start_of(operand: &Operand<'_>) -> Result<Address> {
     Ok(element_address(address(operand.memory)?, operand))
 }
 
 /// Where an operand's elements begin. A kernel does not touch the pointer of an absent operand: `other` stands for it.
-pub fn place_or(operand: Option<&Operand<'_>>, other: Address) -> Result<Address> {
-    operand.map_or(Ok(other), place)
+pub fn start_or(operand: Option<&Operand<'_>>, other: Address) -> Result<Address> {
+    operand.map_or(Ok(other), start_of)
 }
 
 /// Where the elements of each operand begin.
-pub fn places<const N: usize>(operands: [&Operand<'_>; N]) -> Result<[Address; N]> {
-    places_or(operands.map(Some), 0)
+pub fn starts<const N: usize>(operands: [&Operand<'_>; N]) -> Result<[Address; N]> {
+    starts_or(operands.map(Some), 0)
 }
 
-/// [`place_or`] of each operand.
-pub fn places_or<const N: usize>(operands: [Option<&Operand<'_>>; N], other: Address) -> Result<[Address; N]> {
+/// [`start_or`] of each operand.
+pub fn starts_or<const N: usize>(operands: [Option<&Operand<'_>>; N], other: Address) -> Result<[Address; N]> {
     let mut found = [other; N];
     for (address, operand) in found.iter_mut().zip(operands) {
-        *address = place_or(operand, other)?;
+        *address = start_or(operand, other)?;
     }
     Ok(found)
 }

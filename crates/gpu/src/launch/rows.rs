@@ -113,7 +113,7 @@ pub fn rows(
 fn held_room(limits: &Limits, kept: Kept, threads: usize, dtype: DType) -> usize {
     let share = limits.given_memory * threads.min(kept.together) / kept.together;
     let joined = if limits.wave > 1 { threads.div_ceil(limits.wave) } else { threads };
-    // Joins are of two numbers at most, and take turns with two places.
+    // Joins are of two numbers at most, and take turns with two starts.
     share.max(limits.given_memory.min(LOCAL)).saturating_sub(4 * joined * dtype.acc().size())
 }
 

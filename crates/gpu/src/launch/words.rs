@@ -21,9 +21,9 @@ pub fn widest(
     steps: impl IntoIterator<Item = usize>,
     memory: impl IntoIterator<Item = (Address, usize)>,
 ) -> usize {
-    let places = memory.into_iter().map(|(address, size)| (address / size as u64) as usize);
+    let starts = memory.into_iter().map(|(address, size)| (address / size as u64) as usize);
     // The lowest bit of any of them is the largest common power of 2.
-    let bits = steps.into_iter().chain(places).fold(most, |bits, step| bits | step);
+    let bits = steps.into_iter().chain(starts).fold(most, |bits, step| bits | step);
     1 << bits.trailing_zeros()
 }
 

@@ -26,7 +26,7 @@ pub struct Partials(Mutex<Option<Buffer>>);
 
 impl Partials {
     /// Where words are left, and where groups are counted.
-    pub fn places(&self, pool: &Arc<Pool>) -> Result<[Address; 2]> {
+    pub fn starts(&self, pool: &Arc<Pool>) -> Result<[Address; 2]> {
         let mut memory = self.0.lock();
         let bytes = WORDS * WORD + RESULTS * COUNTER;
         let words = match &*memory {

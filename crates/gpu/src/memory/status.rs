@@ -6,7 +6,7 @@
 
 use crate::driver::Address;
 use crate::memory::pool::{Buffer, Pool};
-use isograd_core::backend::{class_error, index_error, logits_error, starts_error};
+use isograd_core::backend::{class_error, index_error, logits_error, outermost, starts_error};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,6 +23,8 @@ const SLOT: usize = 32;
 pub enum Check {
     /// An index, which must be below this.
     Index(usize),
+    /// An index of a row of the pointwise table, which counts this many elements.
+    RowIndex(i64),
     /// The first row of a sequence, which must be at most this and not below the one before.
     Starts(usize),
     /// A class, which must be below this.
@@ -93,7 +95,7 @@ impl Status {
             self.read(&mut state, None)?;
         }
         match state.free.pop() {
-            Some(address) => Ok(Slot { address, op, check }),
+            Some(address) => Ok(Slot { address, op: outermost(op), check }),
             None => Err(Error::backend(op, "too many calls check their operands at once")),
         }
     }
@@ -156,7 +158,7 @@ impl Status {
             let at = (slot.address - base) as usize / 8;
             if let Some(error) = slot.error(&words[at..][..SLOT / 8]) {
                 driver.fill(slot.address, 0, SLOT)?;
-                first.get_or_insert(error);
+                first.get_or_insert(error.late());
             }
         }
         let pending = std::mem::take(&mut state.pending);
@@ -184,6 +186,9 @@ impl Slot {
     fn error(&self, words: &[i64]) -> Option<Error> {
         (words[0] != 0).then(|| match self.check {
             Check::Index(extent) => index_error(self.op, words[1], words[2], extent),
+            Check::RowIndex(n) => {
+                Error::index(self.op, format!("element {} of the index is none of {n} elements", words[1]))
+            }
             Check::Starts(rows) => starts_error(self.op, words[1], words[2], rows),
             Check::Class(extent) => class_error(self.op, &index_error(self.op, words[1], words[2], extent)),
             Check::Logits => logits_error(self.op, words[1]),

@@ -3,7 +3,8 @@
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::place;
+use crate::launch::integers::Integers;
+use crate::launch::operands::start_of;
 use crate::launch::words::fits;
 use crate::memory::status::{Check, Slot};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32, zeros};
@@ -67,7 +68,7 @@ const MOST_PARTS: usize = 64;
 impl FusedLaunch for FlashAttention {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (problem, FlashOutputs { o, lse }) = (Problem::new(self, self.inputs(call), None), self.outputs(call));
-        let pointers: Vec<Address> = problem.places()?.into_iter().chain([place(o)?, place(lse)?]).collect();
+        let pointers: Vec<Address> = problem.starts()?.into_iter().chain([start_of(o)?, start_of(lse)?]).collect();
         match problem.parts(gpu)? {
             Some(parts) => problem.launch_parts(gpu, call.op, &parts, (pointers, o)),
             None => problem.launch(gpu, call.op, Kernel::Output, (pointers, o)),
@@ -86,17 +87,17 @@ impl FusedLaunch for FlashAttentionBackward {
         let problem = Problem::new(&self.0, inputs.forward(), Some(dy));
         let delta = gpu.scratch(lse.layout.shape().numel() * lse.dtype.size())?;
         problem.launch_delta(gpu, dy, dlse, o, delta.address)?;
-        let read = [problem.places()?.as_slice(), &[place(dy)?, place(lse)?, delta.address]].concat();
+        let read = [problem.starts()?.as_slice(), &[start_of(dy)?, start_of(lse)?, delta.address]].concat();
         let outputs = self.outputs(call);
         if problem.launch_on_wgmma(gpu, &read, outputs)? {
             return Ok(());
         }
         let FlashGradients { q: dq, k: dk, v: dv } = outputs;
         if let Some(dq) = dq {
-            problem.launch(gpu, call.op, Kernel::Queries, ([&read[..], &[place(dq)?]].concat(), dq))?;
+            problem.launch(gpu, call.op, Kernel::Queries, ([&read[..], &[start_of(dq)?]].concat(), dq))?;
         }
         if let (Some(dk), Some(dv)) = (dk, dv) {
-            problem.launch(gpu, call.op, Kernel::Keys, ([&read[..], &[place(dk)?, place(dv)?]].concat(), dk))?;
+            problem.launch(gpu, call.op, Kernel::Keys, ([&read[..], &[start_of(dk)?, start_of(dv)?]].concat(), dk))?;
         }
         Ok(())
     }
@@ -147,22 +148,22 @@ impl<'a> Problem<'a> {
     }
 
     /// The addresses of q, k and v.
-    fn places(&self) -> Result<Vec<Address>> {
-        self.rows[..3].iter().map(|x| place(x)).collect()
+    fn starts(&self) -> Result<Vec<Address>> {
+        self.rows[..3].iter().map(|x| start_of(x)).collect()
     }
 
-    /// `p` of the kernels.
-    fn ints(&self, tiles: usize, result: &Operand<'_>) -> Vec<i64> {
-        let (q, k) = (self.dims(0), self.dims(1));
-        let band = self.of.band;
-        let extents = [q[2], k[2], q[3], q[1], q[1] / k[1], tiles].map(|n| n as i64);
-        let rows = |x: &&Operand<'_>| x.layout.strides()[..3].to_vec();
-        // Without dy, the strides of q stand for its own.
-        let strides = self.rows.iter().chain(&self.rows[..1]).take(4).flat_map(rows);
-        let mask = self.mask.map_or(vec![0; 4], |mask| mask.layout.strides().to_vec());
-        let strides = strides.chain(mask).chain(result.layout.strides()[..3].to_vec()).map(|n| n as i64);
-        let last = [self.sequences() as i64, i64::from(self.of.from_end)];
-        extents.into_iter().chain([band.low, band.high]).chain(strides).chain(last).collect()
+    /// The integers of `attention.h`.
+    fn integers(&self, tiles: usize, result: &Operand<'_>) -> Integers {
+        let (q, k, band) = (self.dims(0), self.dims(1), self.of.band);
+        let own = Integers::new()
+            .integers([("N_QUERIES", q[2]), ("N_KEYS", k[2]), ("ROW_WIDTH", q[3])])
+            .integers([("HEADS", q[1]), ("SHARED_BY", q[1] / k[1]), ("TILES", tiles)])
+            .integers([("BAND_LOW", band.low), ("BAND_HIGH", band.high)])
+            .integers([("SEQUENCES", self.sequences()), ("FROM_END", usize::from(self.of.from_end))]);
+        let rows = self.rows.iter().chain([&result]).copied();
+        let names = ["QUERY_STRIDES", "KEY_STRIDES", "VALUE_STRIDES", "DY_STRIDES"][..self.rows.len()].iter();
+        let named = names.chain([&"RESULT_STRIDES"]).zip(rows);
+        named.fold(own, |own, (name, x)| own.list(name, x.layout.strides()[..3].iter().copied()))
     }
 
     /// The number of packed sequences, or of numbers of keys.
@@ -178,7 +179,7 @@ impl<'a> Problem<'a> {
 
     /// The program of a file, which it moves in words.
     fn program(&self, file: &'static str, dim: usize) -> Variant {
-        Variant::new(file).stored(self.rows[0].dtype).define("INTS", INTS).define("DIM", dim)
+        Variant::new(file).stored(self.rows[0].dtype).define("DIM", dim)
     }
 
     /// True if rows consist of whole words of so many elements.
@@ -186,14 +187,14 @@ impl<'a> Problem<'a> {
         are_words(elements, &self.rows)
     }
 
-    /// A program for tiles of `4 grid` queries and keys, which moves words, or elements.
-    fn variant(&self, grid: usize, has_words: bool) -> Result<Variant> {
+    /// A program for tiles of `4 grid` queries and keys, which moves words, or elements. `team` threads share a row.
+    fn variant(&self, grid: usize, team: usize, has_words: bool) -> Result<Variant> {
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
         let vector = if has_words { WORD } else { 1 };
         // A thread of a wide row has an even number of columns.
         let unit = if width > 2 * grid { 2 * grid } else { grid };
         let program = self.program("attention/attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
-        Ok(program.define("GRID", grid).define("THREADS", grid * grid).define("TEAM", grid))
+        Ok(program.define("GRID", grid).define("THREADS", grid * grid).define("TEAM", team))
     }
 
     /// The program and the shape of a launch. Tiles are along the rows of q, or of k.
@@ -209,7 +210,7 @@ impl<'a> Problem<'a> {
         let grid = grid_of(gpu.driver().limits(), rows);
         let entry = kernel.names()[1];
         Ok(Method {
-            program: self.variant(grid, self.has_words(WORD)?)?,
+            program: self.variant(grid, grid, self.has_words(WORD)?)?,
             entry,
             tile: 4 * grid,
             threads: grid * grid,
@@ -313,18 +314,20 @@ impl<'a> Problem<'a> {
         let counted = (tiles_q * size_of::<u32>()).next_multiple_of(16);
         let scratch = gpu.scratch(counted + if tiles > 1 { tiles_q * SUMS_WGMMA * size_of::<f32>() } else { 0 })?;
         gpu.driver().fill(scratch.address, 0, counted)?;
-        let mut ints = self.ints(tiles, dk);
-        ints.extend(dq.layout.strides()[..3].iter().map(|&n| n as i64));
-        ints.push(gpu.driver().limits().units.div_ceil(tiles.min(TOGETHER)) as i64);
-        let pointers =
-            [read, &[place(dq)?, place(dk)?, place(dv)?], &[scratch.address + counted as Address, scratch.address]]
-                .concat();
-        let arguments = self.arguments(&pointers, &ints)?;
+        let together = gpu.driver().limits().units.div_ceil(tiles.min(TOGETHER));
+        let integers = self.integers(tiles, dk).list("DQ_STRIDES", dq.layout.strides()[..3].iter().copied());
+        let integers = integers.integers([("TOGETHER", together)]);
+        let pointers = [
+            read,
+            &[start_of(dq)?, start_of(dk)?, start_of(dv)?],
+            &[scratch.address + counted as Address, scratch.address],
+        ]
+        .concat();
+        let arguments = self.arguments(&pointers, integers)?;
         // Keys and values, three tiles of queries and of gradients with two numbers of each query, and two of gradients of scores.
         let rows = 2 * KEYS_WGMMA + 6 * queries;
         let given = rows * dim * size + 2 * KEYS_WGMMA * queries * size + 6 * queries * size_of::<f32>() + ALIGNMENT;
-        let program = Variant::new(WGMMA).stored(self.rows[0].dtype).define("INTS", ints.len()).define("DIM", dim);
-        let program = program.define("THREADS", threads).define("GRADIENTS", true);
+        let program = self.program(WGMMA, dim).define("THREADS", threads).define("GRADIENTS", true);
         let geometry = Geometry { given, ..Geometry::new([tiles * k[1] * k[0], 1, 1], threads) };
         gpu.launch(program, "attention_gradients_wgmma", geometry, &arguments)?;
         Ok(true)
@@ -343,7 +346,7 @@ impl<'a> Problem<'a> {
         let tiles = self.tiles(rows, tile);
         let program = self.with_flags(program.define(kernel.names()[0], true));
         let (program, base) = with_base(program, self.base)?;
-        let mut arguments = self.arguments(&pointers, &self.ints(tiles, result))?;
+        let mut arguments = self.arguments(&pointers, self.integers(tiles, result))?;
         if let Some(Draws { state, threshold, scale }) = self.of.dropout {
             arguments = arguments.pointer(base.unwrap_or(pointers[0])).numbers(state_ints(state));
             arguments = arguments.int(threshold).float(scale, DType::F32);
@@ -368,13 +371,12 @@ impl<'a> Problem<'a> {
     }
 
     /// Pointers, integers, the scale and the mask.
-    fn arguments(&self, pointers: &[Address], ints: &[i64]) -> Result<Arguments> {
-        let arguments = Arguments::new().pointers(pointers.iter().copied()).bytes(bytes(ints));
-        let arguments = arguments.float(self.of.scale, DType::F32);
-        Ok(match self.mask {
-            Some(mask) => arguments.pointer(place(mask)?),
-            None => arguments,
-        })
+    fn arguments(&self, pointers: &[Address], integers: Integers) -> Result<Arguments> {
+        let masks = self.mask.iter().map(|mask| mask.layout.strides());
+        let integers = masks.fold(integers, |own, strides| own.list("MASK_STRIDES", strides.iter().copied()));
+        let arguments = Arguments::new().pointers(pointers.iter().copied()).named(integers);
+        let mask = self.mask.map(start_of).transpose()?;
+        Ok(arguments.float(self.of.scale, DType::F32).pointers(mask))
     }
 
     /// A slot for each operand of the sequences that a kernel checks, and the numbers that it may have.
@@ -390,8 +392,8 @@ impl<'a> Problem<'a> {
     }
 
     fn with_ends(&self, arguments: Arguments, checks: &[(Slot, usize)]) -> Result<Arguments> {
-        let places = self.ends.iter().map(|ends| place(ends)).collect::<Result<Vec<_>>>()?;
-        Ok(arguments.pointers(places).pointers(checks.iter().map(|(slot, _)| slot.address)))
+        let starts = self.ends.iter().map(|ends| start_of(ends)).collect::<Result<Vec<_>>>()?;
+        Ok(arguments.pointers(starts).pointers(checks.iter().map(|(slot, _)| slot.address)))
     }
 
     fn finish(&self, gpu: &Gpu, op: &'static str, checks: Vec<(Slot, usize)>) -> Result<()> {
@@ -443,11 +445,10 @@ impl<'a> Problem<'a> {
         (pointers, result): (Vec<Address>, &Operand<'_>),
     ) -> Result<()> {
         let (rows, width) = (self.dims(0)[..3].iter().product::<usize>(), self.dims(0)[3]);
-        let ints = self.ints(of.blocks, result);
         let results = if of.parts > 1 { Some(gpu.scratch(rows * of.parts * (width + 2) * 4)?) } else { None };
         let at = results.as_ref().map_or(pointers[4], |results| results.address);
         let checks = self.checks(gpu, op, true)?;
-        let arguments = self.with_ends(self.arguments(&pointers, &ints)?, &checks)?;
+        let arguments = self.with_ends(self.arguments(&pointers, self.integers(of.blocks, result))?, &checks)?;
         let program = of.program.clone().define("PARTS", true).flag("ALONE", of.parts == 1);
         let geometry = Geometry::new([of.groups * of.parts, 1, 1], of.threads);
         let arguments = arguments.pointer(at).numbers([of.parts, rows]);
@@ -458,15 +459,17 @@ impl<'a> Problem<'a> {
         }
         let columns = width.next_power_of_two();
         let threads = (1usize << gpu.driver().limits().max_group.clamp(1, 256).ilog2()).max(columns);
-        let program = Variant::new("attention/attention_parts.c").stored(self.rows[0].dtype).define("INTS", INTS);
+        let program = Variant::new("attention/attention_parts.c").stored(self.rows[0].dtype);
         let program = program.define("JOINED", true).define("THREADS", threads).define("MOST_PARTS", MOST_PARTS);
         let program = program.define("COLUMNS", columns).define("SLICES", threads / columns);
-        let arguments = Arguments::new().pointers([at, pointers[3], pointers[4]]).bytes(bytes(&ints));
+        let arguments =
+            Arguments::new().pointers([at, pointers[3], pointers[4]]).named(self.integers(of.blocks, result));
         let geometry = Geometry::new([rows, 1, 1], threads);
         gpu.launch(program, "attention_joined", geometry, &arguments.numbers([of.parts, rows]))
     }
 
-    /// The sums by which the gradients of scores are shifted.
+    /// The sums by which the gradients of scores are shifted. Those of f32 are added in the order of the products from which they are
+    /// subtracted, so that the gradient of a weight of 1 is 0.
     fn launch_delta(
         &self,
         gpu: &Gpu,
@@ -478,10 +481,12 @@ impl<'a> Problem<'a> {
         let [batches, heads, queries] = [0, 1, 2].map(|d| self.dims(0)[d]);
         let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
         let has_words = self.has_words(WORD)? && are_words(WORD, &[o])?;
-        let program = self.variant(grid, has_words)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
-        let dlse = dlse.map_or(Ok(delta), place)?;
-        let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1, o)));
-        let geometry = Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid);
+        let team = if self.rows[0].dtype == DType::F32 { 1 } else { grid };
+        let program = self.variant(grid, team, has_words)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
+        let dlse = dlse.map_or(Ok(delta), start_of)?;
+        let arguments =
+            Arguments::new().pointers([start_of(dy)?, dlse, start_of(o)?, delta]).named(self.integers(1, o));
+        let geometry = Geometry::new([(rows * team).div_ceil(grid * grid), 1, 1], grid * grid);
         gpu.launch(program, "attention_delta", geometry, &arguments.int(rows))
     }
 }
@@ -509,13 +514,6 @@ struct Parts {
     parts: usize,
 }
 
-/// The length of `p`.
-const INTS: usize = 29;
-
-fn bytes(ints: &[i64]) -> &[u8] {
-    bytemuck::cast_slice(ints)
-}
-
 /// Threads along a side of a tile: tiles of 64 rows, or of 32 if there are no more or the device has no room.
 fn grid_of(limits: &Limits, rows: usize) -> usize {
     const ROOM: usize = 44 << 10;
@@ -536,7 +534,7 @@ fn tiles_mma(kernel: Kernel, most_blocks: usize, row: usize, room: usize) -> Opt
 fn are_words(elements: usize, operands: &[&Operand<'_>]) -> Result<bool> {
     let steps =
         operands.iter().flat_map(|x| x.layout.strides()[..3].iter().chain(x.layout.shape().dims().last()).copied());
-    let memory = operands.iter().map(|x| Ok((place(x)?, x.dtype.size()))).collect::<Result<Vec<_>>>()?;
+    let memory = operands.iter().map(|x| Ok((start_of(x)?, x.dtype.size()))).collect::<Result<Vec<_>>>()?;
     Ok(fits(elements, steps, memory))
 }
 

@@ -125,10 +125,9 @@ pub fn has_room(gpu: &Gpu, fused: &dyn AnyFused, dtype: DType) -> bool {
     LAUNCHERS.get(&fused.id()).is_some_and(|launcher| (launcher.has_room)(fused, dtype, gpu.driver().limits()))
 }
 
-/// The examples of all families: first those of one, by its name.
-pub fn examples(first: &str) -> impl Iterator<Item = Example> {
-    let (first, others): (Vec<_>, Vec<_>) = crate::ops::FAMILIES.iter().partition(|(name, _)| *name == first);
-    first.into_iter().chain(others).flat_map(|(_, family)| family.examples).copied()
+/// The families, by the folders of their kernels, and their examples.
+pub fn examples() -> impl Iterator<Item = (&'static str, &'static [Example])> {
+    crate::ops::FAMILIES.iter().map(|(name, family)| (*name, family.examples))
 }
 
 /// A tensor of zeros.

@@ -21,7 +21,7 @@ use crate::launch::device::Gpu;
 use family::Family;
 use isograd_core::{Call, Kernel, Result};
 
-pub use family::{examples, has_room, supports, types};
+pub use family::{Example, examples, has_room, supports, types};
 
 /// The families of kernels, under the names of their modules.
 const FAMILIES: &[(&str, Family)] = include!(concat!(env!("OUT_DIR"), "/families.rs"));

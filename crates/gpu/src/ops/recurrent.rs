@@ -3,7 +3,7 @@
 use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{place, place_or};
+use crate::launch::operands::{start_of, start_or};
 use crate::launch::words::fits;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32};
 use crate::program::source::{Variant, word};
@@ -120,7 +120,7 @@ fn launch<const N: usize>(
     let [steps, batch, hidden] = of.extents;
     let is_tf32 = of.dtype == DType::F32 && gpu.precision() != Precision::Exact;
     let may_be_rounded = size == 2 || is_tf32;
-    let address = place(shared)?;
+    let address = start_of(shared)?;
     let has_matrix = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == LOADERS[1]);
     let is_aligned = fits(16 / size, [hidden], [(address, size)]);
     let on_matrix_units = Plan::new(of, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
@@ -157,7 +157,7 @@ fn launch<const N: usize>(
         .loading(LOADERS[usize::from(on_matrix_units.is_some())])
         .calling(row);
     gpu.driver().fill(address, 0xff, shared.layout.shape().numel() * size)?;
-    let [words, _] = gpu.partials.places(&gpu.pool)?;
+    let [words, _] = gpu.partials.starts(&gpu.pool)?;
     let arguments = arguments.pointer(words).numbers([steps, batch, plan.slices, plan.lines]);
     let groups = (plan.slices * plan.lines).min(limits.units.max(1));
     let geometry = Geometry { given: plan.given, ..Geometry::new([groups, 1, 1], THREADS) };
@@ -169,10 +169,10 @@ impl FusedLaunch for RecurrentForward {
         let RecurrentInputs { a, w, bias, h, c } = self.inputs(call);
         let RecurrentOutputs { states, products, cells } = self.outputs(call);
         let flags = [("HAS_BIAS", bias.is_some()), ("HAS_STATE", h.is_some()), ("HAS_CELL", c.is_some())];
-        let (a, of_states) = (place(a)?, place(states)?);
+        let (a, of_states) = (start_of(a)?, start_of(states)?);
         let arguments = Arguments::new()
-            .pointers([a, place(w)?, place_or(bias, a)?, place_or(h, a)?, place_or(c, a)?])
-            .pointers([of_states, place_or(cells, of_states)?, place(products)?]);
+            .pointers([a, start_of(w)?, start_or(bias, a)?, start_or(h, a)?, start_or(c, a)?])
+            .pointers([of_states, start_or(cells, of_states)?, start_of(products)?]);
         launch(gpu, &self.0, Pass::Forward, flags, states, arguments)
     }
 
@@ -196,15 +196,15 @@ impl FusedLaunch for RecurrentBackward {
             ("STATE_WANTED", dh0.is_some()),
         ];
         let shared = du.unwrap_or(da);
-        let (a, of_da) = (place(a)?, place(da)?);
+        let (a, of_da) = (start_of(a)?, start_of(da)?);
         let [_, batch, hidden] = self.0.extents;
         // GRU carries the part of the state's gradient that is no product.
         let carried = du.map(|_| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
-        let carried = carried.as_ref().map_or_else(|| place_or(dc0, of_da), |carried| Ok(carried.address))?;
+        let carried = carried.as_ref().map_or_else(|| start_or(dc0, of_da), |carried| Ok(carried.address))?;
         let arguments = Arguments::new()
-            .pointers([a, place_or(u, a)?, place(states)?, place_or(cells, a)?, place(w)?])
-            .pointers([place_or(dy, a)?, place_or(dh, a)?, place_or(dc, a)?])
-            .pointers([of_da, place_or(du, of_da)?, place_or(dh0, of_da)?, carried]);
+            .pointers([a, start_or(u, a)?, start_of(states)?, start_or(cells, a)?, start_of(w)?])
+            .pointers([start_or(dy, a)?, start_or(dh, a)?, start_or(dc, a)?])
+            .pointers([of_da, start_or(du, of_da)?, start_or(dh0, of_da)?, carried]);
         launch(gpu, &self.0, Pass::Backward, flags, shared, arguments)
     }
 

@@ -4,7 +4,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
-use crate::launch::operands::{place, place_or};
+use crate::launch::operands::{start_of, start_or};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::indexing::index::is_wide;
@@ -31,18 +31,18 @@ impl FusedLaunch for SparseReduce {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let SparseInputs { starts, columns, x, entries, weight, attribute } = self.inputs(call);
         let SparseOutputs { y, ties, best } = self.outputs(call);
-        let (of_x, of_y) = (place(x)?, place(y)?);
+        let (of_x, of_y) = (start_of(x)?, start_of(y)?);
         let [of_entries, of_weight, of_attribute] =
-            [place_or(entries, of_x)?, place_or(weight, of_x)?, place_or(attribute, of_x)?];
+            [start_or(entries, of_x)?, start_or(weight, of_x)?, start_or(attribute, of_x)?];
         let rows = Rows::new(gpu, x, &[of_x, of_attribute, of_y], false, MOST_OF_ROW);
-        let mut pointers = vec![place(starts)?, place(columns)?, of_x, of_entries, of_weight, of_attribute, of_y];
+        let mut pointers = vec![start_of(starts)?, start_of(columns)?, of_x, of_entries, of_weight, of_attribute, of_y];
         let mut variant = rows.variant(self.reduce, starts.dtype, call.inputs).flags([
             ("WEIGHTED", weight.is_some()),
             ("ATTRIBUTES", attribute.is_some()),
             ("PERMUTED", entries.is_some()),
         ]);
         if let Some(ties) = ties {
-            pointers.extend([place(ties)?, place_or(best, of_y)?]);
+            pointers.extend([start_of(ties)?, start_or(best, of_y)?]);
             variant = rows.with_best(variant, best.unwrap_or(y).dtype).flag("KEEPS_BEST", best.is_some());
         }
         let (lists, width) = (y.layout.shape()[0], rows.heads * rows.per_head);
@@ -61,13 +61,13 @@ impl FusedLaunch for SparseBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let SparseBackwardInputs { starts, rows: row, x, entries, weight, attribute, row_starts, dy, best, ties } =
             self.inputs(call);
-        let (of_x, of_dy, of_attribute) = (place(x)?, place(dy)?, place_or(attribute, place(x)?)?);
+        let (of_x, of_dy, of_attribute) = (start_of(x)?, start_of(dy)?, start_or(attribute, start_of(x)?)?);
         let SparseGradients { x: dx, weight: dweight, attribute: dattribute } = self.outputs(call);
         // It stands for those that are not wanted.
-        let first = place(&call.outputs[0])?;
+        let first = start_of(&call.outputs[0])?;
         let most = if dweight.is_some() { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
-        let places = [of_x, of_attribute, of_dy, place_or(dx, of_x)?, place_or(dattribute, of_x)?];
-        let rows = Rows::new(gpu, x, &places, true, most);
+        let moved = [of_x, of_attribute, of_dy, start_or(dx, of_x)?, start_or(dattribute, of_x)?];
+        let rows = Rows::new(gpu, x, &moved, true, most);
         let variant = rows.variant(self.reduce, starts.dtype, call.inputs).flags([
             ("WEIGHTED", weight.is_some()),
             ("ATTRIBUTES", attribute.is_some()),
@@ -86,14 +86,15 @@ impl FusedLaunch for SparseBackward {
             false => None,
         };
         let variant = variant.define("DOT", if parts.is_some() { acc } else { rows.dtype });
-        let of_weights = place_or(dweight, first)?;
+        let of_weights = start_or(dweight, first)?;
         let dots = parts.as_ref().map_or(of_weights, |parts| parts.address);
-        let mut pointers = vec![place(starts)?, place(row)?, of_x, place_or(entries, of_x)?, place_or(weight, of_x)?];
-        pointers.extend([of_attribute, place_or(row_starts, of_x)?, of_dy]);
+        let mut pointers =
+            vec![start_of(starts)?, start_of(row)?, of_x, start_or(entries, of_x)?, start_or(weight, of_x)?];
+        pointers.extend([of_attribute, start_or(row_starts, of_x)?, of_dy]);
         for operand in [best, ties].into_iter().flatten() {
-            pointers.push(place(operand)?);
+            pointers.push(start_of(operand)?);
         }
-        pointers.extend([place_or(dx, first)?, dots, place_or(dattribute, first)?]);
+        pointers.extend([start_or(dx, first)?, dots, start_or(dattribute, first)?]);
         let count = of_slice * rows.slices;
         let by_heads = divider(rows.heads);
         let numbers = [count, of_slice, divider(of_slice), rows.heads, by_heads, rows.per_head, weights];
@@ -129,11 +130,11 @@ struct Rows {
 }
 
 impl Rows {
-    /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head. `most`: threads of
+    /// `moved` are the addresses of operands that are read and written in words. `is_head`: a team takes one head. `most`: threads of
     /// a row.
-    fn new(gpu: &Gpu, x: &Operand<'_>, places: &[Address], is_head: bool, most: usize) -> Rows {
+    fn new(gpu: &Gpu, x: &Operand<'_>, moved: &[Address], is_head: bool, most: usize) -> Rows {
         let [heads, features] = [1, 2].map(|d| x.layout.shape()[d]);
-        let vector = vector_of(x.dtype, features, places);
+        let vector = vector_of(x.dtype, features, moved);
         let per_head = features / vector;
         let threads = group_size(gpu.driver().limits());
         let width = if is_head { per_head } else { heads * per_head };

@@ -2,6 +2,7 @@
 
 use crate::driver::{Driver, Handle};
 use crate::program::folder::Folder;
+use crate::program::names::Names;
 use crate::program::source::{Variant, assemble};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
@@ -10,10 +11,19 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// The key by which every launch looks up its entry.
+/// The source of a program: a variant, and the names of its integers.
 #[derive(PartialEq, Eq, Hash, Clone)]
+pub struct Program {
+    /// The file and its definitions.
+    pub variant: Variant,
+    /// The names of its integers.
+    pub names: Names,
+}
+
+/// The key by which every launch looks up its entry.
+#[derive(PartialEq, Eq, Hash)]
 struct Key {
-    variant: Variant,
+    program: Program,
     entry: &'static str,
 }
 
@@ -23,7 +33,7 @@ type Place = Arc<Mutex<Option<Handle>>>;
 /// The programs of one device.
 pub struct Programs {
     entries: Mutex<HashMap<Key, Handle>>,
-    programs: Mutex<HashMap<Variant, Place>>,
+    programs: Mutex<HashMap<Program, Place>>,
     path: Option<PathBuf>,
     /// Opened when the first program is compiled.
     folder: OnceLock<Option<Folder>>,
@@ -39,23 +49,23 @@ impl Programs {
         self.folder.get_or_init(|| Folder::open(self.path.as_ref()?)).as_ref()
     }
 
-    /// The entry of a variant; `generate` makes the text of one that is not a file.
+    /// The entry of a program; `generate` makes the text of one that is not a file.
     pub fn entry(
         &self,
         driver: &dyn Driver,
-        variant: Variant,
+        program: Program,
         entry: &'static str,
         generate: Option<&dyn Fn() -> String>,
     ) -> Result<Handle> {
-        let key = Key { variant, entry };
+        let key = Key { program, entry };
         if let Some(found) = self.entries.lock().get(&key) {
             return Ok(found.clone());
         }
-        let place = self.programs.lock().entry(key.variant.clone()).or_default().clone();
-        let mut built = place.lock();
+        let slot = self.programs.lock().entry(key.program.clone()).or_default().clone();
+        let mut built = slot.lock();
         let program = match &*built {
             Some(program) => program.clone(),
-            None => built.insert(self.build(driver, &key.variant, generate)?).clone(),
+            None => built.insert(self.build(driver, &key.program, generate)?).clone(),
         };
         drop(built);
         let made = driver.entry(&program, entry)?;
@@ -63,8 +73,9 @@ impl Programs {
         Ok(made)
     }
 
-    fn build(&self, driver: &dyn Driver, variant: &Variant, generate: Option<&dyn Fn() -> String>) -> Result<Handle> {
-        let source = assemble(driver.dialect(), variant, generate.map(|g| g()).as_deref())?;
+    fn build(&self, driver: &dyn Driver, program: &Program, generate: Option<&dyn Fn() -> String>) -> Result<Handle> {
+        let Program { variant, names } = program;
+        let source = assemble(driver.dialect(), variant, names, generate.map(|g| g()).as_deref())?;
         let (folder, name) = (self.folder(), name(driver, &source));
         let kept = || folder?.read(&name).and_then(|binary| driver.load(&binary).ok());
         if let Some(program) = kept() {
@@ -85,7 +96,7 @@ impl Programs {
     }
 }
 
-/// The user's folder for compiled programs: `ISOGRAD_CACHE`, none if that is empty, or the system's place.
+/// The user's folder for compiled programs: `ISOGRAD_CACHE`, none if that is empty, or the system's slot.
 pub fn default_folder() -> Option<PathBuf> {
     match std::env::var_os("ISOGRAD_CACHE") {
         Some(folder) if folder.is_empty() => None,

@@ -2,4 +2,5 @@
 
 pub mod cache;
 mod folder;
+pub mod names;
 pub mod source;

@@ -1,10 +1,11 @@
 //! Sources of kernels: which text a device's compiler receives.
 //!
-//! A text is the definitions of a variant, the dialect's prelude, the common header, the function of a row of the
+//! A text is the definitions of a variant, the dialect's prelude, the names of integers, the common header, the function of a row of the
 //! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the
 //! common one. With `ISOGRAD_KERNELS` the files are read from that folder, which is laid out as the repository is.
 
 use crate::driver::Dialect;
+use crate::program::names::Names;
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -190,7 +191,7 @@ pub fn word(bytes: usize) -> &'static str {
 
 /// The whole text of a variant. `generated` takes the place of the file. An integer that does not fit
 /// a kernel's `int`, the type in which kernels compute with definitions, is an error.
-pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -> Result<String> {
+pub fn assemble(dialect: &Dialect, variant: &Variant, names: &Names, generated: Option<&str>) -> Result<String> {
     let mut assembly = Assembly { dialect, loader: variant.loader.unwrap_or(LOADER), text: String::new() };
     for (name, value) in &variant.defines {
         if let Value::Int(v) = value
@@ -202,6 +203,7 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
         let _ = writeln!(assembly.text, "#define {name} {value}");
     }
     assembly.include("prelude.h")?;
+    assembly.text += &names.to_string();
     assembly.include("common.h")?;
     if let Some(row) = variant.row {
         assembly.append(row.name(), &(FLOATS.to_string() + &c_source(row)))?;
@@ -277,7 +279,9 @@ mod tests {
 
     #[test]
     fn a_definition_beyond_a_kernels_int_is_refused() {
-        let text = |v: usize| assemble(&DIALECT, &Variant::new("matrix/matmul.c").define("TILE_M", v), None);
+        let text = |v: usize| {
+            assemble(&DIALECT, &Variant::new("matrix/matmul.c").define("TILE_M", v), &Names::default(), None)
+        };
         assert!(text(i32::MAX as usize).is_ok());
         // The last two would be small or negative in fewer bits.
         for v in [1 << 31, 1 << 32, usize::MAX] {
@@ -288,11 +292,11 @@ mod tests {
     #[test]
     fn a_product_reads_its_factors_by_the_file_that_it_is_given() {
         let plain = Variant::new("matrix/matmul.c");
-        let text = |variant: &Variant| assemble(&DIALECT, variant, None).unwrap();
+        let text = |variant: &Variant| assemble(&DIALECT, variant, &Names::default(), None).unwrap();
         let (own, other) = (text(&plain), text(&plain.clone().loading("turned.h")));
         assert!(own.contains("#line 1 \"matrix/loader.h\"\n") && !own.contains("factors of columns"));
         assert!(other.contains("#line 1 \"turned.h\"\n// factors of columns\n") && !other.contains("SIDE_B 1"));
         assert_ne!(plain, plain.clone().loading("turned.h"));
-        assert!(assemble(&DIALECT, &plain.loading("rows.h"), None).is_err());
+        assert!(assemble(&DIALECT, &plain.loading("rows.h"), &Names::default(), None).is_err());
     }
 }

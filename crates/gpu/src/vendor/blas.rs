@@ -7,7 +7,7 @@
 use crate::driver::Address;
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::launch::device::Gpu;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::ops::matrix::matmul::{Extents, Side, tiles};
 use crate::ops::{elementwise::pointwise, matrix::matmul};
 use crate::vendor::note;
@@ -62,7 +62,7 @@ fn try_with_sums(gpu: &Gpu, library: &dyn Library, of: &MatmulSum, call: &Call<'
     if !product.is_for_libraries(gpu) {
         return Ok(false);
     }
-    if run_with_sums(gpu, library, &product, of.0, place(of.outputs(call).sums)?)? {
+    if run_with_sums(gpu, library, &product, of.0, start_of(of.outputs(call).sums)?)? {
         return Ok(true);
     }
     if !run(gpu, library, &product, &multiply)? {

@@ -150,8 +150,8 @@ fn attention(
     if !operands.iter().filter(|x| x.layout.shape().rank() == 4).all(is_aligned) {
         return Ok(None);
     }
-    let places = addresses(&operands)?;
-    if places.iter().any(|place| place % 16 != 0) {
+    let starts = addresses(&operands)?;
+    if starts.iter().any(|place| place % 16 != 0) {
         return Ok(None);
     }
     // Our own gradients in a fixed order are faster on matrix units that read local memory.
@@ -166,7 +166,7 @@ fn attention(
         scale: (of.scale as f32).to_bits(),
         operands: operands.iter().map(|x| view(x.layout)).map(with_four).collect(),
     };
-    Ok(Some((Form::Attention(form), places)))
+    Ok(Some((Form::Attention(form), starts)))
 }
 
 /// A view of four dimensions, of which those of one element have the strides of row-major order.

@@ -8,4 +8,4 @@ mod torch;
 
 pub use self::safetensors::{Contents, Metadata, load, load_checked, save};
 pub use checkpoint::Checkpoint;
-pub use shards::{load_part, save_index};
+pub use shards::{load_part, save_index, shapes};

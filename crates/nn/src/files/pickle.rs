@@ -3,7 +3,7 @@
 //!
 //! Source of the format: `pickletools` of Python, protocols 2 to 5; of tensors in it: `torch._utils` and `torch.serialization`.
 
-use isograd_files::Checked;
+use isograd_files::{Budget, Checked};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -118,10 +118,12 @@ impl<'a> Global<'a> {
     }
 }
 
-/// Reads a pickle. Errors: one that is damaged, and one that holds other than tensors, containers, numbers and texts.
-pub(crate) fn read(bytes: &[u8]) -> Checked<Pickle<'_>> {
+/// Reads a pickle. Errors: one that is damaged, one that holds other than tensors, containers, numbers and texts, and one whose shapes
+/// exceed the budget.
+pub(crate) fn read<'a>(bytes: &'a [u8], budget: &mut Budget) -> Checked<Pickle<'a>> {
     let mut machine = Machine {
         bytes,
+        budget,
         at: 0,
         stack: Vec::new(),
         marks: Vec::new(),
@@ -144,8 +146,9 @@ pub(crate) fn read(bytes: &[u8]) -> Checked<Pickle<'_>> {
 const DAMAGED: &str = "its pickle is damaged";
 
 /// A pickle is a program for a machine with a stack and numbered places.
-struct Machine<'a> {
+struct Machine<'a, 'b> {
     bytes: &'a [u8],
+    budget: &'b mut Budget,
     at: usize,
     stack: Vec<Value<'a>>,
     /// The heights of the stack at marks.
@@ -154,7 +157,7 @@ struct Machine<'a> {
     content: Pickle<'a>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Machine<'a, '_> {
     /// Runs an instruction. False for the last.
     fn step(&mut self) -> Checked<bool> {
         match self.take::<1>()?[0] {
@@ -428,10 +431,15 @@ impl<'a> Machine<'a> {
         shape: Value<'a>,
         strides: Value<'a>,
     ) -> Checked<Value<'a>> {
-        let extents = |value| -> Checked<Vec<usize>> {
-            self.items(value).ok_or(DAMAGED)?.iter().map(|&item| extent(item)).collect()
+        let mut extents = |value| -> Checked<Vec<usize>> {
+            let Value::List(list) = value else { return Err(DAMAGED.into()) };
+            // Many views may name one list.
+            let items = &self.content.lists[list];
+            self.budget.spend(items.len(), size_of::<usize>())?;
+            items.iter().map(|&item| extent(item)).collect()
         };
-        let view = View { storage, dtype, offset: extent(offset)?, shape: extents(shape)?, strides: extents(strides)? };
+        let (shape, strides) = (extents(shape)?, extents(strides)?);
+        let view = View { storage, dtype, offset: extent(offset)?, shape, strides };
         if view.shape.len() != view.strides.len() {
             return Err(DAMAGED.into());
         }

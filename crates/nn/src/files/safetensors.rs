@@ -4,7 +4,7 @@ use super::shards::read_weights;
 use super::torch;
 use crate::StateDict;
 use crc32fast::Hasher;
-use isograd_core::{DType, Device, Error, Kind, Result, Tensor, replace_file};
+use isograd_core::{DType, Device, Error, Kind, Result, Shape, Tensor, replace_file};
 use isograd_files::{Checked, Mapped, Order, Stored, is_archive, little_endian, looks_like};
 use safetensors::tensor::{Dtype, TensorInfo};
 use serde::Deserialize;
@@ -130,6 +130,17 @@ impl Wanted<'_> {
 /// Reads the wanted tensors of a file.
 pub(crate) fn read_wanted(path: &Path, device: &Device, wanted: &Wanted<'_>) -> Result<Contents> {
     read(path, device, Demand::IfPresent, wanted)
+}
+
+/// The names and shapes of the tensors of a file, by its header.
+pub(crate) fn read_shapes(path: &Path) -> Result<BTreeMap<String, Shape>> {
+    let bytes = Mapped::open(path)?;
+    let shapes = match is_archive(&bytes) {
+        true => torch::shapes(&bytes),
+        false => File::parse(&bytes)
+            .map(|file| file.tensors.into_iter().map(|(name, place)| (name, Shape::from(place.shape))).collect()),
+    };
+    shapes.map_err(|why| Error::format(path.display().to_string(), why))
 }
 
 fn read(path: &Path, device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {

@@ -1,8 +1,8 @@
 //! Weights in several files, as Hugging Face's `transformers` writes them.
 
-use super::safetensors::{Contents, Foreign, Metadata, Wanted, read_wanted};
+use super::safetensors::{Contents, Foreign, Metadata, Wanted, read_shapes, read_wanted};
 use crate::StateDict;
-use isograd_core::{Device, Error, Result, replace_file};
+use isograd_core::{Device, Error, Result, Shape, replace_file};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,26 @@ pub fn load_part(path: impl AsRef<Path>, device: &Device, wanted: impl Fn(&str) 
     Ok(read_weights(path.as_ref(), device, &wanted)?.tensors)
 }
 
+/// The names and shapes of tensors, of which no element is read; `path` is as for [`load_part`]. Errors: as [`load_part`].
+pub fn shapes(path: impl AsRef<Path>) -> Result<BTreeMap<String, Shape>> {
+    let path = path.as_ref();
+    let path = if path.is_dir() { &weights_of(path)? } else { path };
+    if !is_index(path) {
+        return read_shapes(path);
+    }
+    let mut all = BTreeMap::new();
+    for (file, names) in files(path, &|_| true)? {
+        let of_file = read_shapes(&path.with_file_name(file))?;
+        all.extend(of_file.into_iter().filter(|(name, _)| names.contains(name)));
+    }
+    Ok(all)
+}
+
+/// True for the index of several files.
+fn is_index(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
+}
+
 /// Writes the index of weights in several files: the file of each tensor, by its name within the folder of the index. Errors: `Io`.
 pub fn save_index(path: impl AsRef<Path>, files: &BTreeMap<String, String>) -> Result<()> {
     let text = json!({ "metadata": {}, "weight_map": files }).to_string();
@@ -39,7 +59,7 @@ pub fn save_index(path: impl AsRef<Path>, files: &BTreeMap<String, String>) -> R
 /// Reads the wanted tensors of a file, an index or a folder.
 pub(crate) fn read_weights(path: &Path, device: &Device, wanted: &Wanted<'_>) -> Result<Contents> {
     let path = if path.is_dir() { &weights_of(path)? } else { path };
-    if path.extension().is_none_or(|extension| extension != "json") {
+    if !is_index(path) {
         return read_wanted(path, device, wanted);
     }
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -73,7 +93,7 @@ fn weights_of(folder: &Path) -> Result<PathBuf> {
 
 /// The files of an index that have wanted tensors, with the names of these.
 fn files(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, BTreeSet<String>>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io(path, "reading", e))?;
+    let bytes = isograd_files::read(path)?;
     let invalid = |why: String| Error::format(path.display().to_string(), why);
     let index: Index = serde_json::from_slice(&bytes).map_err(|e| invalid(format!("not an index of weights: {e}")))?;
     let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -3,31 +3,60 @@
 use super::pickle::{self, Pickle, Storage, Value, View};
 use super::safetensors::{Contents, Metadata, Wanted};
 use crate::StateDict;
-use isograd_core::{Device, Error, Kind, Result, Tensor};
-use isograd_files::{Archive, Checked, Order, Stored, looks_like};
+use isograd_core::{Device, Error, Kind, Result, Shape, Tensor};
+use isograd_files::{Archive, Budget, Checked, Order, Stored, looks_like};
 use std::collections::{BTreeMap, HashMap};
 
 /// The keys under which programs keep the weights of a network in a checkpoint.
 const WEIGHTS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
+/// The bytes of an entry beside its texts.
+const ENTRY: usize = 32;
+
 /// Containers within each other, beyond which a file is refused.
 const MAX_DEPTH: usize = 64;
 
-/// Reads the tensors for which `wanted` is true.
-pub(crate) fn parse(bytes: &[u8], device: &Device, wanted: &Wanted<'_>) -> Result<Contents> {
-    let mut archive = Archive::open(bytes).map_err(invalid)?;
-    let folder = folder(bytes, &archive).map_err(invalid)?;
+/// The description of the tensors of a file.
+struct Described<'a> {
+    archive: Archive<'a>,
+    folder: String,
+    pickle: Pickle<'a>,
+    names: Names,
+}
+
+fn described(bytes: &[u8]) -> Checked<Described<'_>> {
+    let mut archive = Archive::open(bytes)?;
+    let folder = folder(bytes, &archive)?;
     if let Ok(order) = archive.stored(&format!("{folder}/byteorder"))
         && order != b"little"
     {
-        return Err(invalid("it was written by a machine of another order of bytes; save it on one of this order"));
+        return Err("it was written by a machine of another order of bytes; save it on one of this order".into());
     }
-    let bytes_of_pickle = archive.stored(&format!("{folder}/data.pkl")).map_err(invalid)?;
-    let pickle = pickle::read(bytes_of_pickle).map_err(invalid)?;
-    let names = Names::of(&pickle, bytes_of_pickle.len()).map_err(invalid)?;
+    let bytes_of_pickle = archive.stored(&format!("{folder}/data.pkl"))?;
+    let mut budget = Budget::new(bytes_of_pickle.len());
+    let pickle = pickle::read(bytes_of_pickle, &mut budget)?;
+    let names = Names::of(&pickle, budget)?;
+    Ok(Described { archive, folder, pickle, names })
+}
+
+/// The names and shapes of the tensors. A dimension that repeats one element counts once.
+pub(crate) fn shapes(bytes: &[u8]) -> Checked<BTreeMap<String, Shape>> {
+    let Described { pickle, names, .. } = described(bytes)?;
+    let shape = |index: usize| Shape::from(once(&pickle.views[index]));
+    Ok(names.tensors.into_iter().map(|(name, index)| (name, shape(index))).collect())
+}
+
+/// The extents of a view, of which those with the stride 0 are those of one element.
+fn once(view: &View<'_>) -> Vec<usize> {
+    view.shape.iter().zip(&view.strides).map(|(&d, &s)| if s == 0 { d.min(1) } else { d }).collect()
+}
+
+/// Reads the tensors for which `wanted` is true.
+pub(crate) fn parse(bytes: &[u8], device: &Device, wanted: &Wanted<'_>) -> Result<Contents> {
+    let Described { archive, folder, pickle, names } = described(bytes).map_err(invalid)?;
     let mut reader =
         Reader { archive, folder, pickle: &pickle, device, storages: HashMap::new(), left: 2 * bytes.len() };
-    let mut known: HashMap<usize, Tensor> = HashMap::new();
+    let mut known: HashMap<_, Tensor> = HashMap::new();
     let (mut tensors, mut skipped) = (StateDict::new(), BTreeMap::new());
     for (name, index) in names.tensors {
         if !wanted.has(&name) {
@@ -39,11 +68,14 @@ pub(crate) fn parse(bytes: &[u8], device: &Device, wanted: &Wanted<'_>) -> Resul
             skipped.insert(name, view.dtype.to_string());
             continue;
         };
-        let tensor = match known.get(&index) {
+        // Tied weights are views of one storage.
+        let View { storage, dtype, offset, shape, strides } = view;
+        let key = (pickle.storages[*storage].key, dtype, offset, shape, strides);
+        let tensor = match known.get(&key) {
             Some(tensor) => tensor.clone(),
             None => reader.tensor(&name, view, stored)?,
         };
-        known.insert(index, tensor.clone());
+        known.insert(key, tensor.clone());
         tensors.insert(name, tensor);
     }
     Ok(Contents { tensors, metadata: names.texts, skipped })
@@ -97,21 +129,20 @@ fn stored(dtype: &str) -> Option<Stored> {
 }
 
 /// The tensors of a pickle by name, and the numbers and texts of its outermost dictionary.
-#[derive(Default)]
 struct Names {
     tensors: BTreeMap<String, usize>,
     texts: Metadata,
-    /// The letters that names may still have: dictionaries may be within each other several times.
-    left: usize,
+    /// Dictionaries may be within each other several times, and a text may be a value several times.
+    budget: Budget,
 }
 
 impl Names {
-    fn of(pickle: &Pickle<'_>, length: usize) -> Checked<Names> {
+    fn of(pickle: &Pickle<'_>, budget: Budget) -> Checked<Names> {
         let Value::Dict(outer) = pickle.root else {
             let found = if let Value::Tensor(_) = pickle.root { "one tensor" } else { "no dictionary" };
             return Err(format!("it holds {found}, expected a dictionary of tensors, as model.state_dict() is"));
         };
-        let mut names = Names { left: (1 << 16) + 16 * length, ..Names::default() };
+        let mut names = Names { tensors: BTreeMap::new(), texts: Metadata::new(), budget };
         let entries = || pickle.dicts[outer].chunks_exact(2).map(|entry| (entry[0], entry[1]));
         let weights: Vec<Value<'_>> = entries()
             .filter(|(key, value)| {
@@ -133,7 +164,9 @@ impl Names {
                 Value::Text(v) => v.to_string(),
                 _ => continue,
             };
-            names.texts.insert(key_of(key)?, text);
+            let key = key_of(key)?;
+            names.budget.spend(key.len() + text.len() + ENTRY, 1)?;
+            names.texts.insert(key, text);
         }
         Ok(names)
     }
@@ -155,25 +188,19 @@ impl Names {
             Value::Dict(dict) => {
                 for entry in pickle.dicts[dict].chunks_exact(2) {
                     let name = inner(&key_of(entry[0])?);
-                    self.spend(&name)?;
+                    self.budget.spend(name.len() + ENTRY, 1)?;
                     self.collect(pickle, entry[1], &name, depth + 1)?;
                 }
             }
             Value::List(list) => {
                 for (i, &item) in pickle.lists[list].iter().enumerate() {
                     let name = inner(&i.to_string());
-                    self.spend(&name)?;
+                    self.budget.spend(name.len() + ENTRY, 1)?;
                     self.collect(pickle, item, &name, depth + 1)?;
                 }
             }
             _ => {}
         }
-        Ok(())
-    }
-
-    fn spend(&mut self, name: &str) -> Checked<()> {
-        let left = self.left.checked_sub(name.len() + 1);
-        self.left = left.ok_or("its containers are within each other too often")?;
         Ok(())
     }
 }
@@ -202,9 +229,8 @@ impl<'a> Reader<'a, '_> {
     fn tensor(&mut self, name: &str, view: &View<'a>, stored: Stored) -> Result<Tensor> {
         let of = |why: String| invalid(format!("{name}: {why}"));
         let bytes = self.storage(self.pickle.storages[view.storage], stored).map_err(of)?;
-        // Extents with the stride 0 are those of one element, which a view of the tensor repeats.
-        let extents = view.shape.iter().zip(&view.strides);
-        let once: Vec<usize> = extents.map(|(&d, &s)| if s == 0 { d.min(1) } else { d }).collect();
+        // A view of the tensor repeats its elements.
+        let once = once(view);
         let elements = gather(bytes, view, &once, stored.size(), &mut self.left).map_err(of)?;
         let native = stored.read(&elements, Order::Little).map_err(of)?;
         let t = Tensor::from_bytes(&native, once, stored.dtype(), self.device);

@@ -10,8 +10,8 @@ use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 pub(crate) const CLIP_NORM: &str = "clip_grad_norm";
 
 /// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))`, and returns their total norm before the scaling: a
-/// device scalar, f64 if a gradient is f64, else f32. Nothing is read back. `norm_type` is 1, 2 or infinity. A NaN norm makes all
-/// gradients NaN; an infinite norm makes finite elements 0 and infinite ones NaN. The norm of no gradients is 0. Errors: `Attr` for
+/// device scalar, f64 if a gradient is f64, else f32. Nothing is read back. `norm_type` is the order, above 0 or infinity. A NaN norm makes
+/// all gradients NaN; an infinite norm makes finite elements 0 and infinite ones NaN. The norm of no gradients is 0. Errors: `Attr` for
 /// another norm or a negative bound; `Value` if a parameter is listed twice. Pascanu et al. 2013, ICML.
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
     no_grad(|| {
@@ -34,7 +34,7 @@ pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f6
     clip_grad_norm(parameters, max_norm, norm_type)
 }
 
-/// The norm of all gradients of `parameters`, a device scalar. `norm_type` is 1, 2 or infinity. Errors: `Attr` for another norm,
+/// The norm of all gradients of `parameters`, a device scalar. `norm_type` is the order, above 0 or infinity. Errors: `Attr` for another norm,
 /// `Value` if a parameter is listed twice.
 pub fn grad_norm(parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
     norm_of("grad_norm", parameters, norm_type)
@@ -85,9 +85,21 @@ fn total_norm(op: &'static str, gradients: &[Tensor], norm_type: f64) -> Result<
         2.0 => Total::Norm,
         1.0 => Total::AbsSum,
         f64::INFINITY => Total::AbsMax,
-        _ => return Err(Error::attr(op, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
+        p if p > 0.0 => return norm_of_order(gradients, p).map_err(|e| e.of(op)),
+        _ => return Err(Error::attr(op, format!("norm_type is {norm_type}, expected a number above 0"))),
     };
     total(kind, &gradients.iter().collect::<Vec<_>>()).map_err(|e| e.of(op))
+}
+
+/// The norm of order p. Powers are of shares of the largest element, and so in range.
+fn norm_of_order(gradients: &[Tensor], p: f64) -> Result<Tensor> {
+    let largest = total(Total::AbsMax, &gradients.iter().collect::<Vec<_>>())?;
+    let is_number = largest.isfinite()?.logical_and(&largest.gt_scalar(0.0)?)?;
+    let unit = is_number.where_scalar(&largest, 1.0)?;
+    let powers = |g: &Tensor| g.cast(unit.dtype())?.abs()?.div(&unit)?.pow_scalar(p)?.sum(..);
+    let zero = unit.zeros_like()?;
+    let sum = gradients.iter().try_fold(zero, |sum, g| sum.add(&powers(g)?))?;
+    sum.pow_scalar(1.0 / p)?.mul(&unit)
 }
 
 fn check_bound(op: &'static str, name: &str, bound: f64) -> Result<()> {

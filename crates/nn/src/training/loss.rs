@@ -136,7 +136,7 @@ losses! {
     };
 
     /// [`Tensor::nll_loss`] of log probabilities `[N, C, d..]` or `[C]` with class indices `[N, d..]`. Errors: `Shape`,
-    /// `Dtype`; `Value` for a class outside of `0..C`.
+    /// `Dtype`; `Index` for a class outside of `0..C`.
     NllLoss [
         /// A factor for each class, `[C]`.
         weight,
@@ -151,7 +151,7 @@ losses! {
 
     /// [`Tensor::cross_entropy_with`] of logits `[N, C, d..]` or `[C]` with class indices `[N, d..]` or probabilities
     /// `[N, C, d..]`. Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an `ignore_index` with
-    /// probabilities; `Value` for a class outside of `0..C`.
+    /// probabilities; `Index` for a class outside of `0..C`.
     CrossEntropyLoss [
         /// A factor for each class, `[C]`.
         weight,

@@ -8,11 +8,12 @@ use crate::training::clip::gradients_of;
 use isograd_core::ops::Total;
 use isograd_core::ops::{total, unscale_, update_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Device, Error, Place, Result, Tensor, no_grad};
+use isograd_core::pointwise::rows::LEAST_SCALE;
+use isograd_core::{DType, Device, Error, Result, Tensor, TensorKey, no_grad};
 use std::collections::{BTreeSet, HashMap};
 
 /// Scales the loss up, so that small gradients do not vanish in 16 bits, and the gradients down again. A step whose gradients are
-/// not finite is skipped, and the scale lowered. All of it happens on the device. Micikevicius et al. 2017, arXiv 1710.03740.
+/// not finite is skipped, and the scale lowered, down to [`LEAST_SCALE`]. All of it happens on the device. Micikevicius et al. 2017, arXiv 1710.03740.
 ///
 /// In a step: `scaler.scale(&loss)?.backward()?`; then `unscale_`, if gradients are inspected or clipped; then `step`; then
 /// `update`. Several optimizers may share a scaler; a step is skipped only for optimizers whose gradients were not finite. They may
@@ -29,7 +30,7 @@ pub struct GradScaler {
     /// One for each check of gradients in this step: 1 if a gradient was not finite, else 0; rank 0, f32.
     checks: Vec<Tensor>,
     /// The parameters whose gradients were unscaled or used in this step.
-    seen: HashMap<Place, Seen>,
+    seen: HashMap<TensorKey, Seen>,
 }
 
 /// The stage of a parameter's gradient in this step.
@@ -48,6 +49,8 @@ enum Stage {
 }
 
 const OP: &str = "grad_scaler";
+/// The range of the scale: its inverse is finite.
+const SCALES: Range = Range::AtLeast(LEAST_SCALE);
 /// The scale and its factors are f32 on the device.
 const CHECKS: Checks = Checks { op: OP, dtype: DType::F32 };
 
@@ -65,9 +68,9 @@ impl GradScaler {
         })
     }
 
-    /// Sets the initial scale. Errors: `Attr` unless it is positive and finite in f32.
+    /// Sets the initial scale. Errors: `Attr` unless it is finite and at least [`LEAST_SCALE`].
     pub fn init_scale(self, scale: f64) -> Result<Self> {
-        CHECKS.number("init_scale", scale, Range::Above(0.0))?;
+        CHECKS.number("init_scale", scale, SCALES)?;
         self.scale.fill_(scale)?;
         Ok(self)
     }
@@ -104,7 +107,7 @@ impl GradScaler {
         let op = "unscale_";
         let parameters = optimizer.parameters();
         check_distinct(op, &parameters)?;
-        let (known, new): (Vec<_>, Vec<_>) = parameters.into_iter().partition(|p| self.seen.contains_key(&p.place()));
+        let (known, new): (Vec<_>, Vec<_>) = parameters.into_iter().partition(|p| self.seen.contains_key(&p.key()));
         let new: Vec<Tensor> = new.into_iter().filter(|p| p.grad().is_some()).collect();
         if new.is_empty() && !known.is_empty() {
             let message = "the optimizer's gradients of this step are unscaled already; call `update` first";
@@ -183,7 +186,7 @@ impl GradScaler {
         let interval = state["growth_interval"].to_vec::<i64>()?[0];
         check_factors(growth, backoff)?;
         check_interval(interval)?;
-        CHECKS.number("scale", state["scale"].item::<f64>()?, Range::Above(0.0))?;
+        CHECKS.number("scale", state["scale"].item::<f64>()?, SCALES)?;
         let copy = |name: &str| state[name].to_device(self.scale.device())?.copy();
         let (scale, tracker) = (copy("scale")?, copy("growth_tracker")?);
         self.scale.copy_(&scale)?;
@@ -193,7 +196,7 @@ impl GradScaler {
     }
 
     fn stage(&self, parameter: &Tensor) -> Option<Stage> {
-        self.seen.get(&parameter.place()).map(|seen| seen.stage)
+        self.seen.get(&parameter.key()).map(|seen| seen.stage)
     }
 
     /// Records the stage of gradients, and the result of their check.
@@ -203,7 +206,7 @@ impl GradScaler {
         if known.is_none() {
             self.checks.push(found_inf);
         }
-        let seen = |p: Tensor| (p.place(), Seen { _parameter: p, check, stage });
+        let seen = |p: Tensor| (p.key(), Seen { _parameter: p, check, stage });
         self.seen.extend(parameters.into_iter().map(seen));
     }
 
@@ -224,7 +227,7 @@ impl GradScaler {
 
     /// The scaling of a step with unscaled gradients.
     fn unscaled(&self, parameters: &[Tensor]) -> Result<Scaling> {
-        let checks = parameters.iter().filter_map(|p| Some(self.seen.get(&p.place())?.check));
+        let checks = parameters.iter().filter_map(|p| Some(self.seen.get(&p.key())?.check));
         let found: Vec<Tensor> = checks.collect::<BTreeSet<_>>().into_iter().map(|i| self.checks[i].clone()).collect();
         Ok(Scaling { inv_scale: self.scale.full_like(1.0)?, found_inf: largest(&found)?, norm: None })
     }

@@ -1,7 +1,7 @@
 //! Attention, in parts: opset 21 has no such op.
 
-use super::{Found, Translation, absent};
 use crate::graph::{Dim, Value, int};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::{DType, Result, Tensor};
 
 pub fn translate(t: &mut Translation<'_>) -> Found {

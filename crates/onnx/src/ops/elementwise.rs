@@ -1,20 +1,11 @@
 //! Rows of the pointwise table: operators that ONNX has of its own, and otherwise the operators of which a row's text consists.
 
-use super::{Found, Translation, absent};
-use crate::algebra;
+use crate::algebra::{self, Applied};
 use crate::graph::{Graph, Value, float, int, text};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{Attribute, Op};
 use isograd_core::{DType, Result, Shape, Tensor};
-
-/// A row and what it is applied to.
-pub struct Applied {
-    pub row: Pointwise,
-    pub inputs: Vec<(Value, DType)>,
-    pub floats: Vec<f64>,
-    pub ints: Vec<i64>,
-    pub outputs: Vec<DType>,
-}
 
 /// The row of an op that comes from the table.
 pub fn row(op: &Op) -> Option<Pointwise> {

@@ -1,7 +1,7 @@
 //! Pooling and interpolation.
 
-use super::{Found, Translation, absent};
 use crate::graph::{float, int, ints, text};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::DType;
 
 pub fn translate(t: &mut Translation<'_>) -> Found {

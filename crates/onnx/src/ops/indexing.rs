@@ -1,7 +1,7 @@
 //! Elements by index, and sorting.
 
-use super::{Found, Translation, absent};
 use crate::graph::{int, text};
+use crate::translation::{Found, Translation, absent};
 
 pub fn translate(t: &mut Translation<'_>) -> Found {
     let x = t.inputs[0];

@@ -1,7 +1,8 @@
 //! Products of matrices and convolutions.
 
-use super::{Found, Translation, elementwise};
+use super::elementwise;
 use crate::graph::{Value, float, int, ints};
+use crate::translation::{Found, Translation};
 use isograd_core::Result;
 
 pub fn translate(t: &mut Translation<'_>) -> Found {

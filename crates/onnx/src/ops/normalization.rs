@@ -1,8 +1,8 @@
 //! Normalisations.
 
 use super::matrix::activated;
-use super::{Found, Translation, absent};
 use crate::graph::{Value, data_type, float, int};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::{DType, Result};
 
 pub fn translate(t: &mut Translation<'_>) -> Found {

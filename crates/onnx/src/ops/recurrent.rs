@@ -1,7 +1,7 @@
 //! LSTM, GRU and plain recurrent networks over sequences, and their cells: sequences of one step.
 
-use super::{Found, Translation, absent};
 use crate::graph::{Value, int, text, texts};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::{DType, Result};
 
 /// The operands of an op, by name.

@@ -1,7 +1,7 @@
 //! Reductions, softmax and running sums.
 
-use super::{Found, Translation, absent};
 use crate::graph::{Dim, int};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::DType;
 
 pub fn translate(t: &mut Translation<'_>) -> Found {
@@ -79,7 +79,7 @@ fn position(t: &mut Translation<'_>) -> Found {
         axis = kept.len() as i64;
     }
     let op = if t.op.name == "argmax" { "ArgMax" } else { "ArgMin" };
-    let is_last = t.flag("last").unwrap_or(false);
+    let is_last = t.flag("last")?;
     let attributes = [int("axis", axis), int("keepdims", 0), int("select_last_index", is_last.into())];
     Ok(vec![t.graph.node(op, &[x], &attributes)])
 }

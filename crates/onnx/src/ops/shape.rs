@@ -1,7 +1,7 @@
 //! Other shapes over the same elements, and elements in other places.
 
-use super::{Found, Translation, absent};
 use crate::graph::{Dim, int, text};
+use crate::translation::{Found, Translation, absent};
 use isograd_core::Result;
 
 pub fn translate(t: &mut Translation<'_>) -> Found {

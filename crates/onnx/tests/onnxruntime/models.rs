@@ -78,6 +78,7 @@ fn all() -> Result<Vec<Case>> {
     let resnet = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
     let gpt2 = Gpt2Options { vocab: 50, context: 16, layers: 2, heads: 2, width: 16, dropout: 0.1 };
     let bert = BertOptions {
+        has_pooler: true,
         vocab: 50,
         context: 16,
         segments: 2,

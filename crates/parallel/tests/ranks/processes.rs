@@ -7,8 +7,8 @@ use isograd_cpu as _;
 use isograd_nn::{AdamW, Forward, Init, Linear, Optimizer, Sequential};
 use isograd_parallel::{FullySharded, Group, Reduction, ShardOptions, World};
 use libtest_mimic::{Failed, Trial};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The variable that says what a process does as a rank.
 pub const ROLE: &str = "ISOGRAD_TEST_ROLE";
@@ -42,19 +42,77 @@ pub fn trials() -> Vec<Trial> {
         "hang",
         &["rank 2 did not come within 3s; rank 0 is at barrier in step 3"],
     ));
+    trials.push(of_mpi("errors::stopped".into(), stopped));
+    // A rank is stopped or killed, and another one says which.
+    const LATE: &str = "rank 1 did not come within 3s; rank 0 is at barrier in step 3";
+    for (role, rank, expected) in
+        [("stopped", 0, LATE), ("killed", 0, LATE), ("stopped_first", 1, "the store of the ranks does not answer")]
+    {
+        trials.push(Trial::test(format!("srun::{role}"), move || step_that_fails(role, rank, expected)));
+    }
     trials
+}
+
+/// A trial that needs `mpirun`.
+fn of_mpi(name: String, run: impl FnOnce() -> std::result::Result<(), Failed> + Send + 'static) -> Trial {
+    let has = Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success());
+    let is_required = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "mpi"));
+    Trial::test(name, run).with_ignored_flag(!has && !is_required)
+}
+
+/// The command that runs a role on `n` processes.
+fn mpirun(n: usize, role: &str) -> std::result::Result<Command, Failed> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new("mpirun");
+    // A container often runs everything as root, and has fewer cores than ranks.
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string()]).arg(program).env(ROLE, role);
+    Ok(command)
+}
+
+/// Waits for a process for a minute at most, and returns what it has printed, to stdout and stderr, and if it succeeded.
+fn within_a_minute(mut child: Child) -> std::result::Result<(String, bool), Failed> {
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
+        if Instant::now() > end {
+            // A process that is stopped does not end by itself, nor does one that waits for it.
+            child.kill().map_err(|e| e.to_string())?;
+            return Err("it did not end within a minute".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    Ok((said, output.status.success()))
+}
+
+/// A rank that is stopped ends the job, after the others have said why.
+fn stopped() -> std::result::Result<(), Failed> {
+    let child = mpirun(3, "stopped")?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let (said, has_succeeded) = within_a_minute(child.map_err(|e| e.to_string())?)?;
+    let found = ["rank 2 did not come within 3s", "isograd: ranks [2] did not leave within 3s: the job is ended"];
+    match found.iter().find(|text| !said.contains(**text)) {
+        _ if has_succeeded => Err("a job with a rank that is stopped has succeeded".into()),
+        Some(text) => Err(format!("{text:?} is not in {said}").into()),
+        None => Ok(()),
+    }
+}
+
+/// A step of two ranks, one of which ends in time with an error that has this text. The other one is ended.
+fn step_that_fails(role: &'static str, rank: usize, expected: &str) -> std::result::Result<(), Failed> {
+    let mut ranks = step(role)?;
+    let mut other = ranks.swap_remove(1 - rank);
+    let ended = within_a_minute(ranks.swap_remove(0));
+    // It may be gone.
+    let _ = other.kill();
+    let _ = other.wait();
+    let (said, _) = ended?;
+    if said.contains(expected) { Ok(()) } else { Err(format!("{expected:?} is not in {said}").into()) }
 }
 
 /// Runs a role on `n` processes, which must succeed and print `expected`.
 fn trial(name: String, n: usize, role: &'static str, expected: &'static [&'static str]) -> Trial {
-    let has = Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success());
-    let is_required = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "mpi"));
     let run = move || {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new("mpirun");
-        // A container often runs everything as root, and has fewer cores than ranks.
-        command.args(["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string()]).arg(program).env(ROLE, role);
-        let output = command.output().map_err(|e| format!("mpirun does not start: {e}"))?;
+        let output = mpirun(n, role)?.output().map_err(|e| format!("mpirun does not start: {e}"))?;
         let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         match expected.iter().find(|text| !out.contains(**text)) {
             _ if !output.status.success() => Err(Failed::from(format!("{}: {out}{err}", output.status))),
@@ -62,22 +120,12 @@ fn trial(name: String, n: usize, role: &'static str, expected: &'static [&'stati
             None => Ok(()),
         }
     };
-    Trial::test(name, run).with_ignored_flag(!has && !is_required)
+    of_mpi(name, run)
 }
 
-/// Runs a role on two processes with the variables that `srun --mpi=none` sets.
+/// Runs a role on two processes as `srun` starts them.
 fn step_of_slurm(role: &str) -> std::result::Result<(), Failed> {
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let started = (0..2).map(|rank| {
-        let mut command = Command::new(&program);
-        let slurm = [("PROCID", rank), ("LOCALID", rank), ("STEP_NUM_TASKS", 2), ("NTASKS", 2), ("STEP_ID", 0)];
-        command.envs(slurm.map(|(name, value)| (format!("SLURM_{name}"), value.to_string())));
-        let job = std::process::id() * 2 + u32::from(role == "mlp");
-        command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_NODELIST", "localhost").env(ROLE, role);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
-    });
-    let started = started.collect::<std::io::Result<Vec<_>>>().map_err(|e| e.to_string())?;
-    for process in started {
+    for process in step(role)? {
         let output = process.wait_with_output().map_err(|e| e.to_string())?;
         if !output.status.success() {
             return Err(Failed::from(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))));
@@ -86,9 +134,32 @@ fn step_of_slurm(role: &str) -> std::result::Result<(), Failed> {
     Ok(())
 }
 
+/// Two processes with the variables that `srun --mpi=none` sets.
+fn step(role: &str) -> std::result::Result<Vec<Child>, Failed> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let started = (0..2).map(|rank| {
+        let mut command = Command::new(&program);
+        let slurm = [("PROCID", rank), ("LOCALID", rank), ("STEP_NUM_TASKS", 2), ("NTASKS", 2), ("STEP_ID", 0)];
+        command.envs(slurm.map(|(name, value)| (format!("SLURM_{name}"), value.to_string())));
+        let job = std::process::id() * 8 + JOBS_OF_SLURM.iter().position(|job| *job == role).unwrap_or(0) as u32;
+        command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_NODELIST", "localhost").env(ROLE, role);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    });
+    started.collect::<std::io::Result<Vec<_>>>().map_err(|e| e.to_string().into())
+}
+
+/// Roles whose steps have numbers of their own.
+const JOBS_OF_SLURM: [&str; 5] = ["collectives", "mlp", "stopped", "killed", "stopped_first"];
+
+/// Sends a signal to this process.
+fn signal(name: &str) -> Result<()> {
+    let sent = Command::new("kill").args([name, &std::process::id().to_string()]).status();
+    sent.map(drop).map_err(|e| Error::io("kill".as_ref(), "starting", e))
+}
+
 pub fn rank(role: &str) -> Result<()> {
     let mut options = isograd_parallel::Options::default();
-    if role == "hang" {
+    if ["hang", "stopped", "killed", "stopped_first"].contains(&role) {
         options.timeout = Duration::from_secs(3);
     }
     let world = World::start_with(&options)?;
@@ -103,10 +174,16 @@ pub fn rank(role: &str) -> Result<()> {
         }
         "leave" if is_last => Ok(()),
         "hang" if is_last => {
-            std::thread::sleep(Duration::from_secs(9));
+            // Longer than the others wait for it in a collective, and not as long as until they leave without it.
+            std::thread::sleep(Duration::from_secs(5));
             Ok(())
         }
-        "leave" | "hang" => report(group.barrier()),
+        "stopped" if is_last => signal("-STOP"),
+        "killed" if is_last => signal("-KILL"),
+        // When all have come.
+        "stopped_first" if group.is_first() => group.barrier().and_then(|()| signal("-STOP")),
+        "stopped_first" => report(group.barrier().and_then(|()| group.barrier())),
+        "leave" | "hang" | "stopped" | "killed" => report(group.barrier()),
         "fully_sharded" => train("gpt", Way::FullySharded, group, &device),
         "memory" => memory(group, &device),
         _ => train(role, Way::DataParallel, group, &device),

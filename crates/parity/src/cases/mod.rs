@@ -29,8 +29,11 @@ use std::{fmt, io};
 /// The name of the file of a folder's cases.
 const FILE: &str = "cases.json";
 
-/// The errors of a call that the library does not support. It has computed nothing, neither right nor wrong.
-const REFUSALS: [Kind; 3] = [Kind::Dtype, Kind::Attr, Kind::Unsupported];
+/// The errors of a call that the library refuses. It has computed nothing, neither right nor wrong.
+const REFUSALS: [Kind; 6] = [Kind::Shape, Kind::Dtype, Kind::Attr, Kind::Index, Kind::Value, Kind::Unsupported];
+
+/// The word for several calls in the place of an op.
+pub(crate) const CALLS: &str = "calls";
 
 /// One call or several, with the expected results.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl Body {
     fn op(&self) -> &str {
         match self {
             Body::Call(Call { op, .. }) | Body::Foreign { op, .. } => op,
-            Body::Chain(_) => "calls",
+            Body::Chain(_) => CALLS,
         }
     }
 }
@@ -90,7 +93,7 @@ impl Tolerance {
 pub enum Fault {
     /// The case does not apply, for this reason.
     Skipped(String),
-    /// The library does not support the call, according to its error.
+    /// The library refuses the call, with this error.
     Refused(String),
     /// The result is wrong.
     Wrong(Miss),
@@ -179,7 +182,8 @@ impl Folder {
     pub fn read(folder: &Path) -> Parsed<Folder> {
         let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
         let json = folder.join(FILE);
-        let text = std::fs::read_to_string(&json).map_err(|e| of(&json, &e))?;
+        let text =
+            String::from_utf8(isograd_files::read(&json).map_err(|e| e.to_string())?).map_err(|e| of(&json, &e))?;
         let mut paths = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(|e| of(folder, &e))? {
             let path = entry.map_err(|e| of(folder, &e))?.path();
@@ -189,7 +193,7 @@ impl Folder {
         }
         paths.sort();
         let bytes: Vec<Vec<u8>> =
-            paths.iter().map(|path| std::fs::read(path).map_err(|e| of(path, &e))).collect::<Parsed<_>>()?;
+            paths.iter().map(|path| isograd_files::read(path).map_err(|e| e.to_string())).collect::<Parsed<_>>()?;
         let files = paths.iter().zip(&bytes).map(|(path, bytes)| {
             Ok((path.display().to_string(), SafeTensors::deserialize(bytes).map_err(|e| of(path, &e))?))
         });

@@ -24,6 +24,9 @@ const OF_STEPS: [&[&str]; 6] = [
     &["grad", "for", "cotangents", "create_graph", "outputs"],
 ];
 
+/// The most results of a call.
+const MOST_OUTPUTS: u64 = 1 << 16;
+
 /// The kinds of errors that a case may expect.
 const KINDS: [Kind; 7] =
     [Kind::Shape, Kind::Dtype, Kind::Device, Kind::Attr, Kind::Index, Kind::Value, Kind::Unsupported];
@@ -230,12 +233,13 @@ impl Entry<'_> {
 
     /// The number of results, if the file has it, and the numbers of the expected results.
     fn outputs(&self) -> Parsed<(Option<usize>, Vec<usize>)> {
-        let size = |v: &Value| v.as_u64().map(|k| k as usize);
+        let size = |v: &Value| v.as_u64().filter(|k| *k <= MOST_OUTPUTS).map(|k| k as usize);
         let found = match self.fields.get("outputs") {
             Some(Value::Array(list)) => list.iter().map(size).collect::<Option<_>>().map(|list| (None, list)),
             field => field.and_then(size).map(|count| (Some(count), (0..count).collect())),
         };
-        found.map_or_else(|| self.fail("outputs", "expected a number, or a list of numbers of results"), Ok)
+        let expected = || format!("expected a number up to {MOST_OUTPUTS}, or a list of numbers of results");
+        found.map_or_else(|| self.fail("outputs", expected()), Ok)
     }
 
     /// The expected error, if any.

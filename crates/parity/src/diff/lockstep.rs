@@ -4,7 +4,7 @@
 use super::reference::{Expected, expected};
 use super::{Entry, Off};
 use crate::compare::largest;
-use isograd_core::place::Origins;
+use isograd_core::origin::Origins;
 use isograd_core::tape::observe;
 use isograd_core::{
     Backend, Blas, Call, DType, Device, Error, Kernel, Kind, Layout, Memory, MemoryStats, Operand, Precision, Result,
@@ -121,9 +121,9 @@ fn positions(layout: &Layout) -> impl Iterator<Item = usize> {
 }
 
 /// The index of the element at a position in row-major order.
-fn indices(layout: &Layout, place: usize) -> Vec<usize> {
+fn indices(layout: &Layout, position: usize) -> Vec<usize> {
     let strides = layout.shape().strides();
-    layout.shape().dims().iter().zip(&strides).map(|(d, s)| place / s % d).collect()
+    layout.shape().dims().iter().zip(&strides).map(|(d, s)| position / s % d).collect()
 }
 
 fn shapes(operands: &[Operand<'_>]) -> Vec<String> {
@@ -157,7 +157,7 @@ impl Backend for Lockstep {
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
-        let (direction, op, place) = lock(&self.origins).origin(call.op);
+        let (direction, op, origin) = lock(&self.origins).origin(call.op);
         // The reference's work is no part of the step.
         let expected = observe(|_| (), || no_grad(|| expected(call, &values(call.inputs)?, &values(call.outputs)?)))?;
         let found = [self.compare(0, call, &expected)?, self.compare(1, call, &expected)?];
@@ -166,7 +166,7 @@ impl Backend for Lockstep {
         }
         let (inputs, outputs) = (shapes(call.inputs), shapes(call.outputs));
         let (op, kernel) = (op.to_string(), call.kernel.to_string());
-        lock(&self.entries).push(Entry { direction, op, kernel, place, inputs, outputs, found });
+        lock(&self.entries).push(Entry { direction, op, kernel, origin, inputs, outputs, found });
         Ok(())
     }
 

@@ -78,7 +78,7 @@ pub struct Entry {
     pub kernel: String,
     /// The line that called the op, as `file:line`, or the function in a program without line numbers; `None` for a call from
     /// another thread.
-    pub place: Option<String>,
+    pub origin: Option<String>,
     /// Dtypes and shapes of the inputs.
     pub inputs: Vec<String>,
     /// Dtypes and shapes of the outputs.
@@ -135,12 +135,12 @@ impl Diff {
         format!("{}\n{}", self.table(), self.verdict())
     }
 
-    /// All calls, in order. Calls of the same place, kernel and shapes are one line, with their number and their largest errors.
+    /// All calls, in order. Calls of the same origin, kernel and shapes are one line, with their number and their largest errors.
     pub fn table(&self) -> String {
         let widths = self.devices.each_ref().map(|name| name.len().max(6));
         let heads = [0, 1].map(|k| format!("{:>w$}", self.devices[k], w = widths[k]));
         let mut lines = vec![format!(
-            "    # calls way      {:<24} {:<24} {} {}  place and shapes",
+            "    # calls way      {:<24} {:<24} {} {}  origin and shapes",
             "op", "kernel", heads[0], heads[1]
         )];
         for (first, calls) in self.folded() {
@@ -153,11 +153,11 @@ impl Diff {
                 Some(bounds) => format!("{bounds:>w$.2}", w = widths[k]),
                 None => format!("{:>w$}", "-", w = widths[k]),
             });
-            let place = calls[0].place.as_deref().unwrap_or("-");
+            let origin = calls[0].origin.as_deref().unwrap_or("-");
             let shapes = format!("{} -> {}", calls[0].inputs.join(", "), calls[0].outputs.join(", "));
             let ([a, b], count) = (cells, calls.len());
             lines.push(format!(
-                "{:>5} {count:>5} {direction:<8} {op:<24} {kernel:<24} {a} {b}  {place}  {shapes}",
+                "{:>5} {count:>5} {direction:<8} {op:<24} {kernel:<24} {a} {b}  {origin}  {shapes}",
                 first + 1
             ));
         }
@@ -169,8 +169,8 @@ impl Diff {
         let mut known = HashMap::new();
         let mut folded: Vec<(usize, Vec<&Entry>)> = Vec::new();
         for (i, entry) in self.entries.iter().enumerate() {
-            let Entry { direction, op, kernel, place, inputs, outputs, .. } = entry;
-            let at = *known.entry((direction.to_string(), op, kernel, place, inputs, outputs)).or_insert_with(|| {
+            let Entry { direction, op, kernel, origin, inputs, outputs, .. } = entry;
+            let at = *known.entry((direction.to_string(), op, kernel, origin, inputs, outputs)).or_insert_with(|| {
                 folded.push((i, Vec::new()));
                 folded.len() - 1
             });
@@ -185,11 +185,11 @@ impl Diff {
         let Some((i, entry, k)) = first else { return "no node is beyond its tolerance".into() };
         let Entry { direction, op, kernel, found, .. } = entry;
         let Some(off) = &found[k] else { return String::new() };
-        let place = entry.place.as_deref().map(|place| format!(" at {place}")).unwrap_or_default();
+        let origin = entry.origin.as_deref().map(|origin| format!(" at {origin}")).unwrap_or_default();
         let Off { bounds, output, element, got, expected } = off;
         let shape = &entry.outputs[*output];
         format!(
-            "the first beyond its tolerance: {op} {direction} (#{}, {kernel}){place} on {}: element {element:?} of {shape} \
+            "the first beyond its tolerance: {op} {direction} (#{}, {kernel}){origin} on {}: element {element:?} of {shape} \
              is {got:e}, expected {expected:e}, {bounds:.1} times what is allowed",
             i + 1,
             self.devices[k]

@@ -1,8 +1,9 @@
 //! Attention.
 
 use super::common::one;
+use super::invocation::Invocation;
+use super::op::{Class, Op, Slice};
 use super::random::rng;
-use super::{Class, Invocation, Op, Slice};
 use crate::bench::{Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Attention, Causal, MultiHead, Projection};
@@ -17,7 +18,7 @@ pub(super) fn ops() -> Vec<Op> {
             .slice(Slice::From(3))
             .fused()
             // Values of another width, and gradients of float masks, are computed by other ops, block by block.
-            .launches(32, 41)
+            .launches(32, 46)
             .finite(&["mask", "causal", "window", "key_lengths"])
             .bench(benches()),
         Op::new("varlen_attention", varlen, varlen_case)

@@ -1,6 +1,7 @@
 //! Shared by rows of several families.
 
-use super::{Changes, Derivative, Invocation, Op};
+use super::invocation::Invocation;
+use super::op::{Changes, Derivative, Op, result};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::KEEP;
 use isograd_core::{Device, Result, Tensor};
@@ -17,12 +18,6 @@ pub(super) fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
 
 pub(super) fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
     pair.map(|(a, b)| vec![a, b])
-}
-
-/// The result itself, for ops without cancellation.
-pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let y = c.op.invoke(c.attributes, c.inputs)?;
-    y.iter().map(|t| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) }).collect()
 }
 
 /// The op with the absolute values of its inputs.

@@ -1,8 +1,9 @@
 //! Convolution, and windows as columns.
 
-use super::Class::{Exact, Product, Reduction};
 use super::common::{absolute, extents, one};
-use super::{Invocation, Op};
+use super::invocation::Invocation;
+use super::op::Class::{Exact, Product, Reduction};
+use super::op::Op;
 use crate::bench::{BF16, Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Conv, ConvTranspose, Padding, Unfold};

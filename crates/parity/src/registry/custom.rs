@@ -1,6 +1,7 @@
 //! Ops defined by a program, as rows.
 
-use super::{Class, Derivative, Invocation, Op};
+use super::invocation::Invocation;
+use super::op::{Class, Derivative, Op};
 use crate::case::{Case, Gen};
 use isograd_core::custom::{CustomOp, Gradient};
 

@@ -1,8 +1,9 @@
 //! Losses.
 
-use super::Class::Stages;
 use super::common::{none, one};
-use super::{Invocation, Op};
+use super::invocation::{self, Invocation};
+use super::op::Class::Stages;
+use super::op::Op;
 use crate::bench::{self, Bench, Call, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::loss::{
@@ -56,7 +57,7 @@ fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
         label_smoothing: c.float_or("label_smoothing", 0.0)?,
         // `byte_mean` is the mean weighted by `token_bytes`.
         reduction: c
-            .choice("reduction", &[&super::REDUCTIONS[..], &[("byte_mean", loss::Reduction::Mean)]].concat())?,
+            .choice("reduction", &[&invocation::REDUCTIONS[..], &[("byte_mean", loss::Reduction::Mean)]].concat())?,
         token_bytes: c.optional("token_bytes").cloned(),
     })
 }
@@ -400,7 +401,7 @@ fn kernels() -> Vec<Op> {
         .fused()
         .kernels(&["cross_entropy_loss"])
         .constant(&["weight", "token_bytes"])
-        .launches(8, 6)
+        .launches(12, 6)
         .bench([tokens()]),
         Op::new(
             "nll_loss",

@@ -1,6 +1,7 @@
 //! Modules by the names of their types. Their options are attributes; their parameters are inputs, with the names in their state
 //! dictionaries. Also schedules, and ops without a kernel of the table.
 
+use super::category::Category;
 use super::common::{extents, none, one};
 use super::conv::{conv_of, transposed_of, unfold_of};
 use super::elementwise::activation::APPROXIMATIONS;
@@ -8,11 +9,12 @@ use super::image::pooling::{avg_of, lp_of, max_of, output_of};
 use super::image::resampling::{ends_of, interpolate_of, interpolated_dims, padding_mode};
 use super::indexing::index::order;
 use super::indexing::select::BAGS;
+use super::invocation::Invocation;
 use super::matrix::matmul::activation;
 use super::normalization::response;
+use super::op::{Class, Derivative, LayerOf, Op, Slice};
 use super::optimizer::{found, with_gradients};
 use super::random::rng;
-use super::{Category, Class, Derivative, Invocation, LayerOf, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::EmbeddingOptions;
 use isograd_core::{DType, Device, Result, Tensor};

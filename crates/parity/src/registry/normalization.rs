@@ -1,9 +1,10 @@
 //! Normalisation of rows and of channels.
 
-use super::Class::Stages;
 use super::common::{IN_PLACE, one, with};
+use super::invocation::Invocation;
 use super::matrix::matmul::{ACTIVATIONS, activation};
-use super::{Invocation, Op, Slice};
+use super::op::Class::Stages;
+use super::op::{Op, Slice};
 use crate::bench::{Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Activation, Approximate, LocalResponse, Running, Statistics};

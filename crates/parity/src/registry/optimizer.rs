@@ -1,8 +1,9 @@
 //! Steps of optimizers, clipping and loss scaling.
 
-use super::Class::{Arithmetic, Optimizer, Reduction, Stages};
 use super::common::{IN_PLACE, none, sum_of_two};
-use super::{Attributes, Changes, Invocation, Op};
+use super::invocation::{Attributes, Invocation};
+use super::op::Class::{Arithmetic, Optimizer, Reduction, Stages};
+use super::op::{Changes, Op};
 use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::update_;
@@ -341,6 +342,7 @@ fn adamax(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adamax> {
 fn nadam(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Nadam> {
     optimizer!(c, Nadam, parameters, lr rate_or(c, 2e-3)?, |of, to| {
         let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        let to = if of.flag("decoupled_weight_decay")?.unwrap_or(false) { to.decoupled_weight_decay() } else { to };
         with!(of, to.betas(beta1, beta2), ["eps" => eps, "momentum_decay" => momentum_decay])
     })
 }
@@ -348,6 +350,7 @@ fn nadam(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Nadam> {
 fn radam(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Radam> {
     optimizer!(c, Radam, parameters, lr rate_or(c, 1e-3)?, |of, to| {
         let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        let to = if of.flag("decoupled_weight_decay")?.unwrap_or(false) { to.decoupled_weight_decay() } else { to };
         with!(of, to.betas(beta1, beta2), ["eps" => eps])
     })
 }
@@ -514,7 +517,7 @@ pub(super) fn ops() -> Vec<Op> {
                 |c| c.whole(5),
             )),
         steps("adamax", adamax, none()).launches(17, 0),
-        steps("nadam", nadam, none()).launches(19, 0),
+        steps("nadam", nadam, none()).launches(20, 0),
         // The variance is defined from the first step on.
         steps("radam", radam, json!({"beta2": 0.7})).launches(17, 0),
         steps("adadelta", adadelta, none()).launches(17, 0),
@@ -536,7 +539,7 @@ pub(super) fn ops() -> Vec<Op> {
             .launches(101, 0)
             .bench([of_gpt2()]),
         Op::new("clip_grad_norm", clip_norm, |g| {
-            let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
+            let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf", "3"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
         .changes(Changes::Every)
@@ -545,7 +548,7 @@ pub(super) fn ops() -> Vec<Op> {
         .kernels(&["gradient_clip_norm", "scale_gradient"])
         .derivative(IN_PLACE)
         .also(&["require_grad"])
-        .launches(10, 0)
+        .launches(29, 0)
         .bench(stepped("", clipping, |c| c.whole(3))),
         Op::new(
             "clip_grad_value",

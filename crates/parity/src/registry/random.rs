@@ -1,8 +1,9 @@
 //! Draws.
 
-use super::Class::Arithmetic;
 use super::common::{NO_GRADIENT, absolute, at, one, source};
-use super::{Invocation, Op};
+use super::invocation::Invocation;
+use super::op::Class::Arithmetic;
+use super::op::Op;
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain};
 use isograd_core::ops::Replacement;

@@ -1,7 +1,8 @@
 //! Recurrent ops: single steps and sequences.
 
 use super::common::{one, two};
-use super::{Class, Invocation, Op, Slice};
+use super::invocation::Invocation;
+use super::op::{Class, Op, Slice};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
 use isograd_core::{Result, Tensor};

@@ -1,8 +1,9 @@
 //! Reductions, extrema and scans.
 
-use super::Class::{Factors, Reduction, Stages};
 use super::common::{NO_GRADIENT, absolute, at, none, one, ordered, two, with};
-use super::{Invocation, Op};
+use super::invocation::Invocation;
+use super::op::Class::{Factors, Reduction, Stages};
+use super::op::Op;
 use crate::bench::{self, Bench, Call, MANY, STORED, call};
 use crate::case::{Domain, Gen};
 use isograd_core::ops::{Axes, Quantile, ScanOptions, Tie};

@@ -1,8 +1,9 @@
 //! Ops of sequence models.
 
 use super::common::{NO_GRADIENT, one};
+use super::invocation::Invocation;
+use super::op::{Class, Op};
 use super::random::rng;
-use super::{Class, Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Direction, Rotary, RotaryStyle, Sampling};

@@ -1,7 +1,8 @@
 //! Sparse matrices, and messages along the edges of graphs.
 
 use super::common::{absolute, one};
-use super::{Class, Invocation, Op};
+use super::invocation::Invocation;
+use super::op::{Class, Op};
 use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Csr, IndexReduce, Message, MessageMlp, Messages};

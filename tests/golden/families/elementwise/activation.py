@@ -31,6 +31,15 @@ def swiglu(gate, up, *, alpha=None, beta=None, limit=None):
     return gate * torch.sigmoid(alpha * gate) * (up + beta)
 
 
+def softmax1(x, *, dim=-1):
+    """The softmax beside a further element 0, which is left out."""
+    if x.dim() == 0:
+        return torch.sigmoid(x)
+    shape = list(x.shape)
+    shape[dim] = 1
+    return F.softmax(torch.cat([x, torch.zeros(shape, dtype=x.dtype)], dim), dim).narrow(dim, 0, x.shape[dim])
+
+
 KINKS = [-30.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 25.0, 40.0]
 
 
@@ -76,7 +85,8 @@ POINTWISE = {
     "elu": (lambda x, *, alpha=1.0: exponential_unit(x, alpha), {"": {}, "alpha_": {"alpha": 0.7}}),
     "mish": (lambda x: F.mish(x), {"": {}}),
     "softplus": (lambda x, *, beta=1.0, threshold=20.0: F.softplus(x, beta, threshold), {"": {}, "beta_": {"beta": 2.0, "threshold": 5.0}}),
-    "hardswish": (lambda x: F.hardswish(x), {"": {}}),
+    # The limits at infinity, where PyTorch has NaN.
+    "hardswish": (lambda x: F.hardswish(x.clamp(min=-3.0)), {"": {}}),
     "relu6": (lambda x: hardtanh(x, min=0.0, max=6.0), {"": {}}),
     "selu": (lambda x, *, alpha=None, gamma=None: exponential_unit(x, alpha or SELU_ALPHA, gamma or SELU_SCALE), {"": {}}),
     "celu": (lambda x, *, alpha=1.0: exponential_unit(x, alpha, width=alpha), {"": {}, "alpha_": {"alpha": 0.7}}),
@@ -84,7 +94,7 @@ POINTWISE = {
     "hardsigmoid": (hardsigmoid, {"": {}}),
     "threshold": (lambda x, *, threshold, value: F.threshold(x, threshold, value), {"": {"threshold": 0.5, "value": -2.0}}),
     "relu_squared": (lambda x: F.relu(x).square(), {"": {}}),
-    "softsign": (lambda x: F.softsign(x), {"": {}}),
+    "softsign": (lambda x: torch.where(x.isinf(), x.sign(), F.softsign(x)), {"": {}}),
     "logsigmoid": (lambda x: F.logsigmoid(x), {"": {}}),
     "tanhshrink": (lambda x: F.tanhshrink(x), {"": {}}),
     "softshrink": (lambda x, *, lambd=0.5: F.softshrink(x, lambd), {"": {}, "lambda_": {"lambd": 2.0}}),
@@ -94,6 +104,7 @@ POINTWISE = {
 OPS |= {name: ("x", reference) for name, (reference, _) in POINTWISE.items()} | {
     "softmax": ("x", lambda x, *, dim=-1: F.softmax(x, dim)),
     "log_softmax": ("x", lambda x, *, dim=-1: F.log_softmax(x, dim)),
+    "softmax1": ("x", softmax1),
     "softmin": ("x", lambda x, *, dim=-1: F.softmin(x, dim)),
     "glu": ("x", lambda x, *, dim=-1: F.glu(x, dim)),
     "prelu": ("x weight", lambda x, weight: F.prelu(x, weight)),
@@ -112,14 +123,15 @@ def cases(out):
             out.case(
                 f"{op}/{suffix}special", {"x": f64([-INF, -800.0, -1e-300, 1e-300, 800.0, INF, NAN])}, grads=[], **attributes
             )
-    softmaxes(out)
+    softmaxes(out, "softmax log_softmax softmin".split())
     gated(out)
     activation_errors(out)
     constants(out)
     literals(out)
+    softmaxes(out, ["softmax1"])
 
 
-def softmaxes(out):
+def softmaxes(out, ops):
     shapes = [
         ((), -1),
         ((), 0),
@@ -131,7 +143,7 @@ def softmaxes(out):
         ((2, 0), 1),
         ((0, 3), 1),
     ]
-    for op in "softmax", "log_softmax", "softmin":
+    for op in ops:
         for shape, dim in shapes:
             out.case(f"{op}/{label(shape)}_dim{dim}", {"x": 3 * normal(*shape)}, dim=dim)
         out.case(f"{op}/large", {"x": f64([[1000.0, 1001.0, 999.0], [-1000.0, -1002.0, -999.5]])})

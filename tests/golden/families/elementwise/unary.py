@@ -20,9 +20,19 @@ def nan_to_num(x, *, nan=0.0, infinity=None, minus_infinity=None):
 
 OPS |= {name: of_x(getattr(torch, name), "" if name in STEPS else "x") for name in OF_NUMBERS + OF_POSITIVE + OF_FRACTIONS}
 OPS |= {name: of_x(getattr(torch, name), "") for name in KINDS}
+
+
+def log(x):
+    """The logarithm, whose gradient is NaN where it is."""
+    is_outside = x < 0
+    return torch.log(torch.where(is_outside, torch.sqrt(torch.where(is_outside, x, 1.0)), x))
+
+
 OPS |= {
+    "log": of_x(log),
     "acosh": of_x(torch.acosh),
     "erfinv": of_x(torch.special.erfinv),
+    "entr": of_x(torch.special.entr),
     "lgamma": of_x(torch.lgamma),
     "digamma": of_x(torch.digamma),
     "logit": ("x", lambda x, *, eps=None: torch.logit(x, eps)),
@@ -95,3 +105,5 @@ def cases(out):
         out.error(f"{op}/bools", "Dtype", {"x": mask([True])})
     out.case("logical_not/mask", {"x": mask([[True, False, True], [False, False, True]])})
     out.case("not_finite/special", {"x": f64([0.0, -0.0, 1e308, -1e308, INF, -INF, NAN, 5e-324])})
+    sweep(out, "entr", make=positive)
+    out.case("entr/special", {"x": special}, grads=[])

@@ -1,10 +1,11 @@
 //! Values at the edges of what a dtype holds: conversions of midpoints, reductions near the largest and the smallest numbers,
-//! slices of nothing but -infinity, and means of values that hardly differ.
+//! slices of nothing but -infinity, means of values that hardly differ, and what lies outside of domains.
 
 mod accuracy;
 mod conversions;
 mod masks;
 mod range;
+mod undefined;
 
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Kind, Result, Shape, Tensor};
@@ -13,7 +14,7 @@ use isograd_tests::harness::{self, Check, Outcome};
 use libtest_mimic::Trial;
 
 pub fn trials(device: &Device) -> Vec<Trial> {
-    let all = [conversions::CHECKS, masks::CHECKS, range::CHECKS, accuracy::CHECKS];
+    let all = [conversions::CHECKS, masks::CHECKS, range::CHECKS, accuracy::CHECKS, undefined::CHECKS];
     all.into_iter().flatten().map(|(op, aspect, check)| harness::check(device, op, aspect, *check)).collect()
 }
 

@@ -22,8 +22,9 @@ use self::rows::{Gradient, Problem};
 use self::sequences::Sequences;
 use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::has_kernel;
-use crate::ops::named;
+use crate::ops::{Made, with_shapes};
 use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs, report};
+use crate::thread::within;
 use crate::{DType, Dims, Error, Result, Rng, Shape, Tensor, autocast, no_autocast};
 
 /// The options of [`Tensor::scaled_dot_product_attention`].
@@ -116,14 +117,19 @@ impl Tensor {
         if attention.key_lengths.is_some() {
             return Err(Error::attr(op, "packed sequences have no key_lengths"));
         }
-        named(op, &[self, k, v], || {
+        let attend = || {
             let of_batch = |x: &Tensor| x.transpose(0, 1)?.unsqueeze(0);
             let (q, k, v) = (of_batch(self)?, of_batch(k)?, of_batch(v)?);
             let ends = [q_starts.clone(), k_starts.clone()];
             let ends: Vec<&Tensor> = ends.iter().collect();
             let (o, lse) = attend_to(op, [&q, &k, &v], (Sequences::Packed, &ends), attention)?;
             Ok((o.squeeze(0)?.transpose(0, 1)?, lse.squeeze(0)?))
-        })
+        };
+        let operands = [self, k, v].map(Some);
+        let (o, lse) = within(op, || with_shapes(op, &operands, attend)).map_err(|e| e.of(op))?;
+        // The logarithm of a query that attends to no key is -infinity.
+        o.look(op)?;
+        Ok((o, lse))
     }
 }
 
@@ -222,7 +228,7 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
     let Problem { q, k, v, mask, .. } = &problem;
     let plain = problem.detached();
     let by_kernel = has_flash(&plain);
-    let (o, lse) = if by_kernel { flash::forward(op, &plain)? } else { plain.by_blocks(op)? };
+    let (o, lse) = within(op, || if by_kernel { flash::forward(op, &plain) } else { plain.by_blocks(op) })?;
     let saved: Vec<Saved> = [q, k, v].into_iter().chain(mask).map(Saved::input).collect();
     let kept = [Saved::nth_output(&o, 0), Saved::nth_output(&lse, 1)];
     let inputs: Vec<&Tensor> = [q, k, v].into_iter().chain(mask).collect();
@@ -236,7 +242,8 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
         ]
     });
     let rest = problem.without_tensors();
-    let outputs = record_outputs(op, &inputs, vec![o, lse], move |t| {
+    o.look(op)?;
+    let rule = move |t: &Backward<'_>| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
         let problem = rest.of(t, &inputs)?;
         if t.creates_graph() {
@@ -248,8 +255,10 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
             true => flash::backward("scaled_dot_product_attention_backward", &problem, &arriving, wanted)?,
             false => problem.gradients_by_blocks(op, &arriving, wanted)?,
         };
-        Ok(found.into_iter().take(inputs.len()).collect())
-    })?;
+        Ok(found.into_iter().take(inputs.len()).collect::<Gradients>())
+    };
+    // The logarithm of a query that attends to no key is -infinity.
+    let outputs = within(op, || record_outputs(op, &inputs, vec![o, lse], rule))?;
     let [o, lse] = <[Tensor; 2]>::try_from(outputs).expect("two outputs were recorded");
     Ok((o, lse))
 }

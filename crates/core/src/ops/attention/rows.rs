@@ -5,8 +5,11 @@
 //!
 //! ```text
 //! O = (P Z) v        dv = (P Z)^T g        dP = (g v^T) Z
-//! dS = P (dP - (sum of g O) + dlse)        dq = scale dS k        dk = scale dS^T q
+//! dS = P (dP - (sum of P dP) + dlse)       dq = scale dS k        dk = scale dS^T q
 //! ```
+//!
+//! The sum of P dP is that of g O. Where a weight is 1, it is the same number as dP, and their difference is 0. In 16 bits the sum is that
+//! of g O, as in the kernels: O is rounded, and so is the difference.
 
 use super::band::{Band, Reach};
 use super::dropout::Kept;
@@ -78,6 +81,14 @@ impl Rest {
 struct Wide {
     of: Problem,
     reach: Reach,
+}
+
+/// The numbers of a block of queries from which its weights are made.
+struct Powers {
+    power: Tensor,
+    sum: Tensor,
+    largest: Tensor,
+    is_empty: Tensor,
 }
 
 /// The outputs of a call, and their gradients.
@@ -212,16 +223,22 @@ impl Wide {
         }
     }
 
-    /// The output of a block of queries, and the logarithms of its sums.
-    fn forward(&self, rows: &Range<usize>) -> Result<(Tensor, Tensor)> {
-        let keys = self.reach.keys(rows, self.of.keys());
-        let s = self.scores(rows, &keys)?;
+    /// The powers of a block's scores, relative to the largest of each row, their sums, and the largest scores. A row without a key has the
+    /// sum 1; the sum of another is at least 1.
+    fn powers(&self, rows: &Range<usize>, keys: &Range<usize>) -> Result<Powers> {
+        let s = self.scores(rows, keys)?;
         let largest = largest(&s)?;
         let power = s.sub(&largest)?.exp()?;
         let sum = power.sum_keepdim(3)?;
-        // The sum of a row with a key is at least 1.
         let is_empty = sum.eq_scalar(0.0)?;
         let sum = is_empty.where_cond(&sum.ones_like()?, &sum)?;
+        Ok(Powers { power, sum, largest, is_empty })
+    }
+
+    /// The output of a block of queries, and the logarithms of its sums.
+    fn forward(&self, rows: &Range<usize>) -> Result<(Tensor, Tensor)> {
+        let keys = self.reach.keys(rows, self.of.keys());
+        let Powers { power, sum, largest, is_empty } = self.powers(rows, &keys)?;
         let lse = is_empty.logical_not()?.where_scalar(&largest.add(&sum.log()?)?, f64::NEG_INFINITY)?;
         let weights = match &self.of.kept {
             Some(kept) => power.mul(&kept.factors(rows, &keys, power.dtype(), self.of.device())?)?,
@@ -238,11 +255,10 @@ impl Wide {
         let all = 0..self.of.keys();
         let keys = if sums.mask.is_some() { all } else { self.reach.keys(rows, self.of.keys()) };
         let of_rows = |x: &Tensor| x.narrow(2, rows.start, rows.len());
-        let (g, o) = (of_rows(&arriving.dy)?.cast(acc)?.contiguous()?, of_rows(&arriving.o)?.cast(acc)?);
-        let lse = of_rows(&arriving.lse)?.unsqueeze(3)?;
+        let g = of_rows(&arriving.dy)?.cast(acc)?.contiguous()?;
         let (k, v) = (self.of.k.narrow(2, keys.start, keys.len())?, self.of.v.narrow(2, keys.start, keys.len())?);
-        let lse = lse.eq_scalar(f64::NEG_INFINITY)?.where_cond(&lse.zeros_like()?, &lse)?;
-        let p = self.scores(rows, &keys)?.sub(&lse)?.exp()?;
+        let Powers { power, sum, .. } = self.powers(rows, &keys)?;
+        let p = power.div(&sum)?;
         let factors = self.of.kept.as_ref().map(|kept| kept.factors(rows, &keys, acc, self.of.device())).transpose()?;
         let grouped = self.of.grouped(&g)?;
         if let Some(dv) = &sums.v {
@@ -255,7 +271,11 @@ impl Wide {
         }
         let dp = self.of.ungrouped(&grouped.matmul(&v.transpose(2, 3)?)?, rows.len())?;
         let dp = factors.as_ref().map_or_else(|| Ok(dp.clone()), |z| dp.mul(z))?;
-        let mut delta = g.mul(&o)?.sum_keepdim(3)?;
+        let o = of_rows(&arriving.o)?;
+        let mut delta = match o.dtype() == acc {
+            true => p.mul(&dp)?.sum_keepdim(3)?,
+            false => g.mul(&o.cast(acc)?)?.sum_keepdim(3)?,
+        };
         if let Some(dlse) = &arriving.dlse {
             delta = delta.sub(&of_rows(dlse)?.unsqueeze(3)?)?;
         }

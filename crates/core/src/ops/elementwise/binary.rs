@@ -276,7 +276,7 @@ macro_rules! ordered {
 }
 
 ordered! {
-    /// The angle of the point (b, a), `-pi` to `pi`. Operands broadcast. Float dtypes.
+    /// The angle of the point (b, a), `-pi` to `pi`. Operands broadcast. The gradient at (0, 0) is 0. Float dtypes.
     atan2 Atan2 Atan2Backward Atan2BackwardA Atan2BackwardB;
     /// `a ln(b)`, and 0 where a is 0 and b is no NaN. Operands broadcast. Float dtypes.
     xlogy Xlogy XlogyBackward XlogyBackwardA XlogyBackwardB;

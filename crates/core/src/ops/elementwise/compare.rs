@@ -1,6 +1,6 @@
 //! Comparisons, which return bool outside of the tape, and logic of bool.
 
-use crate::check::{check_float, check_same, describe, scalar_for};
+use crate::check::{bound_for, check_float, check_same, describe};
 use crate::ops::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tensor::Attributes;
@@ -17,10 +17,10 @@ macro_rules! comparisons {
                 pointwise_one(op, Pointwise::$row, &[self, b], Attributes::default(), &shape, DType::Bool)
             }
 
-            #[doc = concat!("`x ", $sign, " s` as bool.")]
+            #[doc = concat!("`x ", $sign, " s` as bool. A float s is rounded to the dtype of x.")]
             pub fn $scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
                 let op = stringify!($name);
-                let (int, float) = scalar_for(op, s.into(), self.dtype())?;
+                let (int, float) = bound_for(op, s.into(), self.dtype())?;
                 let attributes = Attributes { ints: &[int], floats: &[float] };
                 pointwise_one(op, Pointwise::$scalar_row, &[self], attributes, self.shape(), DType::Bool)
             }

@@ -1,7 +1,7 @@
 //! Several arithmetic steps as one kernel: selection, clamping, addcmul, addcdiv, lerp, swiglu.
 
 use crate::backend::Kernel;
-use crate::check::{check_device, check_float, check_holds, check_same, describe, scalar_for};
+use crate::check::{bound_for, check_device, check_float, check_holds, check_same, describe, scalar_for};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::operands::List;
 use crate::ops::elementwise::compare::check_bool;
@@ -130,8 +130,8 @@ impl Tensor {
             return Err(Error::attr(op, "both bounds are absent, expected at least one"));
         }
         check_numbers(op, self)?;
-        let lo = lo.map(|s| scalar_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MIN, f64::NEG_INFINITY));
-        let hi = hi.map(|s| scalar_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MAX, f64::INFINITY));
+        let lo = lo.map(|s| bound_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MIN, f64::NEG_INFINITY));
+        let hi = hi.map(|s| bound_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MAX, f64::INFINITY));
         let held = self.dtype().integers();
         check_holds(op, self.dtype(), lo.0.max(*held.start()))?;
         check_holds(op, self.dtype(), hi.0.min(*held.end()))?;
@@ -259,7 +259,7 @@ impl Tensor {
         if limit.is_nan() || limit <= 0.0 {
             return Err(Error::attr(op, format!("the limit is {limit}, expected a positive number")));
         }
-        let attributes = [alpha, beta, limit];
+        let attributes = [alpha, beta, self.dtype().rounded(limit)];
         check_same(op, &[self, up])?;
         check_float(op, self)?;
         if self.shape() != up.shape() {

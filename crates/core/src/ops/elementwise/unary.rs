@@ -90,11 +90,11 @@ unary! {
     silu Silu Input SiluBackward;
     /// `x tanh(softplus(x))`. Float dtypes. Misra 2019, arXiv 1908.08681.
     mish Mish Input MishBackward;
-    /// `x relu6(x + 3) / 6`. Float dtypes. Howard et al. 2019, arXiv 1905.02244.
+    /// `x relu6(x + 3) / 6`; 0 at -infinity. Float dtypes. Howard et al. 2019, arXiv 1905.02244.
     hardswish Hardswish Input HardswishBackward;
     /// `min(max(x, 0), 6)`. Float dtypes.
     relu6 Relu6 Input Relu6Backward;
-    /// `x / (1 + |x|)`. Float dtypes. Turian et al. 2009.
+    /// `x / (1 + |x|)`; 1 and -1 at the infinities. Float dtypes. Turian et al. 2009.
     softsign Softsign Input SoftsignBackward;
     /// `ln(sigmoid(x))` without overflow. Float dtypes.
     logsigmoid LogSigmoid Input LogSigmoidBackward;
@@ -144,6 +144,8 @@ unary! {
     atanh Atanh Input AtanhBackward;
     /// `sin(pi x) / (pi x)`, and 1 at 0. Float dtypes.
     sinc Sinc Input SincBackward;
+    /// The entropy `-x ln x`: 0 at 0, -inf for negative x. Float dtypes.
+    entr Entr Input EntrBackward;
     /// The error function. Float dtypes.
     erf Erf Input ErfBackward;
     /// `1 - erf(x)`, exact for large x. Float dtypes.
@@ -274,27 +276,31 @@ impl Tensor {
         if lo.is_nan() || hi.is_nan() || lo > hi {
             return Err(Error::attr("hardtanh", format!("the bounds are {lo} and {hi}, expected min <= max")));
         }
-        unary("hardtanh", self, Pointwise::Hardtanh, Slope::Input(Pointwise::HardtanhBackward), &[lo, hi])
+        let bounds = [lo, hi].map(|v| self.dtype().rounded(v));
+        unary("hardtanh", self, Pointwise::Hardtanh, Slope::Input(Pointwise::HardtanhBackward), &bounds)
     }
 
     /// `value` where `x <= threshold`, `x` elsewhere. Float dtypes.
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
-        unary("threshold", self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &[threshold, value])
+        let attributes = [self.dtype().rounded(threshold), value];
+        unary("threshold", self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &attributes)
     }
 
     /// `x - lambda` above lambda, `x + lambda` below -lambda, and 0 between. Float dtypes. Errors: `Attr` if lambda is negative.
     pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
         check_lambda("softshrink", lambda)?;
+        let lambda = self.dtype().rounded(lambda);
         unary("softshrink", self, Pointwise::Softshrink, Slope::Input(Pointwise::ShrinkBackward), &[lambda])
     }
 
     /// `x` outside of -lambda to lambda, and 0 within. Float dtypes. Errors: `Attr` if lambda is negative.
     pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
         check_lambda("hardshrink", lambda)?;
+        let lambda = self.dtype().rounded(lambda);
         unary("hardshrink", self, Pointwise::Hardshrink, Slope::Input(Pointwise::ShrinkBackward), &[lambda])
     }
 
-    /// `ln(x / (1 - x))`. With `eps`, x is first limited to `eps .. 1 - eps`, outside of which the gradient is 0. Float dtypes.
+    /// `ln(x / (1 - x))`; NaN outside of 0 to 1, as the gradient. With `eps`, x is first limited to `eps .. 1 - eps`, outside of which the gradient is 0. Float dtypes.
     /// Errors: `Attr` if eps is not within 0 .. 0.5.
     pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
         if eps.is_some_and(|eps| !(0.0..=0.5).contains(&eps)) {

@@ -9,7 +9,7 @@ use crate::ops::normalization::norm::{
     Norm, NormBackwardInputs, NormBackwardOutputs, NormInputs, NormOutputs, RowNorm, RowNormBackward, check_eps,
     memory_if, needed, standardise,
 };
-use crate::ops::{gradients, in_acc};
+use crate::ops::{gradients, in_acc, parts};
 use crate::tape::{Record, Saved, record, report};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
@@ -112,7 +112,7 @@ impl Tensor {
         let mut dims = Dims::from_slice(index.dims());
         dims.push(e);
         let flat = index.reshape(index.numel())?;
-        let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
+        let rows = parts(op, || self.detach().index_select(0, &flat))?;
         let (by_freq, saved) = (options.scale_grad_by_freq, Saved::input(&flat));
         let y = record(op, &[self], rows, move |t| {
             let is_fused = has_kernel::<RowReduction>(t.dy()) && !t.creates_graph();

@@ -2,7 +2,7 @@
 
 use crate::backend::{Kernel, Scatter};
 use crate::check::{check_device, check_index, check_same, describe};
-use crate::ops::gradients;
+use crate::ops::{gradients, parts};
 use crate::tape::{Saved, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
@@ -42,7 +42,7 @@ impl Tensor {
     pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
         let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
-        let y = at_least_1d_on_tape(self)?.gather(d as isize, &expanded)?;
+        let y = parts("index_select", || at_least_1d_on_tape(self)?.gather(d as isize, &expanded))?;
         report("index_select", &[self, index], &[&y], || [("dim", d.into())]);
         Ok(y)
     }
@@ -51,7 +51,7 @@ impl Tensor {
     /// [`index_select`](Tensor::index_select).
     pub fn index_add(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
         let (d, expanded, src) = addends("index_add", self, dim, index, src, alpha.into())?;
-        at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape())
+        parts("index_add", || at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape()))
     }
 
     /// [`index_add`](Tensor::index_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src` or
@@ -59,7 +59,7 @@ impl Tensor {
     pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
         self.check_in_place("index_add_")?;
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
-        at_least_1d(self).scatter_add_(d, &expanded, &src).map_err(|e| e.of("index_add_"))
+        parts("index_add_", || at_least_1d(self).scatter_add_(d, &expanded, &src))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::check::describe;
 use crate::ops::indexing::gather::{addends, at_least_1d_on_tape, check_scatter};
 use crate::ops::reduction::scan::doubled;
-use crate::ops::{Order, Rounding, gradients, in_acc_of, named};
+use crate::ops::{Order, Rounding, gradients, in_acc_of, named, parts};
 use crate::tape::{Saved, record};
 use crate::{DType, Error, Result, Scalar, Shape, Tensor, no_grad};
 
@@ -77,8 +77,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let op = "index_reduce";
         let (d, at, src) = addends(op, self, dim, index, src, Scalar::Int(1))?;
-        let y = at_least_1d_on_tape(self)?.scatter_reduce(d, &at, &src, reduce, own).map_err(|e| e.of(op))?;
-        y.reshape(self.shape())
+        parts(op, || at_least_1d_on_tape(self)?.scatter_reduce(d, &at, &src, reduce, own)?.reshape(self.shape()))
     }
 }
 

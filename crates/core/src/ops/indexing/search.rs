@@ -1,7 +1,7 @@
 //! Positions in sorted sequences, counts, and distinct elements.
 
 use crate::check::{check_float, check_same, describe};
-use crate::ops::{Order, named};
+use crate::ops::{Made, Order, named};
 use crate::{DType, Error, Result, Tensor, no_grad};
 
 /// The position of a value among equal elements of a sorted sequence.
@@ -23,6 +23,12 @@ pub struct Unique {
     pub inverse: Tensor,
     /// The number of occurrences of each (i64, `[N]`).
     pub counts: Tensor,
+}
+
+impl Made for Unique {
+    fn look(&self, op: &'static str) -> Result<()> {
+        self.values.look(op)
+    }
 }
 
 impl Tensor {

@@ -6,7 +6,7 @@ use crate::operands;
 use crate::operands::Output;
 use crate::ops::indexing::embedding::table_gradient;
 use crate::ops::indexing::gather::along;
-use crate::ops::{Order, Rounding, gradients};
+use crate::ops::{Order, Rounding, gradients, parts};
 use crate::tape::{Gradient, Record, Saved, record};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
@@ -157,7 +157,7 @@ impl Tensor {
         let op = "scatter_sum";
         let nodes = nodes(op, self, index, size)?;
         if !has_kernel::<RowReduction>(self) {
-            return sum(self, index, nodes).map_err(|e| e.of(op));
+            return parts(op, || sum(self, index, nodes));
         }
         let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
         index_reduce(op, IndexReduce::Sum, index, self, None, only(&y))?;
@@ -171,7 +171,7 @@ impl Tensor {
         let op = "scatter_mean";
         let nodes = nodes(op, self, index, size)?;
         if !has_kernel::<RowReduction>(self) {
-            return mean(self, index, nodes).map_err(|e| e.of(op));
+            return parts(op, || mean(self, index, nodes));
         }
         let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
         let counts = Tensor::allocate(op, &Shape::from(nodes), DType::I32, self.device())?;
@@ -200,7 +200,7 @@ impl Tensor {
             counts = Some(many);
             (y, first)
         } else {
-            largest(&self.detach(), index, nodes).map_err(|e| e.of(op))?
+            parts(op, || largest(&self.detach(), index, nodes))?
         };
         let (x, result, at, rows) = (Saved::input(self), Saved::output(&y), Saved::input(index), Saved::input(&first));
         let y = record(op, &[self], y, move |t| {

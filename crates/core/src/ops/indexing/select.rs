@@ -2,7 +2,7 @@
 
 use crate::check::{check_index, check_same, describe};
 use crate::ops::indexing::gather::{addends, along, at_least_1d_on_tape};
-use crate::ops::{Index, Put, common_shape, named};
+use crate::ops::{Index, Put, common_shape, named, parts};
 use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
 
 impl Tensor {
@@ -14,7 +14,7 @@ impl Tensor {
         let shape = common_shape(op, &[self, mask])?;
         let (x, mask) = (self.broadcast_to(&shape)?, mask.broadcast_to(&shape)?);
         let (x, mask) = if shape.rank() == 0 { (x.reshape(1)?, mask.reshape(1)?) } else { (x, mask) };
-        x.index(&[Index::Tensor(mask)]).map_err(|e| e.of(op))
+        parts(op, || x.index(&[Index::Tensor(mask)]))
     }
 
     /// This tensor with the first elements of `source`, in row-major order, where the bool `mask`, which broadcasts to it, is true. Reads
@@ -40,7 +40,7 @@ impl Tensor {
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
         let op = "take";
         check_index(op, index)?;
-        self.reshape(self.numel())?.index(&[Index::Tensor(index.clone())]).map_err(|e| e.of(op))
+        parts(op, || self.reshape(self.numel())?.index(&[Index::Tensor(index.clone())]))
     }
 
     /// [`gather`](Tensor::gather) along `dim`, where this tensor and the index broadcast in the other dimensions. Errors: as there.
@@ -52,7 +52,7 @@ impl Tensor {
         }
         let d = self.shape().dim_for(op, dim)?;
         if self.rank() == 0 {
-            return self.gather(0, index).map_err(|e| e.of(op));
+            return parts(op, || self.gather(0, index));
         }
         named(op, &[self, index], || {
             let others = |t: &Tensor| t.narrow(d as isize, 0, t.dims()[d].min(1));
@@ -72,11 +72,10 @@ impl Tensor {
         let op = "index_fill";
         let d = self.shape().dim_for(op, dim)?;
         let at = along(op, self, d, index)?;
-        let values = Tensor::full(at.shape(), value, self.dtype(), self.device()).map_err(|e| e.of(op))?;
-        at_least_1d_on_tape(self)?
-            .scatter(d as isize, &at, &values)
-            .and_then(|y| y.reshape(self.shape()))
-            .map_err(|e| e.of(op))
+        parts(op, || {
+            let values = Tensor::full(at.shape(), value, self.dtype(), self.device())?;
+            at_least_1d_on_tape(self)?.scatter(d as isize, &at, &values)?.reshape(self.shape())
+        })
     }
 
     /// This tensor with slices of `src` along `dim` in the places that the index `[L]` names. Of several slices for one place the last is
@@ -84,6 +83,6 @@ impl Tensor {
     pub fn index_copy(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let op = "index_copy";
         let (d, at, src) = addends(op, self, dim, index, src, Scalar::Int(1))?;
-        at_least_1d_on_tape(self)?.scatter(d, &at, &src).and_then(|y| y.reshape(self.shape())).map_err(|e| e.of(op))
+        parts(op, || at_least_1d_on_tape(self)?.scatter(d, &at, &src)?.reshape(self.shape()))
     }
 }

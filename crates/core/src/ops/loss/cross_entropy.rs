@@ -212,7 +212,7 @@ impl Tensor {
     /// ignored, the mean is NaN and the gradient 0. If all logits of a target are -inf, the loss is NaN and the gradient 0, as for
     /// [`log_softmax`](Tensor::log_softmax). Float dtypes. Targets that are probabilities have a gradient too.
     ///
-    /// Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an ignore_index with probabilities; `Value`
+    /// Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an ignore_index with probabilities; `Index`
     /// for a class outside of `0..C`.
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = "cross_entropy";
@@ -417,7 +417,9 @@ fn probabilities(
     if let Some(w) = &options.weight {
         q = q.mul(&per_class(op, "weight", logp, dim, w)?)?;
     }
-    let loss = q.mul(logp)?.sum(dim)?.neg()?;
+    // 0 ln 0 is 0: a class that is masked, and that the target leaves out, is no term.
+    let is_absent = q.eq_scalar(0.0)?.logical_and(&logp.eq_scalar(f64::NEG_INFINITY)?)?;
+    let loss = q.mul(&is_absent.logical_not()?.where_scalar(logp, 0.0)?)?.sum(dim)?.neg()?;
     options.reduction.apply(&loss)
 }
 

@@ -10,6 +10,7 @@ use crate::operands::Output;
 use crate::ops::{gradients, named};
 use crate::tape::{Gradient, Record};
 use crate::{DType, Error, Result, Tensor, autocast, no_grad};
+use std::any::TypeId;
 
 /// The attributes of [`Tensor::ctc_loss`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Ctc {
     pub blank: usize,
     /// The reduction of the losses of the sequences. The mean is of losses over numbers of labels.
     pub reduction: Reduction,
-    /// True if the loss of a sequence without an alignment counts as 0, otherwise it is infinite. It has no gradient.
+    /// True if the loss of a sequence without an alignment counts as 0, without a gradient. Otherwise it is infinite, and its gradient NaN.
     pub zero_infinity: bool,
 }
 
@@ -147,7 +148,7 @@ impl States {
         let differs = later.ne(&earlier)?.logical_and(&later.ne_scalar(blank as i64)?)?;
         let skip = Tensor::concat(&[&Tensor::zeros((batch, apart), DType::Bool, x.device())?, &differs], 1)?;
         let index = labels.unsqueeze(0)?.broadcast_to((steps, batch, states))?;
-        Ok(States { emission: x.gather(2, &index)?, skip, lengths, labels })
+        Ok(States { emission: x.gather(2, &index)?.cast(sum_dtype(x))?, skip, lengths, labels })
     }
 
     /// The losses `[N]`, from the sums over alignments up to each state.
@@ -165,12 +166,18 @@ impl States {
     }
 }
 
+/// The dtype of sums over alignments of many frames, whose logarithms have few digits in f32: f64, unless the device has none.
+fn sum_dtype(x: &Tensor) -> DType {
+    let is_on_device = |dtype| x.device().backend().supports(TypeId::of::<CtcScan>(), dtype);
+    if is_on_device(DType::F32) && !is_on_device(DType::F64) { x.dtype() } else { DType::F64 }
+}
+
 impl Tensor {
     /// The negative logarithm of the probability that frames spell labels. This tensor has the logarithms of probabilities `[T, N, C]`,
     /// as `log_softmax` gives them. Sequence n has the first `target_lengths[n]` labels of `targets: [N, S]`, none of which is the
     /// blank, in its first `input_lengths[n]` frames (integers, `[N]`). The gradient is that of this function, where PyTorch's contains
-    /// that of a `log_softmax` before it: after `log_softmax` both are the same. f16 and bf16 are computed in f32. On a GPU the sums over
-    /// alignments are one kernel for up to 511 labels.
+    /// that of a `log_softmax` before it: after `log_softmax` both are the same. Sums over alignments are in f64 where the device has it. On
+    /// a GPU they are one kernel for up to 511 labels.
     ///
     /// Errors: `Dtype`; `Shape`; `Attr` for a blank that is no class; `Index` for a label that is no class, and for lengths of more
     /// frames or labels than there are, or no frames. Graves et al. 2006, "Connectionist Temporal Classification".
@@ -223,18 +230,22 @@ impl Tensor {
 fn losses(x: &Tensor, [targets, frames, count]: [&Tensor; 3], blank: usize) -> Result<Tensor> {
     let states = no_grad(|| States::new(&x.detach(), targets, frames, count, blank))?;
     let before = CtcScan { is_reversed: false }.run(&states)?;
-    let y = no_grad(|| states.losses(&before))?;
+    let y = no_grad(|| states.losses(&before)?.cast(x.dtype()))?;
     let losses = y.clone();
     let by_ops = move |x: &[Tensor]| {
         let states = States::new(&x[0], &x[1], &x[2], &x[3], blank)?;
-        states.losses(&CtcScan { is_reversed: false }.by_ops(&states.emission, &states.skip, &states.lengths)?)
+        let before = CtcScan { is_reversed: false }.by_ops(&states.emission, &states.skip, &states.lengths)?;
+        states.losses(&before)?.cast(x[0].dtype())
     };
     Record::new("ctc_loss", &[x, targets, frames, count]).fused(y.copy()?, by_ops, move |t, inputs| {
         let after = CtcScan { is_reversed: true }.run(&states)?;
-        // The share of alignments through a state, both sums contain its own probability.
+        // The share of alignments through a state: both sums contain its own probability, and those of a frame add up to 1.
         let is_on_way = before.gt_scalar(f64::NEG_INFINITY)?.logical_and(&after.gt_scalar(f64::NEG_INFINITY)?)?;
-        let share = before.add(&after)?.sub(&states.emission)?.add(&losses.reshape((1, losses.numel(), 1))?)?.exp()?;
-        let share = is_on_way.where_scalar(&share, 0.0)?.mul(&t.dy().neg()?.reshape((1, losses.numel(), 1))?)?;
+        let both = is_on_way.where_scalar(&before.add(&after)?.sub(&states.emission)?, f64::NEG_INFINITY)?;
+        let share = is_on_way.where_scalar(&both.softmax(-1)?, 0.0)?;
+        let is_undefined = losses.eq_scalar(f64::INFINITY)?.logical_and(&t.dy().ne_scalar(0.0)?)?;
+        let dy = is_undefined.logical_not()?.where_scalar(&t.dy().neg()?, f64::NAN)?;
+        let share = share.cast(dy.dtype())?.mul(&dy.reshape((1, dy.numel(), 1))?)?;
         let index = states.labels.unsqueeze(0)?.broadcast_to(share.shape())?;
         let zeros = Tensor::zeros(inputs[0].shape(), share.dtype(), share.device())?;
         gradients![zeros.scatter_add(2, &index, &share)?, Gradient::NONE, Gradient::NONE, Gradient::NONE]

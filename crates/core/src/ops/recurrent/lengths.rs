@@ -2,6 +2,7 @@
 
 use super::TimeOrder;
 use crate::check::{check_device, check_index};
+use crate::ops::parts;
 use crate::{DType, Error, Result, Tensor};
 
 /// The places of the elements of sequences, in the order in which a recurrent op visits them. Backward in time, each sequence begins
@@ -54,6 +55,6 @@ impl Lengths {
     }
 
     fn gathered(&self, x: &Tensor, steps: &Tensor) -> Result<Tensor> {
-        x.gather_distinct(0, steps).map_err(|e| e.of(self.op))
+        parts(self.op, || x.gather_distinct(0, steps))
     }
 }

@@ -14,6 +14,7 @@ use crate::operands::Operands;
 use crate::ops::shape::factory::fill;
 use crate::tape::{Backward, Gradients, Record, Saved, no_grad, report};
 use crate::tensor::{Attributes, run};
+use crate::thread::within;
 use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};
 
 operands! {
@@ -133,7 +134,8 @@ impl Sequence {
         let contiguous: Vec<Tensor> = present.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
         let present: Vec<&Tensor> = contiguous.iter().collect();
         let read: Vec<Tensor> = contiguous.iter().map(plain).collect();
-        let (outputs, trace) = no_grad(|| self.forward(RecurrentOperands::of(mask, &mut read.iter())))?;
+        let compute = || no_grad(|| self.forward(RecurrentOperands::of(mask, &mut read.iter())));
+        let (outputs, trace) = within(self.op, compute)?;
         let states = Saved::input(&trace.states);
         let (op, is_sequence, again) = (self.op, self.order.is_some(), self.clone());
         let composite = move |inputs: &[Tensor]| again.composite(RecurrentOperands::of(mask, &mut inputs.iter()));

@@ -101,6 +101,11 @@ impl Plan {
         report(op, &[x], &[y], || [("axes", self.perm[self.kept.rank()..].into())]);
     }
 
+    fn report_position(&self, op: &'static str, x: &Tensor, y: &Tensor, tie: Tie) {
+        let axes = &self.perm[self.kept.rank()..];
+        report(op, &[x], &[y], || [("axes", axes.into()), ("last", (tie == Tie::Last).into())]);
+    }
+
     fn empty(&self, op: &'static str, dtype: DType) -> Result<Tensor> {
         Tensor::allocate(op, &self.kept, dtype, self.view.device())
     }
@@ -375,8 +380,9 @@ impl Tensor {
         })
     }
 
-    /// The product over `axes`. Integers and bool multiply to i64. An empty product is 1. The gradient is correct even if factors
-    /// are zero. Errors: `Attr`.
+    /// The product over `axes`. Integers and bool multiply to i64. An empty product is 1. It is correct even if the product of some of
+    /// the factors is out of range. So is the gradient, also if factors are zero; for rows of more than [`LONGEST_PRODUCT`] bytes, the
+    /// products of all factors before and of all after each must be in range. Errors: `Attr`.
     pub fn prod(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.prod(axes);
@@ -497,7 +503,7 @@ impl Tensor {
     }
 
     /// The variance over `axes`: the sum of squared deviations divided by `count - correction` (1: unbiased, 0: biased). It is
-    /// correct even if sums overflow. It is NaN for a slice with infinite elements. Float dtypes. Errors: `Attr`, also for a NaN
+    /// correct even if sums overflow. It is NaN for a slice with infinite elements, and so are the gradients of all of its elements. Float dtypes. Errors: `Attr`, also for a NaN
     /// correction; `Dtype`.
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
@@ -625,7 +631,7 @@ fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tens
     let plan = Plan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let index = plan.run(op, which.arg(), DType::I64)?;
-    plan.report(op, x, &index);
+    plan.report_position(op, x, &index, Tie::First);
     Ok(index)
 }
 
@@ -642,7 +648,7 @@ fn arg_of_tie(op: &'static str, which: Extremum, x: &Tensor, axes: Axes, tie: Ti
         from_end.rsub_scalar(plan.count as i64 - 1)
     });
     let index = index.map_err(|e| e.of(op))?;
-    report(op, &[x], &[&index], || [("axes", plan.perm[plan.kept.rank()..].into()), ("last", true.into())]);
+    plan.report_position(op, x, &index, Tie::Last);
     Ok(index)
 }
 
@@ -651,7 +657,7 @@ pub(crate) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let plan = Plan::new(op, x, &Axes::from(-1))?;
     let y = Tensor::allocate(op, &plan.kept, DType::I64, x.device())?;
     run(op, Kernel::ArgMax, &[&plan.view], &[&y], Attributes::ints(&[1, 1]))?;
-    plan.report("argmax", x, &y);
+    plan.report_position("argmax", x, &y, Tie::First);
     Ok(y)
 }
 

@@ -40,13 +40,9 @@ impl Tensor {
             return x.cumsum_with(dim, options);
         }
         let op = "cumsum";
-        if self.dtype() == DType::Bool {
-            return Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[self]))));
-        }
-        let d = self.shape().dim_for(op, dim)?;
-        let dtype = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
+        let (d, dtype) = (self.shape().dim_for(op, dim)?, scan_dtype(op, self)?);
         if self.rank() == 0 {
-            return if options.exclusive { self.mul_scalar(0)?.cast(dtype) } else { Ok(self.clone()) };
+            return if options.exclusive { self.mul_scalar(0)?.cast(dtype) } else { self.cast(dtype) };
         }
         let y = self.scan(op, Scan::Sum, d, dtype, options.ints())?;
         report(op, &[self], &[&y], || options.attributes(d));
@@ -54,8 +50,9 @@ impl Tensor {
         record(op, &[self], y, move |t| gradients![Some(t.dy().cumsum_with(dim, &back)?)])
     }
 
-    /// The running product along `dim`. The gradient is correct even if factors are zero; its kernels are some log2 of the extent. Float
-    /// dtypes. Errors: `Attr`, `Dtype`.
+    /// The running product along `dim`. Out of range it is 0 or infinite, and in range again if later factors allow it. The gradient is
+    /// correct even if factors are zero; its kernels are some log2 of the extent. Integers multiply to i64, outside of the tape.
+    /// Errors: `Attr`; `Dtype` for bool.
     pub fn cumprod(&self, dim: isize) -> Result<Tensor> {
         self.cumprod_with(dim, &ScanOptions::default())
     }
@@ -66,13 +63,12 @@ impl Tensor {
             return x.cumprod_with(dim, options);
         }
         let op = "cumprod";
-        check_float(op, self)?;
-        let d = self.shape().dim_for(op, dim)?;
+        let (d, dtype) = (self.shape().dim_for(op, dim)?, scan_dtype(op, self)?);
         if self.rank() == 0 {
-            return if options.exclusive { self.mul_scalar(0)?.add_scalar(1) } else { Ok(self.clone()) };
+            return if options.exclusive { self.mul_scalar(0)?.add_scalar(1)?.cast(dtype) } else { self.cast(dtype) };
         }
         let options = *options;
-        let y = self.scan(op, Scan::Prod, d, self.dtype(), options.ints())?;
+        let y = self.scan(op, Scan::Prod, d, dtype, options.ints())?;
         report(op, &[self], &[&y], || options.attributes(d));
         let saved = Saved::input(self);
         record(op, &[self], y, move |t| {
@@ -135,6 +131,15 @@ impl Tensor {
             run(op, Kernel::Scan(kind), &[&from], &[&to], Attributes::ints(&ints))?;
         }
         Ok(y)
+    }
+}
+
+/// The dtype of a running sum or product: i64 for integers.
+fn scan_dtype(op: &'static str, x: &Tensor) -> Result<DType> {
+    match x.dtype() {
+        DType::Bool => Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[x])))),
+        dtype if dtype.is_float() => Ok(dtype),
+        _ => Ok(DType::I64),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::check::{check_float, describe};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::operands;
 use crate::operands::Output;
-use crate::ops::{Order, Rounding};
+use crate::ops::{Order, Rounding, parts};
 use crate::{DType, Error, Result, Rng, RngState, Tensor};
 
 /// The options of [`Tensor::sample_logits`].
@@ -107,7 +107,7 @@ impl Tensor {
         }
         let x = self.detach();
         if !has_kernel::<SampleLogits>(&x) {
-            return shaped(composite(op, &x, sampling, rng).map_err(|e| e.of(op))?);
+            return shaped(parts(op, || composite(op, &x, sampling, rng))?);
         }
         let draw = match is_greedy(sampling) {
             true => Draw { state: RngState { seed: 0, offset: 0, stream: 0 }, base: None },

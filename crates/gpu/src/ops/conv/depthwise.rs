@@ -5,6 +5,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each, group_size};
+use crate::launch::integers::Integers;
 use crate::launch::words::divider;
 use crate::program::source::{Variant, word};
 use isograd_core::ops::conv;
@@ -60,12 +61,12 @@ impl Depthwise<'_> {
         }
         let geometry = self.geometry;
         let items = geometry.batch * geometry.groups * geometry.windows.volume();
-        let own = [0, 0, 0, 0, 0, divider(geometry.groups), items, self.bias.map_or(0, |(_, strides)| strides[0]), 0];
+        let integers = self.named(geometry, Over::Input, [("ITEMS", items), ("BY_GROUPS", divider(geometry.groups))]);
         let variant = self.variant(geometry, false, Block::ONE, THREADS, items);
         let [g, w, dx] = self.addresses;
         let pointers = [g, w, self.bias.map_or(dx, |(bias, _)| bias), dx];
-        let arguments = Arguments::new().pointers(pointers).ints(&own).ints(&extents::ints(geometry, Over::Input));
-        gpu.launch(variant.define("INTS", own.len()), "depthwise_input", each(items), &arguments)?;
+        let arguments = Arguments::new().pointers(pointers).named(integers);
+        gpu.launch(variant, "depthwise_input", each(items), &arguments)?;
         Ok(true)
     }
 
@@ -89,18 +90,18 @@ impl Depthwise<'_> {
         let parts = items.div_ceil(length);
         let acc = self.dtype.acc();
         let sums = gpu.scratch(parts * all * window * acc.size())?;
-        let dividers = [strips, lines, all].map(divider);
-        let own = [strips, lines, all, dividers[0], dividers[1], dividers[2], length, items, divider(strips * lines)];
+        let blocks = [("PART_BLOCKS", length), ("OUTPUT_BLOCKS", items), ("BY_BLOCKS", divider(strips * lines))];
+        let integers = self.named(geometry, Over::Output, blocks);
+        let integers = integers.divisors([("N_STRIPS", strips), ("N_LINES", lines), ("N_ALL", all)]);
         let variant = self.variant(geometry, false, block, threads, items.max(all * items / geometry.batch.max(1)));
-        let variant = variant.define("KERNEL_Z", windows.kernel[0]).define("INTS", own.len());
-        let arguments =
-            Arguments::new().pointers([g, x, sums.address]).ints(&own).ints(&extents::ints(geometry, Over::Output));
+        let variant = variant.define("KERNEL_Z", windows.kernel[0]);
+        let arguments = Arguments::new().pointers([g, x, sums.address]).named(integers);
         let grid = Geometry::new([all, parts, 1], threads);
         gpu.launch(variant.clone(), "depthwise_weight", grid, &arguments)?;
         let weights = all * window;
-        let own = [0, 0, 0, 0, 0, 0, weights, parts, 0];
-        let variant = self.variant(geometry, false, Block::ONE, THREADS, weights).define("INTS", own.len());
-        let arguments = Arguments::new().pointers([sums.address, dw]).ints(&own);
+        let integers = self.named(geometry, Over::Output, [("ITEMS", weights), ("N_PARTS", parts)]);
+        let variant = self.variant(geometry, false, Block::ONE, THREADS, weights);
+        let arguments = Arguments::new().pointers([sums.address, dw]).named(integers);
         gpu.launch(variant, "depthwise_weight_join", each(weights).following(), &arguments)?;
         Ok(true)
     }
@@ -113,15 +114,20 @@ impl Depthwise<'_> {
         let strips = width.div_ceil(block.strip);
         let (lines, all) = (depth * height.div_ceil(block.lines), geometry.groups * geometry.outputs);
         let items = geometry.batch * all * lines * strips;
-        let dividers = [strips, lines, all].map(divider);
-        let strides = self.bias.map_or([0; 2], |(_, strides)| strides);
-        let own = [strips, lines, all, dividers[0], dividers[1], dividers[2], items, strides[0], strides[1]];
+        let integers = self.named(geometry, Over::Output, [("ITEMS", items)]);
+        let integers = integers.divisors([("N_STRIPS", strips), ("N_LINES", lines), ("N_ALL", all)]);
         let elements = items * block.strip * block.lines;
-        let variant = self.variant(geometry, is_turned, block, THREADS, elements).define("INTS", own.len());
+        let variant = self.variant(geometry, is_turned, block, THREADS, elements);
         let pointers = [x, w, self.bias.map_or(y, |(bias, _)| bias), y];
-        let arguments = Arguments::new().pointers(pointers).ints(&own).ints(&extents::ints(geometry, Over::Output));
+        let arguments = Arguments::new().pointers(pointers).named(integers);
         gpu.launch(variant, "depthwise", each(items), &arguments)?;
         Ok(true)
+    }
+
+    /// The integers of `conv.h`, those of one kernel, and the strides of the bias.
+    fn named<const N: usize>(&self, of: &conv::Geometry, over: Over, own: [(&'static str, usize); N]) -> Integers {
+        let integers = extents::named(of, over).integers(own);
+        self.bias.iter().fold(integers, |all, (_, strides)| all.list("BIAS_STRIDES", *strides))
     }
 
     fn variant(

@@ -1,5 +1,6 @@
 //! Extents, strides and padding of a convolution, as kernels take them.
 
+use crate::launch::integers::Integers;
 use crate::launch::words::divider;
 use isograd_core::ops::conv::Geometry;
 use isograd_core::ops::image::window::Windows;
@@ -13,17 +14,29 @@ pub(super) enum Over {
     Output,
 }
 
-/// `Extents` of `conv.h`.
-pub(super) fn ints(geometry: &Geometry, over: Over) -> Vec<usize> {
+/// The integers of `conv.h`.
+pub(super) fn named(geometry: &Geometry, over: Over) -> Integers {
     let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
     let [_, height, width] = if over == Over::Input { windows.input } else { windows.output };
     let [_, kernel_height, kernel_width] = windows.kernel;
-    let by_dimension = [windows.input, windows.output, windows.kernel, windows.stride, windows.low, windows.dilation];
-    let divisors = [width, height, windows.outputs(), windows.window(), kernel_height, kernel_width];
-    let own = [groups, channels, outputs].into_iter().chain(by_dimension.into_iter().flatten());
-    let last = [windows.volume(), channels, outputs];
-    let dividers = divisors.into_iter().chain(windows.stride).chain(last).map(divider);
-    own.chain(dividers).chain([windows.volume(), windows.outputs(), windows.window()]).collect()
+    let dividers = [
+        ("BY_WIDTH", width),
+        ("BY_HEIGHT", height),
+        ("BY_IN", windows.volume()),
+        ("BY_OUT", windows.outputs()),
+        ("BY_KERNEL_HEIGHT", kernel_height),
+        ("BY_KERNEL_WIDTH", kernel_width),
+    ];
+    Integers::new()
+        .integers([("N_GROUPS", groups), ("IN", windows.volume()), ("OUT", windows.outputs())])
+        .divisors([("N_CHANNELS", channels), ("N_OUTPUTS", outputs), ("WINDOW", windows.window())])
+        .position_list("IN_ALONG", windows.input)
+        .position_list("OUT_ALONG", windows.output)
+        .position_list("KERNEL_ALONG", windows.kernel)
+        .divisor_list("STRIDE_ALONG", windows.stride)
+        .position_list("PADDING_ALONG", windows.low)
+        .position_list("DILATION_ALONG", windows.dilation)
+        .integers(dividers.map(|(name, d)| (name, divider(d))))
 }
 
 /// `FLAT` and `STRIDED` of `conv.h`.

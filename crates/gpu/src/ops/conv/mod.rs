@@ -12,7 +12,7 @@ use self::turn::Volumes;
 use crate::driver::Address;
 use crate::driver::dnn::Map;
 use crate::launch::device::Gpu;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::memory::pool::Buffer;
 use crate::ops::elementwise::pointwise;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
@@ -143,7 +143,7 @@ impl Dense {
         let dense = Dense::like(gpu, x, is_last, channels)?;
         if let Some((buffer, layout)) = &dense.copy {
             if let Some(volumes) = volumes(x, is_last, channels) {
-                volumes.put_last(gpu, x.dtype, place(x)?, buffer.address)?;
+                volumes.put_last(gpu, x.dtype, start_of(x)?, buffer.address)?;
                 return Ok(dense);
             }
             if channels.is_some() {
@@ -158,7 +158,7 @@ impl Dense {
     fn like(gpu: &Gpu, x: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<Dense> {
         let is_dense = if is_last { x.layout.has_channels_last() } else { x.layout.is_contiguous() };
         if is_dense && channels.is_none() {
-            return Ok(Dense { address: place(x)?, copy: None });
+            return Ok(Dense { address: start_of(x)?, copy: None });
         }
         let shape = shape_with(x, channels);
         let buffer = gpu.scratch(shape.numel() * x.dtype.size())?;
@@ -171,7 +171,7 @@ impl Dense {
     fn copy_to(&self, gpu: &Gpu, y: &Operand<'_>, is_last: bool, channels: Option<usize>) -> Result<()> {
         match (&self.copy, volumes(y, is_last, channels)) {
             (None, _) => Ok(()),
-            (Some((buffer, _)), Some(volumes)) => volumes.put_first(gpu, y.dtype, buffer.address, place(y)?),
+            (Some((buffer, _)), Some(volumes)) => volumes.put_first(gpu, y.dtype, buffer.address, start_of(y)?),
             (Some((buffer, layout)), None) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
         }
     }
@@ -232,12 +232,12 @@ fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
         [_, channel] if is_last => [0, 0, *channel],
         strides => [strides[0], strides[1], 0],
     };
-    let c = bias.map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
+    let c = bias.map(|bias| Ok((start_of(bias)?, strides(bias)))).transpose()?;
     let file = if is_last { "conv/conv_last.h" } else { "conv/conv_first.h" };
     let over = if map == Map::Input { Over::Input } else { Over::Output };
     let [flat, strided] = extents::flags(windows);
     let flags = vec![(map.flag(), true), flat, strided];
-    let loading = Loading { file, flags, pointers: Vec::new(), ints: extents::ints(geometry, over) };
+    let loading = Loading { file, flags, pointers: Vec::new(), integers: extents::named(geometry, over) };
     let has_words = is_last && has_mma(gpu, geometry, dtype);
     matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: addresses[2], is_wide, has_words, loading })
 }
@@ -251,7 +251,7 @@ pub fn is_depthwise(geometry: &Geometry, map: Map) -> bool {
 fn depthwise(gpu: &Gpu, multiplied: &Multiplied<'_>) -> Result<bool> {
     let Multiplied { map, geometry, dtype, addresses, bias, .. } = *multiplied;
     let strides = |bias: &Operand<'_>| [bias.layout.strides()[0], bias.layout.strides()[1]];
-    let bias = bias.map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
+    let bias = bias.map(|bias| Ok((start_of(bias)?, strides(bias)))).transpose()?;
     let depthwise = Depthwise { geometry, dtype, addresses, bias };
     match map {
         Map::Forward => depthwise.forward(gpu),

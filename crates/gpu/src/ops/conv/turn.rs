@@ -4,6 +4,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
+use crate::launch::integers::Integers;
 use crate::program::source::Variant;
 use isograd_core::{DType, Result};
 
@@ -55,7 +56,7 @@ impl Volumes {
     }
 }
 
-fn turn(gpu: &Gpu, dtype: DType, places: [Address; 2], matrices: Matrices) -> Result<()> {
+fn turn(gpu: &Gpu, dtype: DType, starts: [Address; 2], matrices: Matrices) -> Result<()> {
     let Matrices { count, extents: [rows, columns, written], strides } = matrices;
     let [of_rows, of_columns] = match (written <= SHORT, columns <= SHORT) {
         (true, _) => [SHORT, LONG],
@@ -63,7 +64,15 @@ fn turn(gpu: &Gpu, dtype: DType, places: [Address; 2], matrices: Matrices) -> Re
         _ => [SIDE; 2],
     };
     let tiles = [written.div_ceil(of_rows), columns.div_ceil(of_columns)];
-    let ints = [&[rows, columns, written], &tiles[..], &strides].concat();
+    let integers = Integers::new()
+        .integers([("N_ROWS", rows), ("N_COLUMNS", columns), ("N_WRITTEN", written)])
+        .positions([("TILES_R", tiles[0]), ("TILES_C", tiles[1])])
+        .integers([
+            ("X_MATRIX", strides[0]),
+            ("X_ROW", strides[1]),
+            ("Y_MATRIX", strides[2]),
+            ("Y_COLUMN", strides[3]),
+        ]);
     let threads = group_size(gpu.driver().limits());
     let most = count * strides[0].max(strides[2]);
     let variant = Variant::new("conv/turn.c")
@@ -71,8 +80,7 @@ fn turn(gpu: &Gpu, dtype: DType, places: [Address; 2], matrices: Matrices) -> Re
         .define("T", dtype)
         .define("ROWS", of_rows)
         .define("COLUMNS", of_columns)
-        .define("INTS", ints.len())
         .flag("WIDE", most > i32::MAX as usize);
-    let arguments = Arguments::new().pointers(places).ints(&ints);
+    let arguments = Arguments::new().pointers(starts).named(integers);
     gpu.launch(variant, "turn", Geometry::new([count * tiles[0] * tiles[1], 1, 1], threads), &arguments)
 }

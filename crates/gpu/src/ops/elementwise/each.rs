@@ -5,7 +5,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
-use crate::launch::operands::{addresses, place};
+use crate::launch::operands::{addresses, start_of};
 use crate::memory::status::Check;
 use crate::ops::elementwise::pointwise::{Body, Plan, acc, value_error_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -127,7 +127,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
     let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
     launch(arguments.float(share, plan.acc).pointer(parts.address))?;
     let arguments = table.arguments().pointer(parts.address).int(kept).float(divisor * share, plan.acc);
-    let arguments = arguments.pointer(place(totals)?);
+    let arguments = arguments.pointer(start_of(totals)?);
     let variant = total::variant(kind, totals.dtype, plan.acc, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
 }

@@ -4,6 +4,7 @@
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
+use crate::launch::integers::Integers;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address};
 use crate::launch::words::{bits, fits};
@@ -82,7 +83,7 @@ fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         other => return Err(Error::backend(call.op, format!("{other} is not elementwise"))),
     };
     let operands: SmallVec<[&Operand<'_>; 8]> = call.inputs.iter().chain(call.outputs).collect();
-    let joint = Joint::new(operands.iter().copied());
+    let mut joint = Joint::new(operands.iter().copied());
     let dtypes = |list: &[Operand<'_>]| list.iter().map(|o| o.dtype).collect::<SmallVec<[DType; 8]>>();
     let (inputs, outputs) = (dtypes(call.inputs), dtypes(call.outputs));
     let acc = acc(call.op, body, inputs.iter().chain(&outputs).copied())?;
@@ -102,11 +103,11 @@ fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         outputs: outputs.into_iter().collect(),
     };
     let n = joint.numel();
-    let mut ints = joint.ints();
     if plan.vector > 1 && plan.rank > 1 {
-        ints[plan.rank - 1] /= plan.vector;
+        joint.extents[plan.rank - 1] /= plan.vector;
     }
-    let arguments = Arguments::new().pointers(addresses).ints(&ints).int(n);
+    let named = Integers::new().list("EXTENTS", joint.extents).list("STRIDES", joint.strides.into_iter().flatten());
+    let arguments = Arguments::new().pointers(addresses).named(named).int(n);
     let arguments = match body {
         Body::Fill if acc == DType::I64 => arguments.int(call.ints[0]),
         // The kernel rounds an f32 to 16 bits.
@@ -116,9 +117,13 @@ fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         Body::Row(_) => arguments.floats(call.floats.iter().copied(), acc),
         Body::Copy | Body::Cast => arguments,
     };
-    let slot = if plan.checks() { Some(gpu.status(call.op, Check::Value)?) } else { None };
+    let check = match body {
+        Body::Row(Pointwise::NormalizeIndex | Pointwise::NeighborIndex) => Check::RowIndex(call.ints[0]),
+        _ => Check::Value,
+    };
+    let slot = if plan.checks() { Some(gpu.status(call.op, check)?) } else { None };
     let arguments = arguments.pointers(slot.as_ref().map(|slot| slot.address));
-    gpu.generated(plan.variant(ints.len()), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
+    gpu.generated(plan.variant(), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
     let Some(slot) = slot else { return Ok(()) };
     gpu.checked(slot, |position| value_error_of(gpu, call.op, call.inputs.iter(), position, acc))
 }
@@ -215,8 +220,8 @@ impl Plan {
         all.map(|&d| (if matches!(self.body, Body::Copy) { bits(d) } else { d.name() }, d.size())).collect()
     }
 
-    fn variant(&self, ints: usize) -> Variant {
-        self.describe(Variant::new("elementwise").define("THREADS", THREADS).define("INTS", ints.max(1)))
+    fn variant(&self) -> Variant {
+        self.describe(Variant::new("elementwise").define("THREADS", THREADS))
     }
 
     /// Adds all that the text depends on.
@@ -319,7 +324,7 @@ impl Plan {
         text.push_str("        idx rest = (idx)g, c;\n");
         (0..operands).for_each(|k| text.push_str(&format!("        idx o{k} = 0;\n")));
         for d in (0..self.rank).rev() {
-            let extent = format!("(idx)p.v[{d}]");
+            let extent = format!("(idx)EXTENTS({d})");
             match d {
                 0 => text.push_str("        c = rest;\n"),
                 _ => text.push_str(&format!("        c = rest % {extent};\n        rest /= {extent};\n")),
@@ -332,7 +337,7 @@ impl Plan {
     }
 
     fn stride(&self, operand: usize, dim: usize) -> String {
-        format!("p.v[{}]", self.rank * (1 + operand) + dim)
+        format!("STRIDES({})", self.rank * operand + dim)
     }
 
     /// One element: operand `k` at `at(k)`.

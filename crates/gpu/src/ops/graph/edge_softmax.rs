@@ -4,7 +4,7 @@ use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups};
-use crate::launch::operands::{place, place_or};
+use crate::launch::operands::{start_of, start_or};
 use crate::launch::words::{divider, vector_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::indexing::index::is_wide;
@@ -49,10 +49,10 @@ fn by_rows(
     (starts, read, entry): (&Operand<'_>, &[&Operand<'_>], Option<&Operand<'_>>),
     y: &Operand<'_>,
 ) -> Result<()> {
-    let places: Vec<Address> = read.iter().chain([&y]).map(|t| place(t)).collect::<Result<_>>()?;
+    let addresses: Vec<Address> = read.iter().chain([&y]).map(|t| start_of(t)).collect::<Result<_>>()?;
     let [entries, heads] = [0, 1].map(|d| y.layout.shape()[d]);
     let rows = starts.layout.shape()[0] - 1;
-    let vector = vector_of(y.dtype, heads, &places);
+    let vector = vector_of(y.dtype, heads, &addresses);
     let words = heads / vector;
     let threads = group_size(gpu.driver().limits());
     let team = entries.div_ceil(MEAN * rows.max(1)).next_power_of_two().min(MOST_OF_ROW).min(threads);
@@ -66,8 +66,8 @@ fn by_rows(
         .words(vector, y.dtype.size())
         .flag("PERMUTED", entry.is_some())
         .flag("WIDE", is_wide(&operands));
-    let (read, written) = places.split_at(read.len());
-    let pointers = [&[place(starts)?], read, &[place_or(entry, read[0])?], written].concat();
+    let (read, written) = addresses.split_at(read.len());
+    let pointers = [&[start_of(starts)?], read, &[start_or(entry, read[0])?], written].concat();
     let count = rows * words;
     let arguments = Arguments::new().pointers(pointers).numbers([count, words, divider(words)]);
     gpu.launch(variant, kernel, groups(count.div_ceil(threads / team), threads), &arguments)

@@ -2,8 +2,8 @@
 
 use crate::driver::Address;
 use crate::launch::device::Gpu;
-use crate::launch::operands::place;
-use crate::launch::words::divider;
+use crate::launch::integers::Integers;
+use crate::launch::operands::start_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::matrix::matmul::{self, Extents, Loaded, Loading, MMA_WORD, Side, WIDEST};
 use isograd_core::fused::Fused;
@@ -21,7 +21,7 @@ pub(crate) const FAMILY: Family = Family {
 impl FusedLaunch for MeshForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let MeshInputs { x, table, w, bias } = self.inputs(call);
-        let bias = bias.map(|bias| Ok((place(bias)?, [0, 0, bias.layout.strides()[0]]))).transpose()?;
+        let bias = bias.map(|bias| Ok((start_of(bias)?, [0, 0, bias.layout.strides()[0]]))).transpose()?;
         multiply_neighbors(gpu, &self.0, [x, table, w], bias, None, self.outputs(call).y)
     }
 }
@@ -44,7 +44,7 @@ fn multiply_neighbors(
 ) -> Result<()> {
     let Neighborhoods { batch, rows, slots, channels, outputs } = *extents;
     let e = Extents { batches: 1, m: batch * rows, n: outputs, k: slots * channels };
-    let (x, table, w) = (place(x)?, place(table)?, place(w)?);
+    let (x, table, w) = (start_of(x)?, start_of(table)?, start_of(w)?);
     let sides = |side: Reader| [side.along_k(x, e.m, e.k), side.along_k(w, e.n, e.k)];
     multiply(gpu, Product { is_forward: true, extents, e, table, bias, joined, y }, sides)
 }
@@ -54,7 +54,7 @@ impl FusedLaunch for MeshWeight {
         let Neighborhoods { batch, rows, slots, channels, outputs } = self.0;
         let e = Extents { batches: 1, m: outputs, n: slots * channels, k: batch * rows };
         let MeshWeightInputs { g, x, table } = self.inputs(call);
-        let (g, x, table, y) = (place(g)?, place(x)?, place(table)?, self.outputs(call).y);
+        let (g, x, table, y) = (start_of(g)?, start_of(x)?, start_of(table)?, self.outputs(call).y);
         let sides = |side: Reader| [side.along_rows(g, e.m, e.k), side.along_rows(x, e.n, e.k)];
         multiply(gpu, Product { is_forward: false, extents: &self.0, e, table, bias: None, joined: None, y }, sides)
     }
@@ -104,13 +104,17 @@ fn multiply(gpu: &Gpu, product: Product<'_>, sides: impl Fn(Reader) -> [Side; 2]
     let has_words = [channels, outputs].iter().all(|n| n.is_multiple_of(word));
     let [a, b] = sides(Reader { dtype, has_words });
     let is_for_units = limits.has_mma && !gpu.driver().dialect().mma.is_empty() && dtype.size() == 2;
-    let joined_place = joined.map(place).transpose()?;
+    let joined_place = joined.map(start_of).transpose()?;
     let has_words = has_words && is_for_units && a.has_words(MMA_WORD) && b.has_words(MMA_WORD);
     let has_words = has_words && joined_place.is_none_or(|joined| joined.is_multiple_of(WIDEST as u64));
     let of_x = batch * rows * channels + joined.map_or(0, |joined| joined.layout.shape().numel());
     let sizes = [of_x, batch * rows * outputs, rows * slots, outputs * slots * channels];
     let is_wide = sizes.into_iter().chain([e.m, e.n, e.k]).any(|extent| extent > i32::MAX as usize);
-    let own = [rows, slots, channels, outputs, batch];
+    let integers = Integers::new().divisors([("N_ROWS", rows), ("N_CHANNELS", channels)]).positions([
+        ("N_SLOTS", slots),
+        ("N_OUTPUTS", outputs),
+        ("N_SAMPLES", batch),
+    ]);
     let loading = Loading {
         file: "graph/mesh.h",
         flags: vec![
@@ -120,9 +124,9 @@ fn multiply(gpu: &Gpu, product: Product<'_>, sides: impl Fn(Reader) -> [Side; 2]
             ("JOINED", joined.is_some()),
         ],
         pointers: vec![table, joined_place.unwrap_or(a.address)],
-        ints: own.into_iter().chain([rows, channels].map(divider)).collect(),
+        integers,
     };
-    matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: place(y)?, is_wide, has_words, loading })
+    matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: start_of(y)?, is_wide, has_words, loading })
 }
 
 const EXAMPLES: &[Example] = &[

@@ -6,8 +6,9 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
-use crate::launch::operands::place;
-use crate::launch::words::{divider, fits, widest};
+use crate::launch::integers::Integers;
+use crate::launch::operands::start_of;
+use crate::launch::words::{fits, widest};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::image::window::{self, is_one};
 use crate::program::source::{Variant, word};
@@ -179,10 +180,11 @@ impl Columns {
         Some(Columns { vector, words, bands, all, parts, members })
     }
 
-    /// The integers of the kernel, the last of which is the logarithm of `members`.
-    fn ints(&self) -> [usize; 4] {
-        let taken = self.bands * self.words;
-        [self.bands, divider(taken), self.parts, self.members.ilog2() as usize]
+    /// The integers of `columns.h`.
+    fn named(&self) -> Integers {
+        let shift = self.members.ilog2() as usize;
+        let own = Integers::new().positions([("BANDS", self.bands), ("N_PARTS", self.parts), ("SHIFT", shift)]);
+        own.divisors([("TAKEN", self.bands * self.words)])
     }
 }
 
@@ -234,18 +236,16 @@ impl Method {
     }
 
     /// Strips of a line, windows or bands, as the kernel counts them; its integers; and the launch.
-    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Vec<usize>, Geometry) {
+    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Integers, Geometry) {
         let strips = windows.output[2].div_ceil(self.per());
         let count = windows.planes * windows.output[0] * windows.output[1] * strips;
+        let named = |strips: usize| window::named(windows, strips, windows.output);
         match self {
-            Method::Strips(_) => (count, window::ints(windows, strips, windows.output), in_groups(count, threads)),
-            Method::Shared(readers) => {
-                (count, window::ints(windows, strips, windows.output), in_groups(count * readers, threads))
-            }
+            Method::Strips(_) => (count, named(strips), in_groups(count, threads)),
+            Method::Shared(readers) => (count, named(strips), in_groups(count * readers, threads)),
             Method::Columns(columns) => {
-                let mut ints = window::ints(windows, columns.words, windows.output);
-                ints.extend(columns.ints());
-                (columns.all, ints, groups(columns.all.div_ceil(columns.bands), threads))
+                let named = named(columns.words).and(&columns.named());
+                (columns.all, named, groups(columns.all.div_ceil(columns.bands), threads))
             }
         }
     }
@@ -267,15 +267,14 @@ fn forward(
     divisor: Option<Divisor>,
 ) -> Result<()> {
     let (dtype, threads) = (y.dtype, group_size(gpu.driver().limits()));
-    let (x, y) = (place(x)?, place(y)?);
+    let (x, y) = (start_of(x)?, start_of(y)?);
     let method = Method::new(&windows, dtype.size(), x, threads);
-    let (count, ints, geometry) = method.launch(&windows, threads);
+    let (count, named, geometry) = method.launch(&windows, threads);
     let [max, avg] = method.entries();
-    let variant = variant(&windows, dtype, threads).define("INTS", ints.len());
-    let variant = method.define(variant, &windows, dtype.size());
+    let variant = method.define(variant(&windows, dtype, threads), &windows, dtype.size());
     let variant = variant.optional("Y_WORD", strip_word(&windows, &method, y, dtype.size()));
-    let positions = index.map(place).transpose()?;
-    let arguments = Arguments::new().pointers([x, y].into_iter().chain(positions)).ints(&ints).int(count);
+    let positions = index.map(start_of).transpose()?;
+    let arguments = Arguments::new().pointers([x, y].into_iter().chain(positions)).named(named).int(count);
     if let Some(divisor) = divisor {
         let (variant, divisor) = divided(variant, &windows, divisor);
         return gpu.launch(variant, avg, geometry, &arguments.float(divisor, dtype.acc()));
@@ -298,11 +297,11 @@ fn backward(
     divisor: Option<Divisor>,
 ) -> Result<()> {
     let windows = flattened(windows);
-    let (dtype, dx) = (dx.dtype, place(dx)?);
+    let (dtype, dx) = (dx.dtype, start_of(dx)?);
     // The arrays that are read, and the bytes of their elements.
-    let mut read = vec![(place(dy)?, dtype.size())];
+    let mut read = vec![(start_of(dy)?, dtype.size())];
     if let Some(index) = index {
-        read.push((place(index)?, index.dtype.size()));
+        read.push((start_of(index)?, index.dtype.size()));
     }
     let index = index.map(|index| index.dtype);
     let threads = group_size(gpu.driver().limits());
@@ -340,10 +339,10 @@ fn backward(
         false => (per - 1 + reach) / stride + 1,
     };
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;
-    let ints = window::ints(&windows, strips, windows.input);
     let is_unrolled = !has_first && most <= UNROLLED;
-    let variant = variant.optional("MOST", is_unrolled.then_some(most)).define("INTS", ints.len());
-    let arguments = Arguments::new().pointers(read.iter().map(|(from, _)| *from).chain([dx])).ints(&ints).int(count);
+    let variant = variant.optional("MOST", is_unrolled.then_some(most));
+    let named = window::named(&windows, strips, windows.input);
+    let arguments = Arguments::new().pointers(read.iter().map(|(from, _)| *from).chain([dx])).named(named).int(count);
     let Some(divisor) = divisor else {
         return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
     };

@@ -3,8 +3,8 @@
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::place;
-use crate::launch::words::divider;
+use crate::launch::integers::Integers;
+use crate::launch::operands::start_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::indexing::index::is_wide;
 use crate::program::source::Variant;
@@ -87,8 +87,14 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
         .flag("WEIGHTED", is_weighted)
         .flag("WIDE", is_wide(&[x, y]));
     let table = gpu.tables.get(&gpu.pool, words)?;
-    let shapes = [outputs, outputs.map(divider), inputs, starts, positions, weights].concat();
-    let arguments = Arguments::new().pointers([place(x)?, place(y)?, table.buffer.address]).ints(&shapes).int(n);
+    let integers = Integers::new()
+        .divisor_list("OUTPUTS", outputs)
+        .position_list("INPUTS", inputs)
+        .list("STARTS", starts)
+        .list("POSITIONS", positions)
+        .list("WEIGHTS", weights);
+    let arguments =
+        Arguments::new().pointers([start_of(x)?, start_of(y)?, table.buffer.address]).named(integers).int(n);
     gpu.launch(variant, "resample", in_groups(n, threads), &arguments)
 }
 

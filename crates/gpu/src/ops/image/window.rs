@@ -1,6 +1,6 @@
 //! Windows as the kernels that include `window.h` take them: definitions and integers.
 
-use crate::launch::words::divider;
+use crate::launch::integers::Integers;
 use crate::program::source::Variant;
 use isograd_core::ops::image::window::Windows;
 
@@ -10,6 +10,11 @@ const SMALL: usize = 32;
 /// Whether a window is all of a volume, for adaptive ones.
 pub fn is_one(windows: &Windows) -> bool {
     windows.is_adaptive && windows.output == [1; 3]
+}
+
+/// Whether volumes have one slice, and one window along it.
+fn is_flat(windows: &Windows) -> bool {
+    windows.input[0] == 1 && windows.output[0] == 1
 }
 
 /// Whether a position needs more than 31 bits, with room for a step beyond.
@@ -33,17 +38,18 @@ pub fn define(variant: Variant, windows: &Windows) -> Variant {
         ("ADAPTIVE", *is_adaptive),
         ("ONE", is_one(windows)),
         ("FAR", *is_adaptive && (0..3).any(is_far)),
-        ("FLAT", input[0] == 1 && output[0] == 1),
+        ("FLAT", is_flat(windows)),
         ("SMALL", !is_adaptive && windows.window() <= SMALL),
         ("WIDE", is_wide(windows)),
     ])
 }
 
-/// The integers of `window.h`: extents with their dividers, then the divisors of a thread's number. Lines have `strips` strips, in
+/// The integers of `window.h`: extents and the divisors of a thread's number, with their dividers. Lines have `strips` strips, in
 /// volumes of the extents given last.
-pub fn ints(windows: &Windows, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<usize> {
-    let extents = || windows.input.iter().chain(&windows.output);
-    let by_extents = extents().map(|&d| divider(d));
-    let quotients = [strips, height, depth].into_iter().flat_map(|d| [d, divider(d)]);
-    extents().copied().chain(by_extents).chain(quotients).collect()
+pub fn named(windows: &Windows, strips: usize, [depth, height, _]: [usize; 3]) -> Integers {
+    let is_flat = usize::from(is_flat(windows));
+    let inputs = ["IN_D", "IN_H", "IN_W"].into_iter().zip(windows.input).skip(is_flat);
+    let outputs = ["OUT_D", "OUT_H", "OUT_W"].into_iter().zip(windows.output).skip(is_flat);
+    let counts = [("STRIPS", strips), ("LINES", height), ("SLICES", depth)];
+    Integers::new().divisors(inputs.chain(outputs).chain(counts))
 }

@@ -4,11 +4,11 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::layout::Joint;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::launch::words::{fits, widest};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, zeros};
-use crate::ops::indexing::index::{Places, bad, ints, is_wide};
+use crate::ops::indexing::index::{Indexed, bad, is_wide, named};
 use crate::program::source::{Variant, word};
 use isograd_core::{Call, DType, Result};
 use smallvec::{SmallVec, smallvec};
@@ -75,15 +75,15 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     if y.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, at, to, size) = (place(x)?, place(index)?, place(y)?, x.dtype.size());
+    let (from, at, to, size) = (start_of(x)?, start_of(index)?, start_of(y)?, x.dtype.size());
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, x.layout, None, call.ints[0] as usize, threads);
-    let operands = [index.layout.strides(), &places.target[..]];
+    let indexed = Indexed::new(index, x.layout, None, call.ints[0] as usize, threads);
+    let operands = [index.layout.strides(), &indexed.target[..]];
     let mut joint = Joint::of(index.layout.shape().dims(), operands.into_iter()).at_least_one();
-    let take = Take::new(&joint, size, index.dtype.size(), places.along, [from, at, to]);
+    let take = Take::new(&joint, size, index.dtype.size(), indexed.along, [from, at, to]);
     // Extents and strides are counted in the elements that a thread takes; for words, those of x are too.
     let (v, rank) = (take.elements(), joint.rank());
-    let mut along = places.along;
+    let mut along = indexed.along;
     joint.extents[rank - 1] /= v;
     let (numbers, unit, step) = match take {
         Take::Word(_) => {
@@ -106,26 +106,28 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         && columns > tile
         && columns.is_multiple_of(tile);
     let joint = if is_tiled { in_tiles(&joint, tile) } else { joint };
-    let (ints, index_bytes) = (ints(&joint), numbers * index.dtype.size());
+    let index_bytes = numbers * index.dtype.size();
     let variant = Variant::new("indexing/gather.c")
         .define("THREADS", threads)
         .define("I", index.dtype)
         .define("ROWS", joint.rank())
-        .define("INTS", ints.len())
         .define("WORD", word(v * size))
         .define("UNIT", word(unit))
         .define("NUMBERS", numbers)
         .in_pieces(["INDEX_WORD", "INDEX_WORDS"], index_bytes)
         .flags([("WIDE", is_wide(&[x, index, y])), ("TILED", is_tiled)]);
     let n = y.layout.shape().numel() / v;
-    let sizes = [n, unit / size, places.width, along, places.extent, step];
-    let arguments = Arguments::new().pointers([from, at, to]).ints(&ints).numbers(sizes);
+    let sizes = [n, unit / size, indexed.width, along, indexed.extent, step];
+    let arguments = Arguments::new().pointers([from, at, to]).named(named(&joint, AXES)).numbers(sizes);
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(unit / size);
-    let slot = gpu.status(call.op, Check::Index(places.extent))?;
+    let slot = gpu.status(call.op, Check::Index(indexed.extent))?;
     let arguments = arguments.bytes(&pattern).pointer(slot.address);
     gpu.launch(variant, "gather", in_groups(n, threads), &arguments)?;
-    places.check(gpu, call.op, slot)
+    indexed.check(gpu, call.op, slot)
 }
+
+/// The space of the words of y, and the strides of the operands.
+const AXES: &[&str] = &["SPACE", "INDEX_STRIDES", "X_STRIDES", "Y_STRIDES"];
 
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] =

@@ -3,6 +3,7 @@
 use crate::driver::Geometry;
 use crate::launch::device::Gpu;
 use crate::launch::grid::in_groups;
+use crate::launch::integers::Integers;
 use crate::launch::layout::Joint;
 use crate::launch::words;
 use crate::launch::words::{divider, widest};
@@ -14,10 +15,12 @@ use smallvec::SmallVec;
 
 pub type Strides = SmallVec<[usize; 8]>;
 /// A program, and the extents and strides of its kernel.
-pub type Program = (Variant, SmallVec<[usize; 32]>);
+pub type Program = (Variant, Integers);
+/// The names of [`Indexed::outer`], for [`named`].
+pub const OUTER: &[&str] = &["ROW_SPACE", "INDEX_STRIDES", "Y_STRIDES", "SOURCE_STRIDES"];
 
 /// An index and its target: the table of a gather, the result of a scatter.
-pub struct Places<'a> {
+pub struct Indexed<'a> {
     pub index: &'a Operand<'a>,
     pub dim: usize,
     /// The number of leading dimensions along which the index varies. Their elements are the index's rows.
@@ -37,20 +40,20 @@ pub struct Places<'a> {
     pub threads: usize,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Indexed<'a> {
     pub fn new(
         index: &'a Operand<'a>,
         target: &Layout,
         source: Option<&Layout>,
         dim: usize,
         threads: usize,
-    ) -> Places<'a> {
+    ) -> Indexed<'a> {
         let (dims, steps) = (index.layout.shape().dims(), index.layout.strides());
         let still = (dim + 1..dims.len()).rev().take_while(|&d| steps[d] == 0 || dims[d] == 1).count();
         let rank = dims.len() - still;
         let mut strides = Strides::from_slice(target.strides());
         let along = std::mem::take(&mut strides[dim]);
-        Places {
+        Indexed {
             index,
             dim,
             rank,
@@ -66,7 +69,7 @@ impl<'a> Places<'a> {
     }
 
     /// Counts in the widest words into which rows divide. `starts` are the addresses of the source and the target.
-    pub fn in_words(mut self, size: usize, starts: [u64; 2]) -> Places<'a> {
+    pub fn in_words(mut self, size: usize, starts: [u64; 2]) -> Indexed<'a> {
         let inner = self.inner();
         if inner.rank() != 1 || inner.strides.iter().any(|s| s[0] != 1) {
             return self;
@@ -106,19 +109,18 @@ impl<'a> Places<'a> {
         inner
     }
 
-    /// The program of a file for these rows, and its integers, which end with `last`.
-    pub fn variant(&self, file: &'static str, outer: &Joint, last: &[usize], is_wide: bool) -> Program {
+    /// The program of a file for these rows, whose extents and strides have names.
+    pub fn variant(&self, file: &'static str, outer: &Joint, names: &[&'static str], is_wide: bool) -> Program {
         let inner = self.inner();
-        let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
-        let ints: SmallVec<[usize; 32]> = ints.collect();
+        let integers =
+            named(outer, names).and(&named(&inner, &["WORD_SPACE", "Y_WORD_STRIDES", "SOURCE_WORD_STRIDES"]));
         let variant = Variant::new(file)
             .define("THREADS", self.threads)
             .define("I", self.index.dtype)
             .define("ROWS", outer.rank())
             .define("INNER", inner.rank())
-            .define("INTS", ints.len())
             .flag("WIDE", is_wide);
-        (variant, ints)
+        (variant, integers)
     }
 
     pub fn each(&self, n: usize) -> Geometry {
@@ -150,10 +152,12 @@ pub fn check(
     })
 }
 
-/// Dimensions as the kernels' `walk` takes them.
-pub fn ints(joint: &Joint) -> SmallVec<[usize; 32]> {
+/// Dimensions as the kernels' `WALK` takes them, by the names of the space and of the strides of each operand.
+pub fn named(joint: &Joint, names: &[&'static str]) -> Integers {
     let (extents, dividers) = (joint.extents.iter().copied(), joint.extents.iter().map(|&d| divider(d)));
-    extents.chain(dividers).chain(joint.strides.iter().flatten().copied()).collect()
+    let strides = names[1..].iter().zip(&joint.strides);
+    let space = Integers::new().list(names[0], extents.chain(dividers));
+    strides.fold(space, |all, (name, strides)| all.list(name, strides.iter().copied()))
 }
 
 /// The bits of an element that is read by a bad index: NaN, or 0.

@@ -3,11 +3,11 @@
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::{place, place_or};
+use crate::launch::operands::{start_of, start_or};
 use crate::launch::words::{divider, vector_of};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
-use crate::ops::indexing::index::{Places, bad, check, is_wide, with_words};
+use crate::ops::indexing::index::{Indexed, bad, check, is_wide, with_words};
 use crate::ops::indexing::scatter::{Onto, Scattering};
 use crate::program::source::Variant;
 use isograd_core::backend::Scatter;
@@ -37,12 +37,12 @@ fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
     if table.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, to, size) = (place(x)?, place(table)?, table.dtype.size());
+    let (from, to, size) = (start_of(x)?, start_of(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
+    let indexed = Indexed::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
     let onto = Onto::Nothing { padding: of.left_out.unwrap_or(-1), reduce: of.reduce };
     let is_wide = is_wide(&[index, x, table]);
-    Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
+    Scattering { call, indexed, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
 }
 
 /// The gradient of rows that were reduced by index.
@@ -53,9 +53,9 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         return Ok(());
     }
     let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
-    let (from, to, size, threads) = (place(dy)?, place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
+    let (from, to, size, threads) = (start_of(dy)?, start_of(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
     let [counts, x, y, first] =
-        [place_or(counts, from)?, place_or(x, from)?, place_or(y, from)?, place_or(first, from)?];
+        [start_or(counts, from)?, start_or(x, from)?, start_or(y, from)?, start_or(first, from)?];
     let v = vector_of(dx.dtype, features, &[from, x, y, to]);
     let width = features / v;
     let variant = with_words(Variant::new("indexing/segment.c"), v)
@@ -66,7 +66,7 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         .flag("EVEN", matches!(kind, IndexGradient::Even))
         .flag("FIRST", matches!(kind, IndexGradient::First))
         .flag("WIDE", is_wide(&[dy, dx]));
-    let arguments = Arguments::new().pointers([from, place(index)?, counts, x, y, first, to]);
+    let arguments = Arguments::new().pointers([from, start_of(index)?, counts, x, y, first, to]);
     let arguments = arguments.numbers([n / v, width, divider(width), nodes]);
     let slot = gpu.status(call.op, Check::Index(nodes))?;
     let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);

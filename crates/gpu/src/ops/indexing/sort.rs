@@ -5,7 +5,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::layout::Joint;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::launch::words::{bits, is_wide};
 use crate::memory::pool::Buffer;
 use crate::ops::family::{Example, Family, zeros};
@@ -131,17 +131,15 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let length = x.layout.shape().dims().last().copied().unwrap_or(1);
     let (_, sign, infinite) = key_of(x.dtype);
     let joint = Joint::new([x].into_iter()).at_least_one();
-    let ints = joint.ints();
     let plan = Plan::new(gpu.driver().limits(), [n / length, length], x.dtype, is_wide(n.max(x.layout.end())));
     let variant = plan
         .variant()
         .define("X", bits(x.dtype))
         .define("SIGN", sign)
         .define("DIMS", joint.rank())
-        .define("INTS", ints.len())
         .optional("INFINITE", infinite);
-    let (from, to, positions) = (place(x)?, place(y)?, place(positions)?);
-    let source = || Arguments::new().pointer(from).ints(&ints).int(call.ints[0]);
+    let (from, to, positions) = (start_of(x)?, start_of(y)?, start_of(positions)?);
+    let source = || Arguments::new().pointer(from).named(joint.named(&["X_EXTENT", "X_STRIDE"])).int(call.ints[0]);
     if plan.span() >= length {
         let arguments = source().pointers([to, positions]);
         return plan.tiles(gpu, variant.define("WHOLE", true), arguments);

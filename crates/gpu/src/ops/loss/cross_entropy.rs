@@ -5,7 +5,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each, group_size};
-use crate::launch::operands::{place, places, places_or, variant};
+use crate::launch::operands::{start_of, starts, starts_or, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -117,8 +117,8 @@ fn cross_entropy(
     let size = a.acc.size() * if a.is_reduced() { a.count() } else { 0 };
     let (losses, counts) = (gpu.scratch(size)?, gpu.scratch(size)?);
     let slot = gpu.status(op, Check::Class(a.classes))?;
-    let [logits, targets, y, statistics] = places([x, target, y, statistics])?;
-    let [weight, bytes] = places_or([weight, bytes], logits)?;
+    let [logits, targets, y, statistics] = starts([x, target, y, statistics])?;
+    let [weight, bytes] = starts_or([weight, bytes], logits)?;
     let (loss, count) = if a.is_reduced() { (losses.address, counts.address) } else { (y, statistics) };
     let pointers = [logits, targets, weight, bytes, loss, count, statistics];
     let arguments = a.arguments(Arguments::new().pointers(pointers)).pointer(slot.address);
@@ -135,7 +135,7 @@ fn cross_entropy(
         Ok(class_error(op, &index_error(op, i as i64, class, a.classes)))
     })?;
     match divisor {
-        Some(divisor) => total(gpu, a, x, [losses.address, counts.address], [y, place(divisor)?]),
+        Some(divisor) => total(gpu, a, x, [losses.address, counts.address], [y, start_of(divisor)?]),
         None => Ok(()),
     }
 }
@@ -175,8 +175,8 @@ fn cross_entropy_backward(
 ) -> Result<()> {
     let CrossEntropyBackwardInputs { dy, x, target, statistics, weight, bytes, divisor, all_weights } = inputs;
     let variant = a.variant(x, target);
-    let [dy, logits, target, statistics, dx] = places([dy, x, target, statistics, dx])?;
-    let [weight, bytes, divisor, all_weights] = places_or([weight, bytes, divisor, all_weights], dy)?;
+    let [dy, logits, target, statistics, dx] = starts([dy, x, target, statistics, dx])?;
+    let [weight, bytes, divisor, all_weights] = starts_or([weight, bytes, divisor, all_weights], dy)?;
     let pointers = [dy, divisor, logits, target, weight, all_weights, bytes, statistics, dx];
     let arguments = a.arguments(Arguments::new().pointers(pointers));
     if a.by_column() {

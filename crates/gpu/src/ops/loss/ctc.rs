@@ -4,7 +4,7 @@ use crate::driver::Limits;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups};
-use crate::launch::operands::places;
+use crate::launch::operands::starts;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, is_float, zeros};
 use crate::program::source::Variant;
 use isograd_core::fused::Fused;
@@ -27,7 +27,7 @@ impl FusedLaunch for CtcScan {
             .flag("REVERSED", self.is_reversed)
             .flag("NEEDS_F64", y.dtype == DType::F64);
         let arguments =
-            Arguments::new().pointers(places([emission, skip, lengths, y])?).numbers([steps, batch, states]);
+            Arguments::new().pointers(starts([emission, skip, lengths, y])?).numbers([steps, batch, states]);
         gpu.launch(variant, "ctc_scan", groups(batch, threads), &arguments)
     }
 

@@ -3,7 +3,7 @@
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{place, places, places_or, variant};
+use crate::launch::operands::{start_of, starts, starts_or, variant};
 use crate::launch::rows::{Kept, rows};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::program::source::Variant;
@@ -22,7 +22,7 @@ impl FusedLaunch for DistanceLoss {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (inputs, DistanceOutputs { losses, distances }) = (self.inputs(call), self.outputs(call));
         let (x, read) = (inputs.a, read(inputs)?);
-        let arguments = Arguments::new().pointers(read).pointers(places([losses, distances])?);
+        let arguments = Arguments::new().pointers(read).pointers(starts([losses, distances])?);
         launch(gpu, program(self, x), "row_loss", x, &read[..3], &numbers(self, x, arguments))
     }
 }
@@ -31,8 +31,8 @@ impl FusedLaunch for DistanceLossBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let DistanceBackwardInputs { dy, a, b, c, like, distances } = self.inputs(call);
         let DistanceBackwardOutputs { a: da, b: db, c: dc } = self.outputs(call);
-        let ([dy_at, distances], read) = (places([dy, distances])?, read(DistanceInputs { a, b, c, like })?);
-        let written = places([da, db, dc.unwrap_or(db)])?;
+        let ([dy_at, distances], read) = (starts([dy, distances])?, read(DistanceInputs { a, b, c, like })?);
+        let written = starts([da, db, dc.unwrap_or(db)])?;
         let arguments = Arguments::new().pointer(dy_at).pointers(read).pointer(distances).pointers(written);
         let is_each = dy.layout.shape().numel() == a.layout.shape()[0];
         let arguments = numbers(&self.forward, a, arguments).int(is_each).float(self.share, a.dtype.acc());
@@ -43,7 +43,7 @@ impl FusedLaunch for DistanceLossBackward {
 
 /// The addresses of the inputs.
 fn read(DistanceInputs { a, b, c, like }: DistanceInputs<&Operand<'_>>) -> Result<[Address; 4]> {
-    places_or([Some(a), Some(b), c, like], place(a)?)
+    starts_or([Some(a), Some(b), c, like], start_of(a)?)
 }
 
 /// The program for rows x.

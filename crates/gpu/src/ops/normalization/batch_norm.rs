@@ -4,7 +4,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
-use crate::launch::operands::{place_or, places, places_or, variant};
+use crate::launch::operands::{start_or, starts, starts_or, variant};
 use crate::launch::rows::SHORT;
 use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
@@ -155,10 +155,10 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
         ("RELU", norm.is_relu),
         ("RESIDUAL", residual.is_some()),
     ]);
-    let [from, y, mean, rstd] = places([x, y, mean, rstd])?;
-    let moved = [from, y, place_or(residual, y)?];
+    let [from, y, mean, rstd] = starts([x, y, mean, rstd])?;
+    let moved = [from, y, start_or(residual, y)?];
     let [weight, bias, residual, running_mean, running_var, batches] =
-        places_or([weight, bias, residual, running_mean, running_var, batches], mean)?;
+        starts_or([weight, bias, residual, running_mean, running_var, batches], mean)?;
     let alone = program.clone();
     let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &moved, BATCH);
     let acc = x.dtype.acc();
@@ -199,9 +199,9 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     ]);
     let relu = [("RELU", y.is_some()), ("RELU_OF_X", norm.is_relu && y.is_none())];
     let added_terms = [("RESIDUAL", is_residual_wanted), ("ADDED", added.is_some())];
-    let [dy, x, mean, rstd] = places([dy, x, mean, rstd])?;
-    let [weight, y, bias, added] = places_or([weight, y, bias, added], x)?;
-    let [dx, dweight, dbias, dresidual] = places_or([dx, dweight, dbias, residual], x)?;
+    let [dy, x, mean, rstd] = starts([dy, x, mean, rstd])?;
+    let [weight, y, bias, added] = starts_or([weight, y, bias, added], x)?;
+    let [dx, dweight, dbias, dresidual] = starts_or([dx, dweight, dbias, residual], x)?;
     let joining = base.clone();
     let moved = [dy, x, dx, y, dresidual, added];
     let at_once = if norm.is_relu { FEW } else { BATCH };

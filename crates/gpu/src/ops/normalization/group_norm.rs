@@ -4,7 +4,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::MOST_GROUPS;
-use crate::launch::operands::{place, places, places_or, variant};
+use crate::launch::operands::{start_of, starts, starts_or, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -56,8 +56,8 @@ fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     let (count, extent) = (batch * groups, channels * inner);
     let p = dtype_of_parameters([weight, bias], x.dtype);
     let program = program("normalization/norm.c", x, p, [weight.is_some(), bias.is_some()]);
-    let [from, y, mean, rstd] = places([x, y, mean, rstd])?;
-    let [weight, bias, batches] = places_or([weight, bias, batches], from)?;
+    let [from, y, mean, rstd] = starts([x, y, mean, rstd])?;
+    let [weight, bias, batches] = starts_or([weight, bias, batches], from)?;
     let arguments = Arguments::new()
         .pointers([from, weight, bias, y, mean, rstd])
         .numbers([count, extent, groups, inner])
@@ -72,7 +72,7 @@ fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     let (Some(running_mean), Some(running_var)) = (running_mean, running_var) else { return Ok(()) };
     let update = variant("normalization/norm_join.c", x).define("P", running_mean.dtype).define("UPDATED", true);
     let (update, geometry) = columns(gpu, update.flag("MOMENTUM", norm.momentum.is_some()), groups, 2);
-    let pointers = [mean, rstd, place(running_mean)?, place(running_var)?, batches];
+    let pointers = [mean, rstd, start_of(running_mean)?, start_of(running_var)?, batches];
     let floats = [norm.eps, norm.momentum.unwrap_or_default(), extent as f64 / (extent as f64 - 1.0)];
     let arguments = Arguments::new().pointers(pointers).numbers([batch, groups]).floats(floats, x.dtype.acc());
     gpu.launch(update, "norm_update", geometry.following(), &arguments)
@@ -89,8 +89,8 @@ fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Re
     let (joining, are_wanted) = (program("normalization/norm_join.c"), dweight.is_some() || has_bias);
     let backward = program("normalization/group_norm.c");
     let has_dx = dx.is_some();
-    let [dy, x, mean, rstd] = places([g, x, mean, rstd])?;
-    let [weight, dx, dweight, dbias] = places_or([weight, dx, dweight, dbias], dy)?;
+    let [dy, x, mean, rstd] = starts([g, x, mean, rstd])?;
+    let [weight, dx, dweight, dbias] = starts_or([weight, dx, dweight, dbias], dy)?;
     let limits = gpu.driver().limits();
     let vector = vector_of(dtype, inner, &[dy, x, dx]);
     let width = inner / vector;

@@ -3,7 +3,7 @@
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{place, place_or, places, places_or, variant};
+use crate::launch::operands::{start_of, start_or, starts, starts_or, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
@@ -115,7 +115,7 @@ fn indexed(
     x: &Operand<'_>,
 ) -> Result<(Variant, Arguments)> {
     let Some(index) = index else { return Ok((variant, arguments)) };
-    Ok((variant.define("INDEX", index.dtype), arguments.pointer(place(index)?).int(x.layout.shape()[0])))
+    Ok((variant.define("INDEX", index.dtype), arguments.pointer(start_of(index)?).int(x.layout.shape()[0])))
 }
 
 /// `index` names the rows of x, if there is one.
@@ -132,13 +132,13 @@ fn norm(
     let normalised = sum.unwrap_or(y);
     let (dtype, p) = (normalised.dtype, dtype_of_parameters([weight, bias], x.dtype));
     let variant = norm_variant("normalization/norm.c", norm, normalised, p, [weight.is_some(), bias.is_some()]);
-    let from = place(x)?;
-    let ([to, mean, rstd], [weight, bias]) = (places([y, mean, rstd])?, places_or([weight, bias], from)?);
+    let from = start_of(x)?;
+    let ([to, mean, rstd], [weight, bias]) = (starts([y, mean, rstd])?, starts_or([weight, bias], from)?);
     let arguments = Arguments::new().pointers([from, weight, bias, to, mean, rstd]);
     let (variant, mut arguments) = indexed(variant, arguments, index, x)?;
     let mut moved = [from, to].map(|address| in_rows(address, x.dtype, dtype)).to_vec();
     if let (Some(residual), Some(sum)) = (residual, sum) {
-        let sums = places([residual, sum])?;
+        let sums = starts([residual, sum])?;
         moved.extend(sums);
         arguments = arguments.pointers(sums);
     }
@@ -183,10 +183,10 @@ fn norm_backward(
         None => variant.flag("ADDED", added.is_some()),
     };
     let program = program.flags([("DX", dx.is_some()), ("PARAMETERS", are_wanted)]);
-    let [g, from, mean, rstd] = places([dy, x, mean, rstd])?;
-    let [weight, dx_place, dweight, dbias] = places_or([weight, dx, dweight, dbias], g)?;
-    let (bias_place, low_place) = (place_or(bias, weight)?, place_or(low, g)?);
-    let added_place = added.map(place).transpose()?;
+    let [g, from, mean, rstd] = starts([dy, x, mean, rstd])?;
+    let [weight, dx_place, dweight, dbias] = starts_or([weight, dx, dweight, dbias], g)?;
+    let (bias_place, low_place) = (start_or(bias, weight)?, start_or(low, g)?);
+    let added_place = added.map(start_of).transpose()?;
     let lows = [g, low_place].map(|address| in_rows(address, dy.dtype, x.dtype));
     let written = if dx.is_some() { dx_place } else { from };
     let moved = [lows[0], lows[1], from, written, added_place.unwrap_or(from)];

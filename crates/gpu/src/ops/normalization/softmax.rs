@@ -1,17 +1,17 @@
-//! Softmax and its logarithm, of rows and of columns.
+//! Softmax, its logarithm and softmax1, of rows and of columns.
 
 use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{MOST_GROUPS, group_size};
-use crate::launch::operands::{places, variant};
+use crate::launch::operands::{starts, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::launch::words::vector_of;
-use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::program::source::Variant;
 use isograd_core::fused::Fused;
 use isograd_core::operands::{Input, Output};
-use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward, SoftmaxBackwardInputs};
+use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward, SoftmaxBackwardInputs, SoftmaxKind};
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Words that a thread reads at once of a column.
@@ -29,7 +29,7 @@ pub const FAMILY: Family =
 impl FusedLaunch for Softmax {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (Input { x }, Output { y }) = (self.inputs(call), self.outputs(call));
-        let all = places([x, y])?;
+        let all = starts([x, y])?;
         run(gpu, y, *self, &all, &all)
     }
 }
@@ -37,19 +37,24 @@ impl FusedLaunch for Softmax {
 impl FusedLaunch for SoftmaxBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (SoftmaxBackwardInputs { dy, y, x }, Output { y: dx }) = (self.inputs(call), self.outputs(call));
-        let [dy, y, x, to] = places([dy, y, x, dx])?;
+        let [dy, y, x, to] = starts([dy, y, x, dx])?;
         run(gpu, dx, self.0, &[dy, y, x, to], &[dy, y, to])
     }
 }
 
 /// `all`: the operands, of which the last is `result`; `moved`: those that are read or written in words.
 fn run(gpu: &Gpu, result: &Operand<'_>, of: Softmax, all: &[Address], moved: &[Address]) -> Result<()> {
-    let Softmax { outer, extent, inner, is_logarithm } = of;
+    let Softmax { outer, extent, inner, kind } = of;
     if outer * extent * inner == 0 {
         return Ok(());
     }
     let (dtype, is_backward) = (result.dtype, all.len() > 2);
-    let flags = [("LOGARITHM", is_logarithm), ("BACKWARD", is_backward)];
+    let flags = [
+        ("LOGARITHM", kind == SoftmaxKind::Logarithm),
+        // The gradient in terms of y is that of the softmax.
+        ("PLUS_ONE", kind == SoftmaxKind::PlusOne && !is_backward),
+        ("BACKWARD", is_backward),
+    ];
     let program = variant("normalization/softmax.c", result).flags(flags);
     if inner > 1 || extent < SHORT {
         return columns(gpu, program, dtype, all, moved, of);
@@ -113,4 +118,6 @@ const EXAMPLES: &[Example] = &[
     |d, t| differentiate(d, t, &[&[64, 32, 4096]], |x| x[0].softmax(1)),
     // Rows that no group keeps in its registers, and that are not whole words.
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
+    |d, t| zeros(d, t, &[64, 4096])?.softmax1(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 64])?.softmax1(0).map(drop),
 ];

@@ -4,7 +4,7 @@ use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::ops::family::{Example, Family};
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Random;
@@ -25,7 +25,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Random) -> Result<()> {
         Random::Bernoulli => ("BERNOULLI", [0.0; 3]),
     };
     let threads = group_size(gpu.driver().limits());
-    let (at, bytes) = (place(y)?, 4 * y.dtype.size());
+    let (at, bytes) = (start_of(y)?, 4 * y.dtype.size());
     let has_words = bytes <= 16 && at % bytes as u64 == 0;
     let variant = Variant::new("random/random.c")
         .define("THREADS", threads)
@@ -42,7 +42,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Random) -> Result<()> {
 
 /// Adds a state on the device from which draws start, if there is one. Returns the address of the state.
 pub fn with_base(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
-    Ok((variant.flag("BASE", base.is_some()), base.map(place).transpose()?))
+    Ok((variant.flag("BASE", base.is_some()), base.map(start_of).transpose()?))
 }
 
 /// A state as kernels take it, bit for bit.

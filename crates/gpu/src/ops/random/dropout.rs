@@ -4,7 +4,7 @@ use crate::driver::Geometry;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::{place, variant};
+use crate::launch::operands::{start_of, variant};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::normalization::norm::join_parts;
 use crate::ops::random::draw::{state_ints, with_base};
@@ -53,7 +53,7 @@ fn items(dtype: DType) -> usize {
 
 /// A program that reads x and writes y in words, if their addresses allow these.
 fn masking(x: &Operand<'_>, y: &Operand<'_>, threads: usize) -> Result<Variant> {
-    let is_aligned = place(x)? % 16 == 0 && place(y)? % 16 == 0;
+    let is_aligned = start_of(x)? % 16 == 0 && start_of(y)? % 16 == 0;
     let variant = variant("random/random.c", y).define("THREADS", threads).define("DROPOUT", true);
     Ok(variant.optional("WORD", is_aligned.then(|| word(16))))
 }
@@ -66,14 +66,14 @@ fn run(
     Output { y }: Output<&Operand<'_>>,
     bias: Option<&Operand<'_>>,
 ) -> Result<()> {
-    let (to, n, threads) = (place(y)?, y.layout.shape().numel(), group_size(gpu.driver().limits()));
+    let (to, n, threads) = (start_of(y)?, y.layout.shape().numel(), group_size(gpu.driver().limits()));
     let (mut variant, base) = with_base(masking(x, y, threads)?, state)?;
-    let mut arguments = Arguments::new().pointers([place(x)?, to, base.unwrap_or(to)]);
+    let mut arguments = Arguments::new().pointers([start_of(x)?, to, base.unwrap_or(to)]);
     if let Some(bias) = bias {
         let width = bias.layout.shape().numel();
-        let is_whole = width.is_multiple_of(items(y.dtype)) && place(bias)? % 16 == 0;
+        let is_whole = width.is_multiple_of(items(y.dtype)) && start_of(bias)? % 16 == 0;
         variant = variant.define("BIASED", true).flag("WHOLE", is_whole);
-        arguments = arguments.pointer(place(bias)?).int(width);
+        arguments = arguments.pointer(start_of(bias)?).int(width);
     }
     let arguments = arguments.int(n).numbers(state_ints(of.state)).int(of.threshold);
     let geometry = in_groups(n.div_ceil(items(y.dtype)), threads);
@@ -96,13 +96,13 @@ fn sum(
     let sums = gpu.scratch(parts * width * dx.dtype.acc().size())?;
     let program = masking(dy, dx, threads)?.flag("SUMMED", true).define("COLUMNS", columns);
     let (program, base) = with_base(program, state)?;
-    let to = place(dx)?;
-    let arguments = Arguments::new().pointers([place(dy)?, to, sums.address, base.unwrap_or(to)]);
+    let to = start_of(dx)?;
+    let arguments = Arguments::new().pointers([start_of(dy)?, to, sums.address, base.unwrap_or(to)]);
     let arguments = arguments.numbers([rows, width]).numbers(state_ints(of.state)).int(of.threshold);
     let geometry = Geometry::new([across, parts, 1], threads);
     gpu.launch(program, "dropout_sum", geometry, &arguments.float(of.scale, dx.dtype.acc()))?;
     let joining = variant("normalization/norm_join.c", dx).define("P", dx.dtype).flag("WEIGHT", true);
-    join_parts(gpu, joining, [sums.address; 2], [place(dbias)?; 2], parts, width, false)
+    join_parts(gpu, joining, [sums.address; 2], [start_of(dbias)?; 2], parts, width, false)
 }
 
 /// Calls that together launch every kernel of the family.

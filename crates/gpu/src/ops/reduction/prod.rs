@@ -3,7 +3,7 @@
 use crate::driver::Limits;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{places, variant};
+use crate::launch::operands::{starts, variant};
 use crate::launch::rows::{Kept, rows};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, is_float};
 use isograd_core::fused::Fused;
@@ -34,7 +34,7 @@ fn backward(
 ) -> Result<()> {
     let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
     let program = variant("reduction/prod.c", x).define("SCALED", "i32");
-    let (dtype, [x, dy, dx]) = (x.dtype, places([x, dy, dx])?);
+    let (dtype, [x, dy, dx]) = (x.dtype, starts([x, dy, dx])?);
     let (program, geometry) = rows(gpu, program, dtype, count, extent, &[x, dx], Kept::ALL);
     let arguments = Arguments::new().pointers([x, dy, dx]).numbers([count, extent]);
     gpu.launch(program, "prod_backward", geometry, &arguments)

@@ -11,7 +11,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
-use crate::launch::operands::{place, place_or};
+use crate::launch::operands::{start_of, start_or};
 use crate::launch::words::widest;
 use crate::memory::last_group;
 use crate::ops::elementwise::each::share_of;
@@ -28,7 +28,7 @@ use smallvec::{SmallVec, smallvec};
 
 /// The longest sum without a tree: threads take no more elements one after the other.
 const TERMS: usize = 4000;
-/// Size of a partial result that is more than a value: (value, index), or (mean, M2, count).
+/// Size of a partial result that is more than a value: (value, index) or (fraction, exponent), or (mean, M2, count).
 const PAIR: usize = 16;
 const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
@@ -55,6 +55,8 @@ struct Fold {
     is_twofold: bool,
     /// Whether positions count.
     is_arg: bool,
+    /// Whether partial products are fractions with exponents.
+    is_scaled: bool,
     /// Bytes of a partial result that is more than a value.
     partial: Option<usize>,
     /// Whether the last NaN is the position, not the first.
@@ -70,6 +72,7 @@ impl Fold {
             finish: None,
             is_twofold: false,
             is_arg: false,
+            is_scaled: false,
             partial: None,
             is_last_nan: false,
         }
@@ -152,6 +155,8 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     if fold.finish.is_some() && !input.dtype.is_float() {
         return Err(refused());
     }
+    let is_scaled = fold.join == "JOIN_PROD" && input.dtype.is_float();
+    let fold = Fold { is_scaled, partial: if is_scaled { Some(PAIR) } else { fold.partial }, ..fold };
     let fold = Fold { is_last_nan: fold.is_arg && call.ints.get(1) == Some(&1), ..fold };
     run_fold(gpu, call.op, fold, [input, &call.outputs[0]], call.outputs.get(1), call.ints[0] as usize, None)
 }
@@ -183,8 +188,8 @@ fn run_fold(
     if kept.numel() == 0 {
         return Ok(());
     }
-    let (x, y) = (place(input)?, place(output)?);
-    let second = place_or(second, y)?;
+    let (x, y) = (start_of(input)?, start_of(output)?);
+    let second = start_or(second, y)?;
     // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
     let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
     let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
@@ -221,14 +226,14 @@ fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     let [from, to] = [x, y].map(|operand| operand.layout.strides());
     let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
     let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
-    let address = place(y)?;
+    let address = start_of(y)?;
     let task = Task {
         op: call.op,
         fold: Fold::plain("JOIN_SUM"),
         acc: x.dtype.acc(),
         from: Some(x.dtype),
         to: Some(y.dtype),
-        x: place(x)?,
+        x: start_of(x)?,
         y: address,
         second: address,
         kept: kept.at_least_one(),
@@ -471,11 +476,10 @@ impl Task<'_> {
         numbers.into_iter().any(|n| n > 1 << 30)
     }
 
-    fn variant(&self, plan: &Plan, ints: usize) -> Variant {
-        let Fold { join, is_squared, is_shared, finish, is_twofold, is_last_nan, .. } = self.fold;
+    fn variant(&self, plan: &Plan) -> Variant {
+        let Fold { join, is_squared, is_shared, finish, is_twofold, is_scaled, is_last_nan, .. } = self.fold;
         Variant::new("reduction/reduce.c")
             .define("THREADS", plan.threads)
-            .define("INTS", ints)
             .define("KEPT", self.kept.rank())
             .define("REDUCED", self.reduced.rank())
             .define("VECTOR", plan.vector)
@@ -486,6 +490,7 @@ impl Task<'_> {
             .optional("Y", self.to)
             .optional("WORD", self.from.filter(|_| plan.vector > 1).map(|from| word(plan.vector * from.size())))
             .optional("AT_ONCE", plan.at_once)
+            .optional("SCALED", is_scaled.then_some("i64"))
             .flags([
                 ("PARTIAL_X", self.from.is_none()),
                 ("PARTIAL_Y", self.to.is_none()),
@@ -503,25 +508,27 @@ impl Task<'_> {
     }
 
     fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
-        let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
+        let (mut kept, rows) = (self.kept.clone(), self.kept.numel());
         let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
         if plan.is_columns {
-            ints[self.kept.rank() - 1] /= plan.vector;
+            kept.extents[self.kept.rank() - 1] /= plan.vector;
             results /= plan.vector;
         }
-        ints.extend(self.reduced.ints());
+        let reduced = self.reduced.named(&["REDUCED_EXTENT", "REDUCED_X"]);
+        let integers = kept.named(&["KEPT_EXTENT", "KEPT_X", "KEPT_Y"]).and(&reduced);
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
         let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
         let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
-        let arguments = Arguments::new().pointers([self.x - shift, self.y, self.second]).ints(&ints).numbers(numbers);
+        let arguments =
+            Arguments::new().pointers([self.x - shift, self.y, self.second]).named(integers).numbers(numbers);
         let mut arguments = arguments.float(self.divisor, self.acc);
         if plan.last_joins {
-            arguments = arguments.pointers(gpu.partials.places(&gpu.pool)?);
+            arguments = arguments.pointers(gpu.partials.starts(&gpu.pool)?);
         }
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
-        let (variant, geometry) = (self.variant(plan, ints.len()), plan.geometry(self).following());
+        let (variant, geometry) = (self.variant(plan), plan.geometry(self).following());
         let Some(prologue) = self.prologue else { return gpu.launch(variant, entry, geometry, &arguments) };
         let text = || prologue.text(plan.vector, plan.is_columns);
         gpu.generated(prologue.variant(variant), entry, &text, geometry, &prologue.arguments(arguments))
@@ -544,6 +551,7 @@ const EXAMPLES: &[Example] = &[
     |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].lt(&x[0])?.where_cond(&x[0], &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].amax(-1)),
+    |d, t| zeros(d, t, &[4096, 1024])?.prod(-1).map(drop),
     // Partial results that are more than a value.
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),

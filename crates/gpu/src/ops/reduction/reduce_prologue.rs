@@ -2,7 +2,7 @@
 
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::pointwise::{Pointwise, c_source};
@@ -48,7 +48,7 @@ impl Prologue {
     /// Of a call, with the dimensions that are summed over.
     pub fn new(call: &Call<'_>, sum: &PointwiseSum, is_summed: &[bool]) -> Result<Prologue> {
         let dims = call.inputs[0].layout.shape().dims();
-        let part = |operand: &Operand<'_>, at| Ok(Part { address: place(operand)?, dtype: operand.dtype, at });
+        let part = |operand: &Operand<'_>, at| Ok(Part { address: start_of(operand)?, dtype: operand.dtype, at });
         let at = |operand: &Operand<'_>| {
             let steps = operand.layout.strides().iter().zip(dims).zip(is_summed).filter(|((_, d), _)| **d > 1);
             let moves =
@@ -94,10 +94,10 @@ impl Prologue {
 
     /// The program of a reduction with this in front of it.
     pub fn variant(&self, reduction: Variant) -> Variant {
-        let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
+        let starts = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
         let written = self.outputs.iter().rev().fold(0, |all, part| 2 * all + part.is_some() as usize);
         let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.row.name());
-        let variant = variant.define("PLACES", places).define("WRITTEN", written);
+        let variant = variant.define("PLACES", starts).define("WRITTEN", written);
         const NAMES: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
         let parts = NAMES.into_iter().zip(self.inputs.iter().chain(self.outputs.iter().flatten()));
         parts.fold(variant, |variant, (name, part)| variant.define(name, part.dtype))

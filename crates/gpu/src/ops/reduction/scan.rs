@@ -12,7 +12,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
-use crate::launch::operands::{address, element_address, place};
+use crate::launch::operands::{address, element_address, start_of};
 use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::{Variant, word};
@@ -36,6 +36,8 @@ const FEWEST_TILES: usize = 2;
 const BUSY_GROUPS: usize = 8;
 /// Most turns of a group of columns: so many totals are added one after the other.
 const MOST_TURNS: usize = 512;
+/// The names of the dimensions beside that of the scan.
+const NAMES: [&str; 3] = ["KEPT_EXTENT", "KEPT_X", "KEPT_Y"];
 /// Fewest bytes of a line that a group of columns reads: memory comes in pieces of this size.
 const FEWEST_BYTES: usize = 64;
 
@@ -112,8 +114,8 @@ fn positions(gpu: &Gpu, mask: &Operand<'_>, found: &Operand<'_>) -> Result<()> {
         acc: mask.dtype.acc(),
         from: Some(mask.dtype),
         to: Some(found.dtype),
-        x: place(mask)?,
-        y: place(found)?,
+        x: start_of(mask)?,
+        y: start_of(found)?,
         kept: Joint::of(&[], [&[][..], &[][..]].into_iter()).at_least_one(),
         n,
         stride: 1,
@@ -141,13 +143,12 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
         true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
         false => (0, task.stride as i64),
     };
-    let mut ints = task.kept.ints();
     let scratch = if parts > 1 { Some(gpu.scratch(2 * rows * parts * task.total_size())?) } else { None };
     let carries = scratch.as_ref().map(|s| s.address + (rows * parts * task.total_size()) as u64);
     if let (Some(totals), Some(carries)) = (&scratch, carries) {
-        let arguments = Arguments::new().pointers([task.x, totals.address]).ints(&ints);
+        let arguments = Arguments::new().pointers([task.x, totals.address]).named(task.kept.named(&NAMES));
         let arguments = arguments.numbers([n, part]).numbers([first, stride]);
-        let variant = task.variant(ints.len(), threads, None).define("TOTALS", true);
+        let variant = task.variant(threads, None).define("TOTALS", true);
         gpu.launch(variant, "scan_totals", Geometry::new([rows, parts, 1], threads), &arguments)?;
         let next = Task {
             from: None,
@@ -165,10 +166,16 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
         };
         scan(gpu, &next)?;
     }
-    ints.extend_from_slice(&task.positions);
+    let integers = task.kept.named(&NAMES);
+    let integers = match task.positions.split_last() {
+        Some((&count, extents)) => {
+            integers.position_list("MASK_EXTENT", extents.iter().copied()).positions([("N_TRUE", count)])
+        }
+        None => integers,
+    };
     let arguments = Arguments::new()
         .pointers([task.x, task.y])
-        .ints(&ints)
+        .named(integers)
         .numbers([rows, n, part])
         .numbers([first, stride])
         .numbers([task.is_reverse, task.is_exclusive])
@@ -176,7 +183,7 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
         .pointers(carries);
     let geometry = Geometry::new([rows.div_ceil(threads / team), parts, 1], threads);
     let variant = task
-        .variant(ints.len(), threads, task.to)
+        .variant(threads, task.to)
         .flag("CARRIES", carries.is_some())
         .optional("POSITIONS", task.positions.split_last().map(|(_count, extents)| extents.len()));
     gpu.launch(variant, "scan", geometry, &arguments)
@@ -200,20 +207,20 @@ fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
     let parts = wanted.min(turns / FEWEST_TILES).max(turns.div_ceil(MOST_TURNS)).max(1);
     let part = turns.div_ceil(parts) * turn;
     let parts = n.div_ceil(part);
-    let mut ints = task.kept.ints();
-    ints[task.kept.rank() - 1] /= vector;
+    let mut kept = task.kept.clone();
+    kept.extents[task.kept.rank() - 1] /= vector;
     // The first position of the scan in x and in y, and its steps.
     let [x, y] = [task.stride, task.y_stride].map(|stride| match task.is_reverse {
         true => [((n - 1) * stride) as i64, -(stride as i64)],
         false => [0, stride as i64],
     });
     let arguments = |to: Address| {
-        let arguments = Arguments::new().pointers([task.x, to]).ints(&ints).numbers([vectors, n, part]);
+        let arguments = Arguments::new().pointers([task.x, to]).named(kept.named(&NAMES)).numbers([vectors, n, part]);
         arguments.numbers([x, y].into_iter().flatten()).int(task.is_exclusive).int(width)
     };
     let variant = |to: Option<DType>| {
         let word_of = |dtype: DType| word(vector * dtype.size());
-        let variant = task.variant(ints.len(), threads, to).define("COLUMNS", true).define("VECTOR", vector);
+        let variant = task.variant(threads, to).define("COLUMNS", true).define("VECTOR", vector);
         variant.optional("X_WORD", task.from.map(word_of)).optional("Y_WORD", to.map(word_of))
     };
     let geometry = Geometry::new([groups, parts, 1], threads);
@@ -273,10 +280,9 @@ impl Task {
         widest(most, steps, [(self.x, from.size()), (self.y, to.size())])
     }
 
-    fn variant(&self, ints: usize, threads: usize, to: Option<DType>) -> Variant {
+    fn variant(&self, threads: usize, to: Option<DType>) -> Variant {
         Variant::new("reduction/scan.c")
             .define("THREADS", threads)
-            .define("INTS", ints)
             .define("KEPT", self.kept.rank())
             .define("ITEMS", ITEMS)
             .arithmetic(self.acc)

@@ -4,7 +4,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::Variant;
 use isograd_core::fused::Fused;
@@ -40,7 +40,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
     let arguments = table.arguments().pointer(parts.address);
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
     let arguments = Arguments::new().pointer(parts.address).int(table.chunks);
-    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place(y)?))
+    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(start_of(y)?))
 }
 
 /// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
@@ -49,7 +49,7 @@ fn unscale(gpu: &Gpu, call: &Call<'_>, of: &Unscale) -> Result<()> {
     let from = targets[0].dtype;
     let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
-    let arguments = table.arguments().pointer(place(of.inputs(call).scale)?).pointer(place(&found[0])?);
+    let arguments = table.arguments().pointer(start_of(of.inputs(call).scale)?).pointer(start_of(&found[0])?);
     gpu.launch(variant(Total::NotFinite, from, from.acc(), &sets), "unscale", table.geometry(), &arguments)
 }
 

@@ -3,8 +3,9 @@
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::place;
-use crate::launch::words::{divider, fits};
+use crate::launch::integers::Integers;
+use crate::launch::operands::start_of;
+use crate::launch::words::fits;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::indexing::index::{check, is_wide};
@@ -30,7 +31,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let (z, y_of_z) = (k.unwrap_or(x), turned.unwrap_or(y_of_x));
     let (dims, half, size) = (x.layout.shape().dims(), rotary / 2, x.dtype.size());
     let (length, width) = (dims[2], dims[3]);
-    let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(place);
+    let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(start_of);
     let pointers = pointers.into_iter().collect::<Result<Vec<_>>>()?;
     // Words that no half, row or stride cuts.
     let v = 16 / size;
@@ -60,16 +61,16 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let of_batch = positions.map_or(0, |p| if p.layout.shape().rank() == 2 { length } else { 0 });
     let extent = cos.layout.shape()[0];
     let strides = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
-    let shapes: Vec<usize> = [units, divider(units), length, divider(length)]
-        .into_iter()
-        .chain([width, turned, half, extent, of_batch, heads[0], heads[1]])
-        .chain(heads.map(divider))
-        .chain(strides)
-        .collect();
-    let arguments = Arguments::new().pointers(pointers).ints(&shapes).numbers([n_first, n]);
+    let integers = Integers::new()
+        .divisors([("UNITS", units), ("LENGTH", length)])
+        .positions([("ROW_WIDTH", width), ("TURNED", turned), ("MIDDLE", half)])
+        .positions([("TABLE_ROWS", extent), ("OF_BATCH", of_batch)])
+        .divisor_list("HEADS", heads)
+        .position_list("STRIDES", strides);
+    let arguments = Arguments::new().pointers(pointers).named(integers).numbers([n_first, n]);
     let arguments = arguments.float(of.direction.sign() as f64, x.dtype.acc());
     let Some(positions) = positions else {
-        return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(place(y_of_x)?));
+        return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(start_of(y_of_x)?));
     };
     let slot = gpu.status(call.op, Check::Index(extent))?;
     gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(slot.address))?;

@@ -3,7 +3,7 @@
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::random::draw::{state_ints, with_base};
@@ -28,7 +28,7 @@ impl FusedLaunch for SampleLogits {
 fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
     let (SampleInputs { logits: x, base }, y) = (of.inputs(call), of.outputs(call).y);
     let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
-    let (from, to) = (place(x)?, place(y)?);
+    let (from, to) = (start_of(x)?, start_of(y)?);
     let limits = gpu.driver().limits();
     let most = if limits.wave > 1 { MANY } else { THREADS };
     let threads = 1 << limits.max_group.clamp(1, most).ilog2();

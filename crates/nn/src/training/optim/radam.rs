@@ -3,7 +3,7 @@
 use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
-use crate::number::Range;
+use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Error, Result, Tensor};
 
@@ -12,13 +12,15 @@ use isograd_core::{Error, Result, Tensor};
 /// 1908.03265; as PyTorch's RAdam.
 pub struct Radam(Engine<RadamRule>);
 
-optimizer!(Radam of RadamRule, lr 1e-3, weight_decay 0.0, rule RadamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8 });
+optimizer!(Radam of RadamRule, lr 1e-3, weight_decay 0.0, rule RadamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8, is_decoupled: false });
 
 options!(Radam {
     /// The decay rates of the two means, 0 to below 1; the second is not 0.
     betas(beta1: f64, beta2: f64) |rule| (rule.beta1, rule.beta2) = (beta1, beta2);
     /// Added to the root, at least 0.
     eps(eps: f64) |rule| rule.eps = eps;
+    /// Weight decay shrinks the parameters, as [`AdamW`](super::AdamW)'s, and is not added to the gradient.
+    decoupled_weight_decay() |rule| rule.is_decoupled = true;
 });
 
 #[derive(Clone)]
@@ -26,6 +28,7 @@ pub struct RadamRule {
     beta1: f64,
     beta2: f64,
     eps: f64,
+    is_decoupled: bool,
 }
 
 impl Rule for RadamRule {
@@ -39,9 +42,13 @@ impl Rule for RadamRule {
     }
 
     fn fields(&mut self) -> Vec<Named<'_>> {
-        let RadamRule { beta1, beta2, eps } = self;
-        let all: [Named<'_>; 3] =
-            [("beta1", beta1, Range::Rate), ("beta2", beta2, Range::Rate), ("eps", eps, Range::AtLeast0)];
+        let RadamRule { beta1, beta2, eps, is_decoupled } = self;
+        let all: [Named<'_>; 4] = [
+            ("beta1", beta1, Range::Rate),
+            ("beta2", beta2, Range::Rate),
+            ("eps", eps, Range::AtLeast0),
+            ("decoupled_weight_decay", is_decoupled, FLAG),
+        ];
         all.into()
     }
 
@@ -49,13 +56,15 @@ impl Rule for RadamRule {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn prepare(&self, _weight_decay: f64) -> (Pointwise, Vec<f64>) {
+    fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        let apart = if self.is_decoupled { weight_decay } else { 0.0 };
         let most = 2.0 / (1.0 - self.beta2) - 1.0;
-        (Pointwise::RadamPrepare, vec![self.beta1.ln(), self.beta2.ln(), most])
+        (Pointwise::RadamPrepare, vec![apart, self.beta1.ln(), self.beta2.ln(), most])
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let attributes = [step.limit, step.weight_decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
+        let in_gradient = if self.is_decoupled { 0.0 } else { step.weight_decay };
+        let attributes = [step.limit, in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         step.each(Pointwise::RadamStep, &attributes, &step.prepared())
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::bench::{self, Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Arithmetic, Stages, Transcendental};
 use crate::registry::common::{at, map, none, one, with};
-use crate::registry::{Invocation, Op, Slice};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Arithmetic, Stages, Transcendental};
+use crate::registry::op::{Op, Slice};
 use isograd_core::ops::{Approximate, Swiglu};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
@@ -156,6 +157,11 @@ pub(crate) fn ops() -> Vec<Op> {
             .fused()
             .launches(6, 4)
             .bench(softmaxes(|_, x| x[0].log_softmax(-1), |_, x| x[0].log_softmax(-2))),
+        with("softmax1", |c, x| x.softmax1(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(9, 4),
         Op::new(
             "swiglu",
             |c| one(swiglu(c)),

@@ -2,9 +2,10 @@
 
 use crate::bench::{self, Bench, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Arithmetic, Transcendental};
 use crate::registry::common::{CONSTANT, NO_GRADIENT, absolute, at, none, one, sum_of_two, with};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Arithmetic, Transcendental};
+use crate::registry::op::Op;
 use isograd_core::ops::Rounding;
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};

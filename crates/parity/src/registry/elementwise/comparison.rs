@@ -2,7 +2,8 @@
 
 use crate::case::{Case, Domain};
 use crate::registry::common::{NO_GRADIENT, at, none, one};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Op;
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 

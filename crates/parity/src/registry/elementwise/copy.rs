@@ -1,10 +1,10 @@
 //! Copies, casts and changes in place.
 
-use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
+use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call, copies};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::Arithmetic;
 use crate::registry::common::{absolute, at, in_place, map, none, with};
-use crate::registry::{Changes, Op};
+use crate::registry::op::Class::Arithmetic;
+use crate::registry::op::{Changes, Op};
 use isograd_core::{DType, Result, Tensor};
 use serde_json::json;
 
@@ -43,10 +43,4 @@ fn with_source(g: &mut Gen) -> Case {
 fn cast(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
     let cost = |c: &Call| Cost::bytes(c.numel() * (size_of::<f32>() + 2));
     Bench::new(&[MANY], call(bench::one, f), cost).variant(variant)
-}
-
-/// A copy of this number of elements. It also measures a device's bandwidth.
-pub(crate) fn copies(elements: usize) -> Bench {
-    let copy = call(bench::two, |_, x| x[1].copy_(&x[0]).map(|()| x[1].clone()));
-    Bench::new(&[elements], copy, |c| c.whole(2))
 }

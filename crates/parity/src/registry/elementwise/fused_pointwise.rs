@@ -2,9 +2,10 @@
 
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::Arithmetic;
 use crate::registry::common::{absolute, none, one};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::Arithmetic;
+use crate::registry::op::Op;
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 

@@ -1,9 +1,10 @@
 //! Functions of one operand.
 
 use crate::case::{Domain, Gen};
-use crate::registry::Class::{Arithmetic, Transcendental};
 use crate::registry::common::{CONSTANT, NO_GRADIENT, at, map, none, one, with};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Arithmetic, Transcendental};
+use crate::registry::op::Op;
 use isograd_core::ops::NanToNum;
 use isograd_core::{Result, Tensor};
 use serde_json::json;
@@ -64,6 +65,7 @@ pub(crate) fn ops() -> Vec<Op> {
         t(Op::new("acosh", |c| one(c.input("x")?.acosh()), |g| at(none(), beyond_one(g)))),
         t(map("atanh", Tensor::atanh, Domain::Unit)),
         t(map("sinc", Tensor::sinc, Domain::Real)).companion(of_size_one),
+        t(map("entr", Tensor::entr, Domain::Positive)).companion(of_size_one),
         t(with(
             "logit",
             |c, x| x.logit(c.optional_of("eps", Invocation::float)?),

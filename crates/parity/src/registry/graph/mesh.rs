@@ -3,7 +3,8 @@
 use crate::bench::{Action, Bench, Call, Cost, INDEX, STORED, Work};
 use crate::case::{Case, Domain, Gen};
 use crate::registry::common::{absolute, one};
-use crate::registry::{Class, Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::{Class, Op};
 use isograd_core::ops::Neighbors;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Error, Kind, Result, Tensor};

@@ -2,9 +2,10 @@
 
 use crate::bench::{self, Bench, Call, Cost, INDEX, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Reduction, Stages};
 use crate::registry::common::{absolute, extents, none, one, two};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Reduction, Stages};
+use crate::registry::op::Op;
 use isograd_core::ops::{AvgPool, LpPool, MaxPool};
 use isograd_core::{Result, Tensor};
 use isograd_nn as nn;

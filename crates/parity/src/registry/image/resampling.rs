@@ -1,10 +1,11 @@
 //! Padding, interpolation, and other orders of pixels and channels.
 
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::Stages;
 use crate::registry::common::{one, with};
 use crate::registry::image::pooling::input;
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::Stages;
+use crate::registry::op::Op;
 use isograd_core::ops::{GridEnds, GridMode, GridPadding, GridSample, Interpolate, Interpolation, Pad, Target};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};

@@ -2,9 +2,10 @@
 
 use crate::bench::{self, Action, Bench, Call, Cost, F16, INDEX, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Reduction, Stages};
 use crate::registry::common::{NO_GRADIENT, absolute, at, in_place, none, one, ordered, two};
-use crate::registry::{Changes, Invocation, Op, Slice};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Reduction, Stages};
+use crate::registry::op::{Changes, Op, Slice};
 use isograd_core::ops::{EmbeddingOptions, Index, Order, Put};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};

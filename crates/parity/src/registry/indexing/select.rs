@@ -1,9 +1,10 @@
 //! Elements by mask or place, searches in sorted sequences, counts, distinct elements, and reductions by index.
 
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Reduction, Stages};
 use crate::registry::common::{NO_GRADIENT, absolute, at, none, one};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Reduction, Stages};
+use crate::registry::op::Op;
 use isograd_core::ops::{Bag, BagMode, Order, Own, ScatterReduce, Side, Unique};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};

@@ -1,12 +1,14 @@
 //! Matrix products.
 
-use crate::bench::{BF16, Bench, Call, Cost, STORED, call};
+use crate::bench::{BF16, Bench, Call, Cost, STORED, call, squares};
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Dense, Product};
-use crate::registry::common::{absolute, none, one, result};
-use crate::registry::{Companion, Invocation, Op};
+use crate::registry::common::{absolute, none, one};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Dense, Product};
+use crate::registry::op::result;
+use crate::registry::op::{Companion, Op};
 use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
-use isograd_core::{DType, Precision, Result, Tensor};
+use isograd_core::{Precision, Result, Tensor};
 use serde_json::json;
 
 fn gemm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
@@ -141,15 +143,6 @@ pub(crate) fn ops() -> Vec<Op> {
             .launches(2, 5)
             .bench(gelus()),
     ]
-}
-
-const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
-
-/// The product of square matrices. It also measures a device's matrix rate.
-pub(crate) fn squares(n: usize) -> Bench {
-    let action = call(|c| c.normals([&c.dims[..2], &c.dims[1..]]), |_, x| x[0].matmul(&x[1]));
-    let cost = |c: &Call| Cost::product(c, [c.dims[0], c.dims[1], c.dims[2]]);
-    Bench::new(&[n, n, n], action, cost).dtypes(FLOATS).shrinks(3)
 }
 
 fn vectors() -> Bench {

@@ -1,9 +1,10 @@
 //! Products that an equation describes, and other products of vectors and matrices.
 
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Arithmetic, Stages};
 use crate::registry::common::{absolute, none, one};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Arithmetic, Stages};
+use crate::registry::op::Op;
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
 //! Distances and similarities of vectors.
 
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::Stages;
-use crate::registry::Op;
 use crate::registry::common::one;
+use crate::registry::op::Class::Stages;
+use crate::registry::op::Op;
+use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
 /// Two operands of different phases, whose elements are never equal.
@@ -36,9 +37,11 @@ fn pairwise_case(g: &mut Gen) -> Case {
 
 fn cosine_case(g: &mut Gen) -> Case {
     g.at_least_rank(1);
-    let attributes = json!({"dim": g.dim(), "eps": g.pick(&[1e-8, 0.5])});
-    let away = Domain::Away(&[0.0]);
-    Case::new(attributes, vec![("a", g.x(away)), ("b", g.broadcast(away))])
+    let attributes = json!({"dim": g.dim(), "eps": g.pick(&[1e-8, 2.0])});
+    // Gradients are divided by lengths. Those of vectors of one element cancel, so that their errors are those of the quotients.
+    let outward = |x: Tensor| -> Result<Tensor> { x.add(&x.sign()?.mul_scalar(0.5)?) };
+    let (a, b) = (g.x(Domain::Away(&[0.0])), g.broadcast(Domain::Away(&[0.0])));
+    Case::new(attributes, vec![("a", outward(a).expect("same shapes")), ("b", outward(b).expect("same shapes"))])
 }
 
 pub(crate) fn ops() -> Vec<Op> {

@@ -1,9 +1,10 @@
 //! Elements in another order, or several times; diagonals and triangles.
 
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Class::{Arithmetic, Reduction};
 use crate::registry::common::{NO_GRADIENT, at, none, one, with};
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Class::{Arithmetic, Reduction};
+use crate::registry::op::Op;
 use isograd_core::{Error, Result, Tensor};
 use serde_json::{Value, json};
 

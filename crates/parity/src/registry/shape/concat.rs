@@ -1,8 +1,8 @@
 //! Several tensors as one.
 
 use crate::case::{Case, Domain, Gen};
-use crate::registry::Op;
 use crate::registry::common::one;
+use crate::registry::op::Op;
 use isograd_core::{Shape, Tensor};
 use serde_json::json;
 

@@ -1,7 +1,8 @@
 //! Tensors without inputs: one number, and sequences.
 
 use crate::registry::common::source;
-use crate::registry::{Invocation, Op};
+use crate::registry::invocation::Invocation;
+use crate::registry::op::Op;
 use isograd_core::{DType, Tensor};
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! Other shapes of the same elements.
 
 use crate::case::{Domain, Gen};
-use crate::registry::Class::Reduction;
-use crate::registry::Op;
 use crate::registry::common::{absolute, at, none, one, with};
+use crate::registry::op::Class::Reduction;
+use crate::registry::op::Op;
 use isograd_core::ops::INFER;
 use serde_json::{Value, json};
 

@@ -4,9 +4,9 @@ use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{MOST_GROUPS, group_size};
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::memory::status::Check;
-use crate::ops::indexing::index::Places;
+use crate::ops::indexing::index::{Indexed, OUTER};
 use crate::ops::indexing::scatter::{LIST_THREADS, Scattering};
 use isograd_core::backend::Scatter;
 use isograd_core::{DType, Result};
@@ -21,7 +21,7 @@ impl Scattering<'_> {
     /// How many neighbouring lists of f16 a group adds up exactly, if it has room for their sums and there is a group for each
     /// multiprocessor.
     pub(super) fn exact_lists(&self, limits: &Limits) -> Option<usize> {
-        let Places { vector, width, extent, .. } = self.places;
+        let Indexed { vector, width, extent, .. } = self.indexed;
         let [lists, count, apart] = self.lists();
         let is_f16 = self.mode == Scatter::Add && self.call.outputs[0].dtype == DType::F16;
         let is_one = vector * width == 1 && apart > 1 && lists <= MOST_GROUPS;
@@ -37,22 +37,22 @@ impl Scattering<'_> {
     }
 
     pub(super) fn exact(mut self, gpu: &Gpu, together: usize) -> Result<()> {
-        let (index, dim, limits) = (self.places.index, self.places.dim, gpu.driver().limits());
+        let (index, dim, limits) = (self.indexed.index, self.indexed.dim, gpu.driver().limits());
         let [lists, count, apart] = self.lists();
-        self.places.threads = 1 << (together * count).min(LIST_THREADS).min(limits.max_group).ilog2();
-        let bins = together * self.places.extent;
-        let (variant, ints) = self.variant("indexing/scatter/exact.c", &self.places.outer(), &[]);
+        self.indexed.threads = 1 << (together * count).min(LIST_THREADS).min(limits.max_group).ilog2();
+        let bins = together * self.indexed.extent;
+        let (variant, integers) = self.variant("indexing/scatter/exact.c", &self.indexed.outer(), OUTER);
         let variant = variant.define("TOGETHER", together).define("BINS", bins.next_multiple_of(BINS));
-        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
-        let Places { along, extent, threads, .. } = self.places;
+        let arguments = Arguments::new().pointers([start_of(index)?, self.from, self.to]);
+        let source_step = self.indexed.source.as_ref().map_or(0, |s| s[dim]);
+        let Indexed { along, extent, threads, .. } = self.indexed;
         let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = arguments.ints(&ints).numbers(numbers);
+        let arguments = arguments.named(integers).numbers(numbers);
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let geometry =
             Geometry { given: exact_memory(bins), ..Geometry::new([lists.div_ceil(together), 1, 1], threads) };
         gpu.launch(variant, "exact", geometry, &arguments.pointer(slot.address))?;
-        self.places.check(gpu, self.call.op, slot)
+        self.indexed.check(gpu, self.call.op, slot)
     }
 }
 

@@ -4,8 +4,9 @@ use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{MOST_GROUPS, group_size};
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::memory::status::Check;
+use crate::ops::indexing::index::OUTER;
 use crate::ops::indexing::scatter::{LIST_THREADS, Scattering, keeping};
 use isograd_core::Result;
 
@@ -30,11 +31,11 @@ const SHARING_THREADS: usize = 512;
 impl Scattering<'_> {
     /// Whether a list has a place in local memory. The number of a row and where it points have 32 bits.
     pub(super) fn is_short(&self, entries: usize) -> bool {
-        self.lists()[1] <= entries && self.places.extent <= 1 << (u32::BITS - entries.ilog2())
+        self.lists()[1] <= entries && self.indexed.extent <= 1 << (u32::BITS - entries.ilog2())
     }
 
     pub(super) fn local(mut self, gpu: &Gpu, entries: usize) -> Result<()> {
-        let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
+        let (index, dim, width) = (self.indexed.index, self.indexed.dim, self.indexed.width);
         let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
         let [least, most] = if apart > 1 { NEIGHBOURS } else { [1, 1] };
         let is_more = |together: usize| {
@@ -56,12 +57,12 @@ impl Scattering<'_> {
             1 => LIST_THREADS,
             _ => SHARING_THREADS,
         };
-        if words > self.places.threads * ROWS_OF_THREAD {
-            self.places.threads = 1 << threads.min(limits.max_group).ilog2();
+        if words > self.indexed.threads * ROWS_OF_THREAD {
+            self.indexed.threads = 1 << threads.min(limits.max_group).ilog2();
         }
-        let threads = self.places.threads;
+        let threads = self.indexed.threads;
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
-        let (variant, ints) = self.variant("indexing/scatter/lists.c", &self.places.outer(), &[]);
+        let (variant, integers) = self.variant("indexing/scatter/lists.c", &self.indexed.outer(), OUTER);
         let variant = variant
             .define("ENTRIES", entries)
             .define("BUCKETS", entries / BUCKET)
@@ -70,19 +71,20 @@ impl Scattering<'_> {
         let kept = words.div_ceil(threads).next_power_of_two();
         let is_kept = limits.keeps_arrays
             && width == 1
-            && kept * self.places.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
+            && kept * self.indexed.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
         let variant = keeping(variant, is_kept.then_some(kept), threads);
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let source_step = self.indexed.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
-        let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
+        let bits = self.indexed.extent.next_power_of_two().clamp(32, entries * BITS / together);
         let [counts, first] = self.others()?;
-        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to, counts, first]).ints(&ints);
+        let arguments =
+            Arguments::new().pointers([start_of(index)?, self.from, self.to, counts, first]).named(integers);
         let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = arguments.numbers(self.places.reach()).numbers(numbers).int(self.padding());
-        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
+        let arguments = arguments.numbers(self.indexed.reach()).numbers(numbers).int(self.padding());
+        let slot = gpu.status(self.call.op, Check::Index(self.indexed.extent))?;
         let geometry = Geometry { given: lists_memory(entries, threads), ..Geometry::new([slabs, shares, 1], threads) };
         gpu.launch(variant, "lists", geometry, &arguments.pointer(slot.address))?;
-        self.places.check(gpu, self.call.op, slot)
+        self.indexed.check(gpu, self.call.op, slot)
     }
 }
 

@@ -4,9 +4,9 @@ use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::MOST_GROUPS;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::memory::status::Check;
-use crate::ops::indexing::index::Places;
+use crate::ops::indexing::index::{Indexed, OUTER};
 use crate::ops::indexing::scatter::lists::local_entries;
 use crate::ops::indexing::scatter::{LIST_THREADS, Scattering, keeping};
 use isograd_core::Result;
@@ -21,7 +21,7 @@ const LONG_THREADS: usize = 512;
 const LONGEST: usize = 1 << 15;
 /// How often as long a table is, at most: each of its rows looks into a bucket.
 const LONG_TABLE: usize = 16;
-/// Buckets, entries and places are multiples of these, so that few programs are compiled, and are looked at in so many passes at
+/// Buckets, entries and indexed are multiples of these, so that few programs are compiled, and are looked at in so many passes at
 /// most.
 const BUCKETS_STEP: usize = 256;
 const ENTRIES_STEP: usize = 512;
@@ -35,7 +35,7 @@ impl Scattering<'_> {
     /// How lists that are not short are looked at in local memory, if they are many: neighbouring ones fill memory's sectors
     /// together, and one alone leaves most of the device idle.
     pub(super) fn long(&self, limits: &Limits) -> Option<Long> {
-        let (Places { width, extent, .. }, [lists, count, apart]) = (&self.places, self.lists());
+        let (Indexed { width, extent, .. }, [lists, count, apart]) = (&self.indexed, self.lists());
         let are_many = *width == 1 && (limits.units..=MOST_GROUPS).contains(&lists) && !self.is_wide;
         let is_dense = count <= LONGEST && *extent <= LONG_TABLE * count;
         if !are_many || !is_dense || self.is_short(local_entries(limits)) {
@@ -53,36 +53,36 @@ impl Scattering<'_> {
     }
 
     pub(super) fn many_long(mut self, gpu: &Gpu, long: &Long) -> Result<()> {
-        let (index, dim) = (self.places.index, self.places.dim);
+        let (index, dim) = (self.indexed.index, self.indexed.dim);
         let ([lists, count, apart], &Long { together, threads, .. }) = (self.lists(), long);
-        self.places.threads = threads;
+        self.indexed.threads = threads;
         let (file, entry) = match long.kind {
             Kind::Last { .. } => ("indexing/scatter/last.c", "last"),
             Kind::Buckets { .. } => ("indexing/scatter/buckets.c", "buckets"),
         };
-        let (variant, ints) = self.variant(file, &self.places.outer(), &[]);
+        let (variant, integers) = self.variant(file, &self.indexed.outer(), OUTER);
         let variant = keeping(variant.define("TOGETHER", together), long.kept, threads);
         let variant = match long.kind {
-            Kind::Last { places } => variant.define("PLACES", places),
+            Kind::Last { indexed } => variant.define("PLACES", indexed),
             Kind::Buckets { shift, buckets, entries } => {
                 variant.define("SHIFT", shift).define("BUCKETS", buckets).define("ENTRIES", entries)
             }
         };
-        let mut arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
+        let mut arguments = Arguments::new().pointers([start_of(index)?, self.from, self.to]);
         if self.mode == Scatter::Add {
             arguments = arguments.pointers(self.others()?);
         }
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
-        let Places { along, extent, .. } = self.places;
+        let source_step = self.indexed.source.as_ref().map_or(0, |s| s[dim]);
+        let Indexed { along, extent, .. } = self.indexed;
         let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
-        arguments = arguments.ints(&ints).numbers(numbers);
+        arguments = arguments.named(integers).numbers(numbers);
         if self.mode == Scatter::Add {
             arguments = arguments.int(self.padding());
         }
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let geometry = Geometry { given: long.memory(), ..Geometry::new([lists.div_ceil(together), 1, 1], threads) };
         gpu.launch(variant, entry, geometry, &arguments.pointer(slot.address))?;
-        self.places.check(gpu, self.call.op, slot)
+        self.indexed.check(gpu, self.call.op, slot)
     }
 }
 
@@ -101,8 +101,8 @@ pub(super) struct Long {
 /// The contents of local memory for a list.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The last row of each of so many places.
-    Last { places: usize },
+    /// The last row of each of so many indexed.
+    Last { indexed: usize },
     /// So many buckets, of 2^shift neighbouring indices each, and their entries.
     Buckets { shift: usize, buckets: usize, entries: usize },
 }
@@ -113,7 +113,7 @@ impl Long {
         let of_thread = (together * count).div_ceil(threads).next_multiple_of(KEPT_STEP);
         // The value that marks no index has 16 bits too, and lies beyond the range of any pass.
         let beyond = match kind {
-            Kind::Last { places } => passes * places,
+            Kind::Last { indexed } => passes * indexed,
             Kind::Buckets { shift, .. } => extent + (1 << shift),
         };
         let has_room = limits.keeps_arrays && of_thread <= MOST_KEPT && beyond <= u16::MAX.into();
@@ -131,11 +131,11 @@ impl Long {
         plans.find(|long| long.memory() <= memory)
     }
 
-    /// Finds the last of `count` rows for each of `extent` places, in as few passes as there is memory for.
+    /// Finds the last of `count` rows for each of `extent` indexed, in as few passes as there is memory for.
     fn last(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Long> {
         let of_passes = |passes: usize| {
-            let places = extent.div_ceil(passes).next_multiple_of(PLACES_STEP);
-            Long::new(together, [count, extent], passes, limits, Kind::Last { places })
+            let indexed = extent.div_ceil(passes).next_multiple_of(PLACES_STEP);
+            Long::new(together, [count, extent], passes, limits, Kind::Last { indexed })
         };
         Long::first(together, limits, (1..=PASSES).map(of_passes))
     }
@@ -164,7 +164,7 @@ impl Long {
     /// and where buckets end.
     fn memory(&self) -> usize {
         match self.kind {
-            Kind::Last { places } => self.together * places * 2,
+            Kind::Last { indexed } => self.together * indexed * 2,
             Kind::Buckets { buckets, entries, .. } => self.together * (buckets * 2 + buckets / 8 + entries * 2 + 4),
         }
     }

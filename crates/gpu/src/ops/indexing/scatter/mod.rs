@@ -16,11 +16,11 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
-use crate::launch::operands::place;
+use crate::launch::operands::start_of;
 use crate::launch::words::bits;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, in_any_order, zeros};
-use crate::ops::indexing::index::{Places, Program, Strides, is_wide, with_words};
+use crate::ops::indexing::index::{Indexed, OUTER, Program, Strides, is_wide, with_words};
 use crate::ops::indexing::scatter::lists::local_entries;
 use crate::program::source::Variant;
 use isograd_core::backend::Scatter;
@@ -48,11 +48,11 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, mode: Scatter) -> Result<()> {
     if index.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, to, dim) = (place(source)?, place(y)?, call.ints[0] as usize);
+    let (from, to, dim) = (start_of(source)?, start_of(y)?, call.ints[0] as usize);
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, y.layout, Some(source.layout), dim, threads).in_words(y.dtype.size(), [from, to]);
+    let indexed = Indexed::new(index, y.layout, Some(source.layout), dim, threads).in_words(y.dtype.size(), [from, to]);
     let onto = Onto::Values;
-    let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
+    let scatter = Scattering { call, indexed, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
     if scatter.may_add_in_any_order(gpu) {
         scatter.in_any_order(gpu)
     } else if mode == Scatter::Distinct {
@@ -80,7 +80,7 @@ pub enum Onto {
 /// A scatter under way.
 pub struct Scattering<'a> {
     pub call: &'a Call<'a>,
-    pub places: Places<'a>,
+    pub indexed: Indexed<'a>,
     pub mode: Scatter,
     pub onto: Onto,
     pub is_wide: bool,
@@ -90,12 +90,12 @@ pub struct Scattering<'a> {
 
 impl Scattering<'_> {
     /// The program of a file, with its dtypes, words and reduction.
-    fn variant(&self, file: &'static str, outer: &Joint, last: &[usize]) -> Program {
-        let (variant, ints) = self.places.variant(file, outer, last, self.is_wide);
+    fn variant(&self, file: &'static str, outer: &Joint, names: &[&'static str]) -> Program {
+        let (variant, integers) = self.indexed.variant(file, outer, names, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
-        let variant = variant.words(self.places.vector, dtype.size());
+        let variant = variant.words(self.indexed.vector, dtype.size());
         if self.mode != Scatter::Add {
-            return (variant.define("T", bits(dtype)), ints);
+            return (variant.define("T", bits(dtype)), integers);
         }
         let reduce = if let Onto::Nothing { reduce, .. } = self.onto { Some(reduce) } else { None };
         let variant = variant
@@ -106,7 +106,7 @@ impl Scattering<'_> {
             .flag("LARGEST", reduce == Some(IndexReduce::Max))
             .flag("COUNTS", self.call.outputs.len() == 2);
         let is_largest = reduce == Some(IndexReduce::Max);
-        (if is_largest { with_words(variant, self.places.vector) } else { variant }, ints)
+        (if is_largest { with_words(variant, self.indexed.vector) } else { variant }, integers)
     }
 
     fn may_add_in_any_order(&self, gpu: &Gpu) -> bool {
@@ -116,71 +116,74 @@ impl Scattering<'_> {
     }
 
     fn in_any_order(mut self, gpu: &Gpu) -> Result<()> {
-        let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
-        let mut outer = self.places.outer();
+        let (index, size) = (self.indexed.index, self.call.outputs[0].dtype.size());
+        let mut outer = self.indexed.outer();
         // Neighbours in the index that are neighbours in y and in the source are a word.
         let (last, word_of) = (outer.rank() - 1, WHOLE / size);
         let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
-        let is_word = self.places.vector * self.places.width == 1
+        let is_word = self.indexed.vector * self.indexed.width == 1
             && outer.strides.iter().all(|s| s[last] == 1)
-            && [outer.extents[last], self.places.along].iter().chain(&steps(&outer)).all(|s| s.is_multiple_of(word_of))
+            && [outer.extents[last], self.indexed.along]
+                .iter()
+                .chain(&steps(&outer))
+                .all(|s| s.is_multiple_of(word_of))
             && outer.strides[0][..last].iter().all(|s| (s * index.dtype.size()).is_multiple_of(16))
-            && [self.from, self.to, place(index)?].iter().all(|start| start.is_multiple_of(16));
+            && [self.from, self.to, start_of(index)?].iter().all(|start| start.is_multiple_of(16));
         let numbers = if is_word { word_of } else { 1 };
         outer.extents[last] /= numbers;
         outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
-        self.places.vector *= numbers;
-        self.places.rows /= numbers;
+        self.indexed.vector *= numbers;
+        self.indexed.rows /= numbers;
         let index_bytes = numbers * index.dtype.size();
-        let (variant, ints) = self.variant("indexing/scatter/any.c", &outer, &[]);
+        let (variant, integers) = self.variant("indexing/scatter/any.c", &outer, OUTER);
         let variant = variant
             .define("NUMBERS", numbers)
             .in_pieces(["INDEX_WORD", "INDEX_WORDS"], index_bytes)
-            .flag("WHOLE", self.places.vector == word_of);
-        self.each(gpu, "any", (variant, ints), &[])
+            .flag("WHOLE", self.indexed.vector == word_of);
+        self.each(gpu, "any", (variant, integers), &[])
     }
 
     /// A thread for each row, which compares its index with `count` rows of its list: all of them, or itself alone.
     fn few(&self, gpu: &Gpu, count: usize) -> Result<()> {
-        let (Places { index, dim, .. }, [_, _, apart]) = (&self.places, self.lists());
-        let program = self.variant("indexing/scatter/few.c", &self.places.outer(), &[]);
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
+        let (Indexed { index, dim, .. }, [_, _, apart]) = (&self.indexed, self.lists());
+        let program = self.variant("indexing/scatter/few.c", &self.indexed.outer(), OUTER);
+        let source_step = self.indexed.source.as_ref().map_or(0, |s| s[*dim]);
         let steps = [count, apart, index.layout.strides()[*dim], source_step];
         self.each(gpu, "few", program, &steps)
     }
 
     /// A thread for each word of the source.
     fn each(&self, gpu: &Gpu, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
-        let ((variant, ints), n) = (program, self.places.rows * self.places.width);
-        let arguments = Arguments::new().pointers([place(self.places.index)?, self.from, self.to]).ints(&ints).int(n);
-        let arguments = arguments.numbers(self.places.reach()).numbers(steps.iter().copied());
-        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
-        gpu.launch(variant, entry, self.places.each(n), &arguments.pointer(slot.address))?;
-        self.places.check(gpu, self.call.op, slot)
+        let ((variant, integers), n) = (program, self.indexed.rows * self.indexed.width);
+        let arguments = Arguments::new().pointers([start_of(self.indexed.index)?, self.from, self.to]).named(integers);
+        let arguments = arguments.int(n).numbers(self.indexed.reach()).numbers(steps.iter().copied());
+        let slot = gpu.status(self.call.op, Check::Index(self.indexed.extent))?;
+        gpu.launch(variant, entry, self.indexed.each(n), &arguments.pointer(slot.address))?;
+        self.indexed.check(gpu, self.call.op, slot)
     }
 
     /// Whether rows are wide, and lists short enough for each row to compare itself with its whole list.
     fn is_for_teams(&self) -> bool {
-        let ([_, count, _], Places { width, rows, .. }) = (self.lists(), &self.places);
+        let ([_, count, _], Indexed { width, rows, .. }) = (self.lists(), &self.indexed);
         *width >= WIDE_ROW && count <= TEAM_ROWS && count * rows <= TEAM_LOOKS && !self.is_wide
     }
 
     fn teams(&self, gpu: &Gpu) -> Result<()> {
-        let Places { index, dim, rows, width, threads, along, extent, .. } = self.places;
+        let Indexed { index, dim, rows, width, threads, along, extent, .. } = self.indexed;
         let [_, count, apart] = self.lists();
         let team = width.next_power_of_two().min(threads);
-        let (variant, ints) = self.variant("indexing/scatter/teams.c", &self.places.outer(), &[]);
+        let (variant, integers) = self.variant("indexing/scatter/teams.c", &self.indexed.outer(), OUTER);
         let most = count.next_power_of_two().max(u32::BITS as usize);
-        let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
+        let is_whole = self.call.outputs[0].dtype.size() == 2 && self.indexed.vector == WHOLE / 2;
         let variant = variant.define("TEAM", team).define("COUNT", most).flag("WHOLE", is_whole);
-        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let arguments = Arguments::new().pointers([start_of(index)?, self.from, self.to]);
+        let source_step = self.indexed.source.as_ref().map_or(0, |s| s[dim]);
         let numbers = [rows, width, along, extent, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = arguments.ints(&ints).numbers(numbers);
+        let arguments = arguments.named(integers).numbers(numbers);
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let geometry = Geometry::new([rows.div_ceil(threads / team), 1, 1], threads);
         gpu.launch(variant, "teams", geometry, &arguments.pointer(slot.address))?;
-        self.places.check(gpu, self.call.op, slot)
+        self.indexed.check(gpu, self.call.op, slot)
     }
 
     /// Through local memory if a list has a place there, otherwise in order.
@@ -188,11 +191,11 @@ impl Scattering<'_> {
         // The first row of an index that does not occur is -1: all bits are set.
         let zero = || {
             self.call.outputs.iter().zip([0, 0, !0]).try_for_each(|(output, byte)| {
-                gpu.driver().fill(place(output)?, byte, output.layout.shape().numel() * output.dtype.size())
+                gpu.driver().fill(start_of(output)?, byte, output.layout.shape().numel() * output.dtype.size())
             })
         };
         let is_fresh = matches!(self.onto, Onto::Nothing { .. });
-        if self.places.rows == 0 {
+        if self.indexed.rows == 0 {
             return if is_fresh { zero() } else { Ok(()) };
         }
         let limits = gpu.driver().limits();
@@ -210,16 +213,16 @@ impl Scattering<'_> {
 
     /// The addresses of counts and first rows; y stands for an absent output.
     fn others(&self) -> Result<[u64; 2]> {
-        let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), place);
+        let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), start_of);
         Ok([at(1)?, at(2)?])
     }
 
     /// The number of lists, the rows of a list, and the distance between these.
     fn lists(&self) -> [usize; 3] {
-        let Places { index, dim, rank, .. } = self.places;
+        let Indexed { index, dim, rank, .. } = self.indexed;
         let dims = index.layout.shape().dims();
         let apart = dims[dim + 1..rank].iter().product();
-        [self.places.rows / dims[dim], dims[dim], apart]
+        [self.indexed.rows / dims[dim], dims[dim], apart]
     }
 
     /// The index that is skipped; -1, which no index is, if there is none.

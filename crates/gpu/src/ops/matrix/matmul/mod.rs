@@ -6,7 +6,8 @@ use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each, groups};
-use crate::launch::operands::place;
+use crate::launch::integers::Integers;
+use crate::launch::operands::start_of;
 use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduction::reduce;
@@ -94,7 +95,7 @@ impl Tile {
         m.div_ceil(self.m) * n.div_ceil(self.n)
     }
 
-    /// Bytes of local memory: two places for each operand.
+    /// Bytes of local memory: two starts for each operand.
     fn local_memory(&self, acc: DType) -> usize {
         2 * self.k * (self.m * acc.size() + WIDEST + self.n * acc.size() + WIDEST)
     }
@@ -186,7 +187,7 @@ impl Side {
     fn new(operand: &Operand<'_>, row: usize, k: usize) -> Result<Side> {
         let (dims, strides) = (operand.layout.shape().dims(), operand.layout.strides());
         Ok(Side {
-            address: place(operand)?,
+            address: start_of(operand)?,
             dtype: operand.dtype,
             rows: dims[row],
             k: dims[k],
@@ -447,8 +448,8 @@ pub(crate) struct Loading {
     pub flags: Vec<(&'static str, bool)>,
     /// The addresses that it takes.
     pub pointers: Vec<u64>,
-    /// The integers that it takes, after the addresses.
-    pub ints: Vec<usize>,
+    /// The integers that it reads.
+    pub integers: Integers,
 }
 
 /// A product `a @ b + c` whose factors are read by a loader.
@@ -506,15 +507,15 @@ struct Multiply {
     given: usize,
     inputs: [u64; 2],
     parts: usize,
-    /// The first matrix follows.
-    ints: SmallVec<[usize; 20]>,
+    /// All but the first matrix.
+    integers: Integers,
 }
 
 impl Product {
     pub(crate) fn new(call: &Call<'_>) -> Result<Product> {
         let (GemmInputs { a, b, c }, GemmOutputs { y: out, z }) = operands(call);
         let (a, b) = (Side::new(a, 1, 2)?, Side::new(b, 2, 1)?);
-        let (y, z) = (place(out)?, z.map(place).transpose()?);
+        let (y, z) = (start_of(out)?, z.map(start_of).transpose()?);
         let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused.fused()) } else { None };
         let joined = fused.and_then(|fused| fused.downcast_ref::<MatmulPointwise>()).map(|fused| fused.0);
         let activated = fused.and_then(|fused| fused.downcast_ref::<GemmActivation>());
@@ -527,7 +528,7 @@ impl Product {
         let c = match added {
             Some(c) => {
                 let strides = c.layout.strides();
-                (place(c)?, [strides[0], strides[1], strides[2]])
+                (start_of(c)?, [strides[0], strides[1], strides[2]])
             }
             None => (y, [0; 3]),
         };
@@ -618,7 +619,7 @@ impl Product {
 
     /// Launches a kernel that multiplies, and adds up the parts.
     fn launch(&self, gpu: &Gpu, multiply: Multiply, plan: Plan) -> Result<()> {
-        let Multiply { variant, entry, groups, threads, given, inputs, parts, mut ints } = multiply;
+        let Multiply { variant, entry, groups, threads, given, inputs, parts, integers } = multiply;
         let acc = self.dtype.acc();
         let scratch = match parts {
             1 => None,
@@ -626,18 +627,16 @@ impl Product {
         };
         let sums = scratch.as_ref().map_or(self.y, |s| s.address);
         let at_once = (plan.most_groups / groups).max(1);
-        let variant = variant.define("INTS", ints.len() + 1);
         let variant = if parts == 1 { self.finishing(variant) } else { variant };
         for first in (0..self.e.batches).step_by(at_once) {
             let groups = groups * at_once.min(self.e.batches - first);
-            ints.push(first);
+            let named = Integers::new().integers([("FIRST_BATCH", first)]).and(&integers);
+            let named = self.loading.iter().fold(named, |named, own| named.and(&own.integers));
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
-            let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
-            let loaded = |list: Arguments, own: &Loading| list.pointers(own.pointers.iter().copied()).ints(&own.ints);
-            let arguments = self.loading.iter().fold(arguments, loaded);
+            let arguments = Arguments::new().pointers(pointers).named(named).floats([self.alpha, self.beta], acc);
+            let arguments = arguments.pointers(self.loading.iter().flat_map(|own| own.pointers.iter().copied()));
             let geometry = Geometry { given, ..Geometry::new([groups, 1, 1], threads) };
             gpu.launch(variant.clone(), entry, geometry, &arguments)?;
-            ints.pop();
         }
         if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
     }
@@ -655,8 +654,15 @@ impl Product {
         let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
         let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
         let y_words = [self.y, self.z.unwrap_or(self.y)].iter().all(|y| y.is_multiple_of((run * size) as u64));
-        let extents = [m, n, k, batches, tiles[0], tiles[1], parts, part];
-        let ints = [&extents[..], &self.a.strides, &self.b.strides, &self.c.1, &[y_words as usize]].concat().into();
+        let integers = Integers::new()
+            .integers([("EXTENT_M", m), ("EXTENT_N", n), ("EXTENT_K", k), ("BATCHES", batches)])
+            .integers([("TILES_M", tiles[0]), ("TILES_N", tiles[1]), ("N_PARTS", parts), ("PART_K", part)])
+            .integers([("Y_HAS_WORDS", y_words)])
+            .list("C_STRIDES", self.c.1);
+        let integers = match self.loading {
+            Some(_) => integers,
+            None => integers.list("A_STRIDES", self.a.strides).list("B_STRIDES", self.b.strides),
+        };
         let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
         let (file, entry) = match plan.method {
             Method::Mma(_) => ("matrix/mma.c", "gemm_mma"),
@@ -695,7 +701,7 @@ impl Product {
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
-        self.launch(gpu, Multiply { variant, entry, groups, threads, given, inputs, parts, ints }, plan)
+        self.launch(gpu, Multiply { variant, entry, groups, threads, given, inputs, parts, integers }, plan)
     }
 
     /// A product with few columns, or with few rows: then the rows of a are the vectors.
@@ -719,8 +725,13 @@ impl Product {
         let reach = part + THREADS * WIDEST;
         let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(x.rows, reach);
         let blocks = matrix.rows.div_ceil(block);
-        let (extents, results) = ([matrix.rows, k, batches, blocks, parts, part], [c_batch, c[0], c[1], y[0], y[1]]);
-        let ints = [&extents[..], &matrix.strides, &x.strides, &results].concat().into();
+        let integers = Integers::new()
+            .integers([("N_ROWS", matrix.rows), ("EXTENT_K", k), ("BATCHES", batches)])
+            .integers([("BLOCKS", blocks), ("N_PARTS", parts), ("PART_K", part)])
+            .list("A_STRIDES", matrix.strides)
+            .list("X_STRIDES", x.strides)
+            .list("C_STRIDES", [c_batch, c[0], c[1]])
+            .list("Y_STRIDES", y);
         let variant = self
             .variant(FILE, threads, is_wide)
             .define("LANES", lanes)
@@ -731,7 +742,7 @@ impl Product {
             .define("ALONG_K", is_along_k)
             .define("HAS_WORDS", has_words);
         let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
-        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, given: 0, inputs, parts, ints }, plan)
+        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, given: 0, inputs, parts, integers }, plan)
     }
 
     /// K is small.
@@ -741,16 +752,19 @@ impl Product {
         let written = [self.y, self.z.unwrap_or(self.y)];
         let vector = widest(most_vector(size, OUTER_ROWS), [n], written.map(|y| (y, size)));
         let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
-        let ints = [&[m, n, items][..], &self.a.strides, &self.b.strides, &self.c.1, &[k]].concat();
+        let integers = Integers::new()
+            .integers([("EXTENT_M", m), ("EXTENT_N", n), ("EXTENT_K", k), ("ITEMS", items)])
+            .list("A_STRIDES", self.a.strides)
+            .list("B_STRIDES", self.b.strides)
+            .list("C_STRIDES", self.c.1);
         let variant = self
             .variant(FILE, THREADS, plan.is_wide || items > i32::MAX as usize)
-            .define("INTS", ints.len())
             .define("ROWS", OUTER_ROWS)
             .words(vector, size)
             .define("HAS_WORDS", !self.b.is_along_k() && self.b.has_words(vector));
         let variant = self.finishing(variant);
         let pointers = [self.a.address, self.b.address, self.c.0, self.y, self.z.unwrap_or(self.y)];
-        let arguments = Arguments::new().pointers(pointers).ints(&ints);
+        let arguments = Arguments::new().pointers(pointers).named(integers);
         let arguments = arguments.floats([self.alpha, self.beta], self.dtype.acc());
         gpu.launch(variant, "gemm_outer", each(items), &arguments)
     }
@@ -761,15 +775,14 @@ impl Product {
         let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
         let (address, [_, step, _]) = self.c;
         let (vector, words) = (widest(most_vector(size, 1), [n, step], [(address, size)]), leading / 32);
-        let ints = [m, n, step, words];
+        let integers = [("EXTENT_M", m), ("EXTENT_N", n), ("C_STEP", step), ("MASK_WORDS", words)];
         let variant = self
             .variant(FILE, THREADS, m * leading.max(step) > i32::MAX as usize)
-            .define("INTS", ints.len())
             .define("MASK", true)
             .words(vector, size)
             .define("JOIN", row.name())
             .calling(row);
-        let arguments = Arguments::new().pointers([address, mask]).ints(&ints);
+        let arguments = Arguments::new().pointers([address, mask]).named(Integers::new().positions(integers));
         gpu.launch(variant, "gemm_mask", each(m * words), &arguments)
     }
 
@@ -777,20 +790,21 @@ impl Product {
     pub(crate) fn sum(&self, gpu: &Gpu, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
-        let ints = [&[m, n, batches, parts][..], &self.c.1].concat();
+        let integers = Integers::new()
+            .integers([("EXTENT_M", m), ("EXTENT_N", n), ("BATCHES", batches), ("N_PARTS", parts)])
+            .list("C_STRIDES", self.c.1);
         let written = [self.y, self.z.unwrap_or(self.y)].map(|y| (y, self.dtype.size()));
         let vector = widest(most_vector(acc.size(), 1), [n], written.into_iter().chain([(sums, acc.size())]));
         let words = self.numel() / vector;
         let columns = columns(words, parts, gpu.driver().limits());
         let variant = self
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
-            .define("INTS", ints.len())
             .words(vector, self.dtype.size())
             .define("COLUMNS", columns)
             .define("SUM_WORD", word(vector * acc.size()));
         let variant = self.finishing(variant);
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
-        let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
+        let arguments = Arguments::new().pointers(pointers).named(integers).floats([self.alpha, self.beta], acc);
         gpu.launch(variant, "gemm_sum", groups(words.div_ceil(columns), THREADS).following(), &arguments)
     }
 }

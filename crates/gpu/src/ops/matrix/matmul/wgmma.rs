@@ -4,6 +4,7 @@
 use crate::driver::{Geometry, Limits, Tile, TileView};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
+use crate::launch::integers::Integers;
 use crate::ops::matrix::matmul::{Extents, FEW_MULTIPLIED, MOST_PARTS, Method, Plan, Product, Side};
 use isograd_core::{DType, Result};
 
@@ -126,14 +127,16 @@ impl Product {
         let has_c = self.joined.is_some() || self.beta != 0.0;
         let has_words =
             c_column == 1 && [c_batch, c_row].iter().all(|s| s % 2 == 0) && c.is_multiple_of(2 * SIZE as u64);
-        let is_batched = |side: &Side| usize::from(side.is_batched);
         let added: usize = match (c_row, has_words) {
             (0, true) => 1,
             (_, true) => 2,
             _ => 3,
         };
-        let ints =
-            [m, n, k, pairs_m, tiles_n, pairs, is_batched(&self.a), is_batched(&self.b), c_batch, c_row, c_column];
+        let integers = Integers::new()
+            .integers([("EXTENT_M", m), ("EXTENT_N", n), ("EXTENT_K", k)])
+            .integers([("PAIRS_M", pairs_m), ("TILES_N", tiles_n), ("PAIRS", pairs)])
+            .integers([("A_IS_BATCHED", self.a.is_batched), ("B_IS_BATCHED", self.b.is_batched)])
+            .list("C_STRIDES", [c_batch, c_row, c_column]);
         let variant = self
             .variant("matrix/wgmma.c", THREADS, false)
             .define("TILE_M", TILE[0])
@@ -144,11 +147,10 @@ impl Product {
             .define("A_ALONG_K", self.a.is_along_k())
             .define("B_ALONG_K", self.b.is_along_k())
             .define("HAS_C", has_c)
-            .define("ADDED", added)
-            .define("INTS", ints.len());
+            .define("ADDED", added);
         let arguments = maps.iter().fold(Arguments::new(), |list, map| list.bytes(bytemuck::cast_slice(map)));
         let pointers = [c, self.y, self.z.unwrap_or(self.y)];
-        let arguments = arguments.pointers(pointers).ints(&ints).floats([self.alpha, self.beta], DType::F32);
+        let arguments = arguments.pointers(pointers).named(integers).floats([self.alpha, self.beta], DType::F32);
         let clusters = (gpu.driver().limits().units / CLUSTER).clamp(1, pairs);
         let given = STAGES * ((TILE[0] + TILE[1]) * TILE[2] * SIZE + 2 * size_of::<u64>()) + ALIGNMENT;
         let geometry = Geometry { given, ..Geometry::new([clusters * CLUSTER, 1, 1], THREADS) };

@@ -1,9 +1,7 @@
 //! The source line of a call: the innermost stack frame outside of this library.
 
-use crate::tape::Event;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::fmt;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
@@ -13,14 +11,15 @@ const OURS: &str = "isograd_";
 /// Other crates whose frames are skipped: those that run closures and tests.
 const OTHERS: [&str; 6] = ["backtrace", "core", "std", "alloc", "rayon_core", "test"];
 
-/// The folder of the program `isograd`, whose lines are a user's.
+/// The folder and the crate of the program `isograd`, whose lines are a user's.
 const PROGRAM: &str = "cli";
+const PROGRAM_CRATE: &str = "isograd_cli";
 
 /// The source lines of instructions, each of which is found once in a process.
 static LINES: LazyLock<Mutex<HashMap<usize, Option<String>>>> = LazyLock::new(Mutex::default);
 
 /// `file:line` of the caller of this library, or the function's name in a program without line numbers.
-fn here() -> Option<String> {
+pub fn here() -> Option<String> {
     let mut known = LINES.lock().unwrap_or_else(|e| e.into_inner());
     let mut found = None;
     backtrace::trace(|frame| {
@@ -28,55 +27,6 @@ fn here() -> Option<String> {
         found.is_none()
     });
     found
-}
-
-/// The direction of an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// In the forward pass, or outside of the tape.
-    Forward,
-    /// In the rule of a node's gradient.
-    Backward,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Direction::Forward => "forward",
-            Direction::Backward => "backward",
-        })
-    }
-}
-
-/// The ops and places to which kernel calls belong, from the events of a thread's tape.
-#[derive(Debug, Default)]
-pub struct Origins {
-    /// The place of each node.
-    places: HashMap<u64, Option<String>>,
-    /// The nodes whose gradients are being computed.
-    entered: Vec<(u64, &'static str)>,
-}
-
-impl Origins {
-    /// Takes an event. A node that a backward pass records has the place of the pass.
-    pub fn told(&mut self, event: Event) {
-        match event {
-            Event::Recorded { node, .. } => {
-                let place = here();
-                self.places.insert(node, place);
-            }
-            Event::Entered { node, op } => self.entered.push((node, op)),
-            Event::Left => drop(self.entered.pop()),
-        }
-    }
-
-    /// Direction, op and place of a call made by `op`. In a backward pass they are those of the node whose gradient is computed.
-    pub fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
-        match self.entered.last() {
-            Some((node, op)) => (Direction::Backward, op, self.places.get(node).cloned().flatten()),
-            None => (Direction::Forward, op, here()),
-        }
-    }
 }
 
 /// The source line of the instruction before `ip`, unless it is in this library.
@@ -102,7 +52,10 @@ fn is_ours(name: &str, file: Option<&Path>) -> bool {
     let start = start.split('<').next().unwrap_or(start);
     match (start.split_once("::"), file) {
         // A closure's method is in a file of the standard library.
-        (Some((first, _)), file) => first.starts_with(OURS) || OTHERS.contains(&first) || file.is_some_and(is_our_file),
+        (Some((first, _)), file) => {
+            let is_own = first.starts_with(OURS) && first != PROGRAM_CRATE;
+            is_own || OTHERS.contains(&first) || file.is_some_and(is_our_file)
+        }
         // An inlined function may have no path.
         (None, Some(file)) => is_our_file(file),
         // `__libc_start_main`.
@@ -141,7 +94,12 @@ mod tests {
         ] {
             assert!(is_ours(name, None), "{name}");
         }
-        for name in ["isograd::train::Mlp::forward", "<mine::Net as isograd_nn::module::Forward>::forward", "a::f"] {
+        for name in [
+            "isograd::train::Mlp::forward",
+            "isograd_cli::train::sample::step",
+            "<mine::Net as isograd_nn::module::Forward>::forward",
+            "a::f",
+        ] {
             assert!(!is_ours(name, None), "{name}");
         }
         assert!(is_ours("trace<isograd_parity::diff::Places>", Some(Path::new("/home/me/.cargo/registry/src/a/b.rs"))));
