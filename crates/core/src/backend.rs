@@ -5,7 +5,7 @@ use crate::custom::CustomOp;
 use crate::fused::{AnyFused, FusedCall};
 use crate::operands::Mask;
 use crate::pointwise::Pointwise;
-use crate::thread::PART_OF;
+use crate::thread::{PART_OF, within};
 use crate::{DType, Error, Layout, Result};
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -120,6 +120,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Enqueues a recording made by [`capture`](Backend::capture) of this backend.
     fn replay(&self, _recording: &(dyn Any + Send + Sync)) -> Result<()> {
         Err(Error::unsupported("capture", "this backend records nothing"))
+    }
+
+    /// The program of a recording in words: its calls, the kernels that run them, and their memory.
+    fn explain(&self, _recording: &(dyn Any + Send + Sync)) -> Option<String> {
+        None
     }
 
     /// The library by which devices exchange tensors without the host, where it is installed.
@@ -277,6 +282,11 @@ pub fn round_to_odd(v: f64) -> f32 {
 /// The op of which this op is a part in the call that is running, which the errors of its kernels name.
 pub fn outermost(op: &'static str) -> &'static str {
     PART_OF.get().unwrap_or(op)
+}
+
+/// Runs a call that was put off, as a part of the op that [`outermost`] named when it was made.
+pub fn as_part_of<R>(op: &'static str, f: impl FnOnce() -> R) -> R {
+    within(op, f)
 }
 
 /// The error of an index out of range. `position` counts the elements of the index. Trailing dimensions along which the index is

@@ -243,6 +243,14 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         matches!(self.state, State::Recorded(_))
     }
 
+    /// The recorded program in words: its calls, which of them are one kernel, and its memory. `None` before the step is recorded.
+    pub fn explain(&self) -> Option<String> {
+        match &self.state {
+            State::Recorded(recorded) => self.device.backend().explain(&*recorded.graph),
+            _ => None,
+        }
+    }
+
     /// The shapes and dtypes of the inputs. Returns an error if they differ from earlier runs.
     fn check(&self, inputs: &I) -> Result<Vec<(Shape, DType)>> {
         let mut signature = Vec::new();
@@ -294,14 +302,15 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         let f = &mut self.f;
         let graph = self.device.backend().capture(&mut || {
             let capture = bases.take().map_or(Capture::Plain, Capture::Recorded);
-            outputs = Some(inside(capture, || f(own.map(&mut |t| Ok(t.clone()))?))?);
+            let found = inside(capture, || f(own.map(&mut |t| Ok(t.clone()))?))?;
+            // Without the tape, which would hold memory of the step.
+            outputs = Some(found.map(&mut |t| Ok(t.detach()))?);
             Ok(())
         })?;
         let (Some(graph), Some(outputs)) = (graph, outputs) else {
             self.state = State::Plain;
             return self.plain(inputs);
         };
-        let outputs = outputs.map(&mut |t| Ok(t.detach()))?;
         let blocks = |rng: &Rng, start: RngState| rng.state().offset.wrapping_sub(start.offset);
         let generators: Vec<_> = starts
             .into_iter()

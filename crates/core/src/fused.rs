@@ -168,6 +168,11 @@ impl<'a> FusedCall<'a> {
         FusedCall { fused, inputs: inputs.mask(), outputs: outputs.mask() }
     }
 
+    /// The call of a descriptor whose type is not known, with the operands of [`masks`](FusedCall::masks).
+    pub fn of(fused: &'a dyn AnyFused, [inputs, outputs]: [Mask; 2]) -> FusedCall<'a> {
+        FusedCall { fused, inputs, outputs }
+    }
+
     /// The descriptor.
     pub fn fused(&self) -> &'a dyn AnyFused {
         self.fused

@@ -356,6 +356,10 @@ impl Driver for Cuda {
         self.stream().wait("synchronize")
     }
 
+    fn records(&self) -> bool {
+        self.queue.records()
+    }
+
     fn begin_capture(&self) -> Result<bool> {
         self.queue.begin_capture()
     }

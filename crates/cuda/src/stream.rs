@@ -165,6 +165,10 @@ impl runtime::Stream for Stream {
         let _ = self.call("record", |_| unsafe { result::event::destroy(event.0.cast()) });
     }
 
+    fn records(&self) -> bool {
+        true
+    }
+
     fn begin(&self) -> Result<bool> {
         // Relaxed: memory is allocated and programs are loaded meanwhile, which CUDA would otherwise refuse.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -3,62 +3,55 @@
 use crate::driver::{Handle, ccl};
 use crate::launch::device::Gpu;
 use crate::launch::operands::start_of;
-use crate::memory::{pool, status};
-use crate::{ops, vendor};
+use crate::memory::block::Block;
+use crate::step::Recording;
+use crate::{ops, step, vendor};
 use isograd_core::backend::Mark;
 use isograd_core::collective::{Collective, Collectives, Opaque};
 use isograd_core::fused::AnyFused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
-
-/// A recording, and the memory that it keeps.
-struct Recording {
-    // In this order: the graph goes before the memory that it uses.
-    graph: Handle,
-    _slots: status::Kept,
-    memory: pool::Hold,
-}
 
 impl Backend for Gpu {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         let _turn = self.enter();
-        Ok(Box::new(self.pool.take(bytes)?))
+        if let Some(block) = step::allocate(self, bytes) {
+            return Ok(Box::new(block));
+        }
+        Ok(Box::new(Block::own(&self.pool, self.pool.take(bytes)?)))
     }
 
     fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()> {
         let _turn = self.enter();
-        let buffer = self.own(memory)?;
-        if bytes.len() > buffer.bytes {
+        let block = self.own(memory)?;
+        if bytes.len() > block.bytes {
             return Err(Error::backend("upload", format!("{} bytes do not fit", bytes.len())));
         }
-        if self.records() {
-            self.pool.touch(buffer.address);
+        self.touch(block);
+        if bytes.is_empty() || step::upload(self, block, bytes)? {
+            return Ok(());
         }
-        if bytes.is_empty() { Ok(()) } else { self.driver().upload(buffer.address, bytes) }
+        self.driver().upload(block.address()?, bytes)
     }
 
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _turn = self.enter();
-        let buffer = self.own(memory)?;
-        if offset.saturating_add(bytes.len()) > buffer.bytes {
+        step::check_wait(self, "download")?;
+        let block = self.own(memory)?;
+        if offset.saturating_add(bytes.len()) > block.bytes {
             return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
         }
         if bytes.is_empty() {
             return self.status.check();
         }
-        self.status.check_and_download(buffer.address + offset as u64, bytes)
+        self.status.check_and_download(block.address()? + offset as u64, bytes)
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
         let _turn = self.enter();
-        let records = self.records();
         for operand in call.inputs.iter().chain(call.outputs) {
-            let buffer = self.own(operand.memory)?;
-            if records {
-                self.pool.touch(buffer.address);
-            }
+            self.touch(self.own(operand.memory)?);
         }
         // A copy and a gather move bits, whatever they mean.
         let moves_bits = matches!(call.kernel, Kernel::Copy | Kernel::Gather);
@@ -66,7 +59,7 @@ impl Backend for Gpu {
         if !moves_bits && !self.driver().limits().has_f64 && call.inputs.iter().chain(call.outputs).any(is_f64) {
             return Err(Error::unsupported(call.op, "the device has no f64"));
         }
-        if vendor::try_run(self, call)? { Ok(()) } else { ops::run(self, call) }
+        if step::call(self, call)? || vendor::try_run(self, call)? { Ok(()) } else { ops::run(self, call) }
     }
 
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
@@ -95,6 +88,7 @@ impl Backend for Gpu {
 
     fn synchronize(&self) -> Result<()> {
         let _turn = self.enter();
+        step::check_wait(self, "synchronize")?;
         self.status.check()?;
         self.driver().synchronize()
     }
@@ -123,16 +117,11 @@ impl Backend for Gpu {
         if self.driver().limits().is_coherent || self.driver().limits().has_shared_words {
             self.partials.starts(&self.pool)?;
         }
-        if !self.driver().begin_capture()? {
-            return Ok(None);
-        }
-        self.pool.begin_scope();
-        // Whatever happens in the closure, the queue must run again.
-        let done = self.recording(|| catch_unwind(AssertUnwindSafe(f)));
-        let graph = self.driver().end_capture();
-        let (slots, memory) = (self.status.keep(), self.pool.end_scope());
-        done.unwrap_or_else(|panic| resume_unwind(panic))?;
-        Ok(Some(Box::new(Recording { graph: graph?, _slots: slots, memory })))
+        step::capture(self, f)
+    }
+
+    fn explain(&self, recording: &(dyn Any + Send + Sync)) -> Option<String> {
+        recording.downcast_ref::<Recording>().map(|recording| recording.explanation.clone())
     }
 
     fn replay(&self, recording: &(dyn Any + Send + Sync)) -> Result<()> {
@@ -166,6 +155,15 @@ impl Backend for Gpu {
 }
 
 impl Gpu {
+    /// Notes that the step that this thread records, if any, uses memory from outside of it.
+    fn touch(&self, block: &Block) {
+        if self.records()
+            && let Ok(address) = block.address()
+        {
+            self.pool.touch(address);
+        }
+    }
+
     fn ccl(&self) -> Result<&dyn ccl::Library> {
         let missing = || Error::unsupported("collective", "the device has no library of collectives");
         self.driver().ccl().ok_or_else(missing)
@@ -189,11 +187,9 @@ impl Collectives for Gpu {
         output: Operand<'_>,
     ) -> Result<Opaque> {
         let _turn = self.enter();
+        step::seal(self)?;
         for operand in [&input, &output] {
-            let buffer = self.own(operand.memory)?;
-            if self.records() {
-                self.pool.touch(buffer.address);
-            }
+            self.touch(self.own(operand.memory)?);
         }
         let part = |operand: &Operand<'_>| Ok::<_, Error>((start_of(operand)?, operand.layout.shape().numel()));
         let operands = ccl::Operands { dtype: input.dtype, input: part(&input)?, output: part(&output)? };
@@ -202,6 +198,7 @@ impl Collectives for Gpu {
 
     fn wait(&self, member: &Opaque, mark: &Opaque) -> Result<()> {
         let _turn = self.enter();
+        step::seal(self)?;
         self.ccl()?.wait(member, mark)
     }
 

@@ -4,7 +4,7 @@
 //! [`Backend`](isograd_core::Backend) of it: it chooses a kernel for each call, assembles its source, has it compiled once, and
 //! owns the memory.
 //!
-//! Each folder imports only those before it: `driver`, `memory` and `program`, `launch`, `ops`, `vendor`.
+//! Each folder imports only those before it: `driver`, `memory` and `program`, `launch`, `ops`, `vendor`, `step`.
 
 mod backend;
 pub mod catalogue;
@@ -13,6 +13,7 @@ mod launch;
 mod memory;
 mod ops;
 mod program;
+mod step;
 pub mod vendor;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};

@@ -225,6 +225,10 @@ impl Driver for Hip {
         self.wait("synchronize")
     }
 
+    fn records(&self) -> bool {
+        self.queue.records()
+    }
+
     fn begin_capture(&self) -> Result<bool> {
         self.queue.begin_capture()
     }

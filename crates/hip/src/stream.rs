@@ -168,6 +168,10 @@ impl runtime::Stream for Stream {
         let _ = self.call("record", |_| unsafe { (self.runtime.functions.destroy_event)(event.0) });
     }
 
+    fn records(&self) -> bool {
+        self.graphs.is_some()
+    }
+
     fn begin(&self) -> Result<bool> {
         let Some(graphs) = self.graphs else { return Ok(false) };
         // Relaxed: memory is allocated and programs are loaded meanwhile, which HIP would otherwise refuse.

@@ -16,6 +16,7 @@ mod limits;
 mod passes;
 mod printing;
 mod profile;
+mod programs;
 mod recurrent;
 mod scaling;
 mod training;
@@ -42,6 +43,7 @@ fn main() {
         ("passes", passes::trials),
         ("printing", printing::trials),
         ("profile", profile::trials),
+        ("programs", programs::trials),
         ("recurrent", recurrent::trials),
         ("scaling", scaling::trials),
         ("training", training::trials),

@@ -244,6 +244,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Waits for everything in the queue.
     fn synchronize(&self) -> Result<()>;
 
+    /// Whether the device records enqueued work.
+    fn records(&self) -> bool {
+        false
+    }
+
     /// Begins to record enqueued work instead of running it; false if the device cannot. Uploads are recorded too, with
     /// a copy of their bytes.
     fn begin_capture(&self) -> Result<bool> {

@@ -261,6 +261,10 @@ impl Driver for NullDriver {
         }
     }
 
+    fn records(&self) -> bool {
+        true
+    }
+
     fn begin_capture(&self) -> Result<bool> {
         self.alive("capture")?.recorded = Some(Vec::new());
         Ok(true)

@@ -84,6 +84,9 @@ pub trait Stream: Send + Sync + Sized + 'static {
     /// As for all.
     unsafe fn drop_event(&self, event: Raw);
 
+    /// Whether the runtime records.
+    fn records(&self) -> bool;
+
     /// Begins to record what is enqueued; false if the runtime cannot.
     fn begin(&self) -> Result<bool>;
 
@@ -265,6 +268,11 @@ impl<S: Stream> Queue<S> {
         let [from, to] = [from, to].map(|handle| handle.get::<Event<S>>().event);
         // SAFETY: both were made by `record`, and live.
         unsafe { self.stream.elapsed(from, to) }
+    }
+
+    /// As [`Driver::records`](super::Driver::records).
+    pub fn records(&self) -> bool {
+        self.stream.records()
     }
 
     /// As [`Driver::begin_capture`](super::Driver::begin_capture).

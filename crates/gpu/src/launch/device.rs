@@ -2,8 +2,9 @@
 
 use crate::driver::{Driver, Geometry, dnn};
 use crate::launch::arguments::Arguments;
-use crate::launch::operands::{address, buffer};
+use crate::launch::operands::{address, block};
 use crate::memory::last_group::Partials;
+use crate::memory::block::Block;
 use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
 use crate::memory::tables::Tables;
@@ -38,6 +39,7 @@ pub struct Gpu {
     pub(crate) pool: Arc<Pool>,
     pub(crate) is_checked: AtomicBool,
     pub(crate) is_deterministic: AtomicBool,
+    pub(crate) fuses: AtomicBool,
     pub(crate) log: Mutex<Option<Vec<Launch>>>,
     pub(crate) launched: AtomicU64,
 }
@@ -89,6 +91,7 @@ impl Gpu {
                 _ => cfg!(debug_assertions),
             }),
             is_deterministic: AtomicBool::new(true),
+            fuses: AtomicBool::new(std::env::var("ISOGRAD_FUSE").as_deref() != Ok("0")),
             log: Mutex::new(None),
             launched: AtomicU64::new(0),
         }
@@ -118,6 +121,11 @@ impl Gpu {
     /// Whether the vendor's library of neural networks may compute what it has kernels for, as `ISOGRAD_DNN` says at the start.
     pub fn set_dnn(&self, is_on: bool) {
         self.is_dnn_off.store(!is_on, Ordering::Relaxed);
+    }
+
+    /// Sets whether later captured steps fuse calls, as `ISOGRAD_FUSE` says at the start.
+    pub fn set_fuse(&self, is_on: bool) {
+        self.fuses.store(is_on, Ordering::Relaxed);
     }
 
     pub(crate) fn set_precision(&self, precision: Precision) {
@@ -205,11 +213,11 @@ impl Gpu {
         })
     }
 
-    /// The buffer behind memory of this device.
-    pub(crate) fn own<'a>(&self, memory: &'a dyn Memory) -> Result<&'a Buffer> {
-        let buffer = buffer(memory)?;
-        match buffer.is_of(&self.pool) {
-            true => Ok(buffer),
+    /// The block behind memory of this device.
+    pub(crate) fn own<'a>(&self, memory: &'a dyn Memory) -> Result<&'a Block> {
+        let block = block(memory)?;
+        match block.is_of(&self.pool) {
+            true => Ok(block),
             false => Err(Error::backend("memory", "the memory belongs to another device")),
         }
     }

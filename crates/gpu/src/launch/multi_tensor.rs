@@ -5,7 +5,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
-use crate::launch::operands::{address, element_address};
+use crate::launch::operands::{address, allocation, element_address};
 use crate::memory::tables::Table;
 use isograd_core::{Operand, Result};
 use smallvec::SmallVec;
@@ -56,12 +56,11 @@ impl Sets<'_> {
             chunks += n.div_ceil(chunk);
             let mut is_aligned = true;
             for (k, operand) in set.iter().enumerate() {
-                let base = address(operand.memory)?;
-                let address = element_address(base, operand);
+                let address = element_address(address(operand.memory)?, operand);
                 is_aligned &= k + self.numbers >= set.len()
                     || address.is_multiple_of((self.vector * operand.dtype.size()) as u64);
                 entries.push(address as i64);
-                reached.push(base);
+                reached.push(allocation(operand.memory)?);
             }
             entries.extend([n, if is_aligned { n / self.vector * self.vector } else { 0 }].map(|v| v as i64));
         }

@@ -2,21 +2,26 @@
 
 use crate::driver::Address;
 use crate::launch::words::is_wide;
-use crate::memory::pool::Buffer;
+use crate::memory::block::Block;
 use crate::program::source::Variant;
 use isograd_core::{Error, Memory, Operand, Result};
 use smallvec::SmallVec;
 
-/// The buffer behind memory of a GPU.
+/// The block behind memory of a GPU.
 #[inline]
-pub fn buffer(memory: &dyn Memory) -> Result<&Buffer> {
+pub fn block(memory: &dyn Memory) -> Result<&Block> {
     let found = memory.as_any().downcast_ref();
     found.ok_or_else(|| Error::backend("memory", "the memory belongs to another backend"))
 }
 
 #[inline]
 pub fn address(memory: &dyn Memory) -> Result<Address> {
-    Ok(buffer(memory)?.address)
+    block(memory)?.address()
+}
+
+/// The start of the allocation in which memory lies.
+pub fn allocation(memory: &dyn Memory) -> Result<Address> {
+    block(memory)?.allocation()
 }
 
 /// Where an operand's elements begin.

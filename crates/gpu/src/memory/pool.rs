@@ -1,14 +1,15 @@
 //! Device memory, kept for the next tensor of its size.
 
 use crate::driver::{Address, Driver};
-use isograd_core::{Error, Kind, Memory, MemoryStats, Result};
+use isograd_core::{Error, Kind, MemoryStats, Result};
 use parking_lot::Mutex;
-use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Allocations are made of this many bytes, so that buffers of similar sizes can take each other's place.
-const GRAIN: usize = 512;
+pub const GRAIN: usize = 512;
+/// Bytes of an arena from which on pooled memory is given back first, so that the device has room for it.
+const LARGE: usize = 16 << 20;
 /// Bytes of the largest word. The last word of a tensor may reach beyond its end.
 const WORD: usize = 16;
 
@@ -104,10 +105,7 @@ impl Pool {
             }
             None => {
                 let address = self.fresh(&mut state, size, bytes)?;
-                if let Some(scope) = &mut state.scope {
-                    scope.own.insert(address);
-                    state.hold(address);
-                }
+                state.own(address);
                 address
             }
         };
@@ -119,6 +117,23 @@ impl Pool {
         let size = self.size(bytes);
         let mut state = self.state.lock();
         let address = self.fresh(&mut state, size, bytes)?;
+        Ok(self.owned(&mut state, address, bytes, 0, size))
+    }
+
+    /// True if memory is kept for reuse, and several tensors may lie in one allocation.
+    pub fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// Memory for the temporary tensors of the recording that is being made, not counted as held by tensors. Nothing is in the queue.
+    pub fn take_arena(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
+        let size = bytes.next_multiple_of(GRAIN);
+        let mut state = self.state.lock();
+        if size >= LARGE && state.free.get(&size).is_none_or(Vec::is_empty) {
+            self.release(&mut state);
+        }
+        let address = self.fresh(&mut state, size, bytes)?;
+        state.own(address);
         Ok(self.owned(&mut state, address, bytes, 0, size))
     }
 
@@ -237,6 +252,14 @@ impl State {
         }
     }
 
+    /// Makes memory the own of the recording that is being made, if any.
+    fn own(&mut self, address: Address) {
+        if let Some(scope) = &mut self.scope {
+            scope.own.insert(address);
+            self.hold(address);
+        }
+    }
+
     /// Takes back the memory of a tensor.
     fn put(&mut self, address: Address, size: usize) {
         if let Some(scope) = self.scope.as_mut().filter(|scope| scope.own.contains(&address)) {
@@ -296,19 +319,6 @@ pub struct Buffer {
     pub bytes: usize,
     counted: usize,
     size: usize,
-}
-
-impl Buffer {
-    /// Whether a pool has the memory.
-    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
-        Arc::ptr_eq(&self.pool, pool)
-    }
-}
-
-impl Memory for Buffer {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 impl Drop for Buffer {

@@ -13,6 +13,7 @@ use crate::driver::Address;
 use crate::driver::dnn::Map;
 use crate::launch::device::Gpu;
 use crate::launch::operands::start_of;
+use crate::memory::block::Block;
 use crate::memory::pool::Buffer;
 use crate::ops::elementwise::pointwise;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
@@ -149,7 +150,8 @@ impl Dense {
             if channels.is_some() {
                 gpu.driver().fill(buffer.address, 0, shape_with(x, channels).numel() * x.dtype.size())?;
             }
-            copy(gpu, x, &Operand { memory: buffer, layout, dtype: x.dtype })?;
+            let memory = &Block::at(&gpu.pool, buffer.address);
+            copy(gpu, x, &Operand { memory, layout, dtype: x.dtype })?;
         }
         Ok(dense)
     }
@@ -172,7 +174,10 @@ impl Dense {
         match (&self.copy, volumes(y, is_last, channels)) {
             (None, _) => Ok(()),
             (Some((buffer, _)), Some(volumes)) => volumes.put_first(gpu, y.dtype, buffer.address, start_of(y)?),
-            (Some((buffer, layout)), None) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
+            (Some((buffer, layout)), None) => {
+                let memory = &Block::at(&gpu.pool, buffer.address);
+                copy(gpu, &Operand { memory, layout, dtype: y.dtype }, y)
+            }
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::{addresses, start_of};
 use crate::memory::status::Check;
-use crate::ops::elementwise::pointwise::{Body, Plan, acc, value_error_of};
+use crate::ops::elementwise::pointwise::{Body, Plan, Source, Step, acc, value_error_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduction::total;
-use crate::program::source::{Variant, near};
+use crate::program::source::Variant;
 use isograd_core::ops::Total;
 use isograd_core::ops::elementwise::each::{CastEach, Each, EachNorms};
 use isograd_core::ops::loss::Reduction;
@@ -52,7 +52,9 @@ impl FusedLaunch for CastEach {
         let sets = call.inputs.iter().zip(call.outputs).map(|(x, y)| smallvec![x, y]).collect();
         let sets = Sets { sets, numbers: 0, vector };
         let plan = Plan {
-            body: Body::Cast,
+            steps: smallvec![Step::alone(Body::Cast, acc, 1, &[to], &[to])],
+            stored: smallvec![Source::Result(0)],
+            is_group: false,
             acc,
             inputs: smallvec![from],
             outputs: smallvec![to],
@@ -62,7 +64,6 @@ impl FusedLaunch for CastEach {
             is_wide: sets.is_wide(),
             sums: 0,
             is_squared: false,
-            near: near(acc, &[to]),
         };
         let table = sets.table(gpu)?;
         let text = || text(&plan, 0);
@@ -145,19 +146,21 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
     let acc = acc(call.op, Body::Row(row), all.clone())?;
     let results = call.outputs.iter().map(dtype).collect::<SmallVec<[DType; 8]>>();
     let largest = moving.iter().chain(targets).map(|o| o.dtype.size()).max().unwrap_or(1);
+    let written: SmallVec<[DType; 4]> = targets.iter().map(dtype).collect();
     let still = moving.len()..own.len() + shared.len();
     Ok(Plan {
-        body: Body::Row(row),
+        steps: smallvec![Step::alone(Body::Row(row), acc, own.len() + shared.len(), &written, &results)],
+        stored: (0..written.len()).map(Source::Result).collect(),
+        is_group: false,
         acc,
         inputs: own.iter().chain(shared).map(dtype).collect(),
-        outputs: targets.iter().map(dtype).collect(),
+        outputs: written,
         is_still: (0..all.count()).map(|k| still.contains(&k)).collect(),
         rank: 1,
         vector: 16 / largest,
         is_wide: false,
         sums: 0,
         is_squared: false,
-        near: near(acc, &results),
     })
 }
 
@@ -175,7 +178,7 @@ fn variant(plan: &Plan, numbers: usize) -> Variant {
     if plan.sums == 0 {
         return variant;
     }
-    variant.define("SUMS", plan.sums).define("ACC", plan.acc).flag("NEAR_SUMS", !plan.near.is_empty())
+    variant.define("SUMS", plan.sums).define("ACC", plan.acc).flag("NEAR_SUMS", !plan.steps[0].near.is_empty())
 }
 
 fn text(plan: &Plan, numbers: usize) -> String {

@@ -1,4 +1,5 @@
 //! Functions of each element.
 
 pub(crate) mod each;
+pub(crate) mod group;
 pub(crate) mod pointwise;

@@ -15,11 +15,12 @@ use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Scalar};
+use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
 /// The computation of an element.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Body {
     Fill,
     Copy,
@@ -27,9 +28,36 @@ pub enum Body {
     Row(Pointwise),
 }
 
+/// An operand of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An input of the kernel.
+    Input(usize),
+    /// The value that an output had.
+    Output(usize),
+    /// A result of an earlier step. Results are counted over all steps.
+    Result(usize),
+}
+
+/// A computation of results from operands and earlier results.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub body: Body,
+    /// Outputs that are read come first.
+    pub sources: SmallVec<[Source; 8]>,
+    /// The dtypes of the results, to which they are rounded.
+    pub results: SmallVec<[DType; 4]>,
+    /// Definitions of less exact functions for the row, if all results are rounded to 16 bits.
+    pub near: &'static str,
+}
+
 /// A kernel before its text is generated: all that the text depends on.
 pub struct Plan {
-    pub body: Body,
+    pub steps: SmallVec<[Step; 1]>,
+    /// What each output becomes.
+    pub stored: SmallVec<[Source; 4]>,
+    /// Whether the steps are those of several calls. Their names do not tell what the kernel computes.
+    pub is_group: bool,
     /// The arithmetic's dtype: f32, f64 or i64.
     pub acc: DType,
     pub inputs: SmallVec<[DType; 8]>,
@@ -40,27 +68,105 @@ pub struct Plan {
     /// Elements that a thread takes side by side.
     pub vector: usize,
     pub is_wide: bool,
-    /// Number of trailing outputs that are summed instead of stored.
+    /// Number of trailing results that are summed instead of stored.
     pub sums: usize,
     /// True if their squares are summed.
     pub is_squared: bool,
-    /// Definitions of less exact functions for the row, if all results are rounded to 16 bits.
-    pub near: &'static str,
+}
+
+impl Step {
+    /// The step of a call of its own.
+    pub fn alone(body: Body, acc: DType, inputs: usize, outputs: &[DType], results: &[DType]) -> Step {
+        let is_inout = matches!(body, Body::Row(row) if row.is_inout());
+        let read = (0..if is_inout { outputs.len() } else { 0 }).map(Source::Output);
+        let sources = read.chain((0..inputs).map(Source::Input)).collect();
+        Step { body, sources, results: results.iter().copied().collect(), near: near(acc, results) }
+    }
+
+    /// How many results there are, with those that are summed.
+    fn count(&self) -> usize {
+        if let Body::Row(row) = self.body { row.outputs() } else { 1 }
+    }
+}
+
+/// A number that a kernel takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+/// The numbers that a body takes from the attributes of its call, whose output has the dtype `to`.
+pub fn numbers(body: Body, acc: DType, ints: &[i64], floats: &[f64], to: DType) -> SmallVec<[Number; 4]> {
+    match body {
+        Body::Fill if acc == DType::I64 => SmallVec::from_iter([Number::Int(ints[0])]),
+        // The kernel rounds an f32 to 16 bits.
+        Body::Fill if to.size() == 2 => SmallVec::from_iter([Number::Float(round_to_odd(floats[0]).into())]),
+        Body::Fill => SmallVec::from_iter([Number::Float(floats[0])]),
+        Body::Row(_) if acc == DType::I64 => ints.iter().map(|&v| Number::Int(v)).collect(),
+        Body::Row(_) => floats.iter().map(|&v| Number::Float(v)).collect(),
+        Body::Copy | Body::Cast => SmallVec::new(),
+    }
+}
+
+/// The body of an elementwise kernel.
+pub fn body(kernel: Kernel<'_>) -> Option<Body> {
+    Some(match kernel {
+        Kernel::Fill => Body::Fill,
+        Kernel::Copy => Body::Copy,
+        Kernel::Cast => Body::Cast,
+        Kernel::Pointwise(row) => Body::Row(row),
+        _ => return None,
+    })
 }
 
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let Some(order) = memory_order(call.outputs[0].layout) else { return run_in_order(gpu, call) };
-    let layouts: SmallVec<[Layout; 8]> =
-        call.inputs.iter().chain(call.outputs).map(|operand| operand.layout.permute(&order)).collect();
-    let operands: SmallVec<[Operand<'_>; 8]> = call
-        .inputs
-        .iter()
-        .chain(call.outputs)
-        .zip(&layouts)
-        .map(|(operand, layout)| Operand { layout, ..*operand })
-        .collect();
-    let (inputs, outputs) = operands.split_at(call.inputs.len());
-    run_in_order(gpu, &Call { inputs, outputs, ..*call })
+    let not_elementwise = || Error::backend(call.op, format!("{} is not elementwise", call.kernel));
+    let body = body(call.kernel).ok_or_else(not_elementwise)?;
+    let acc = acc(call.op, body, call.inputs.iter().chain(call.outputs).map(|o| o.dtype))?;
+    let outputs: SmallVec<[DType; 4]> = call.outputs.iter().map(|o| o.dtype).collect();
+    let check = match body {
+        Body::Row(Pointwise::NormalizeIndex | Pointwise::NeighborIndex) => Some(Check::RowIndex(call.ints[0])),
+        Body::Row(row) if row.is_checked() => Some(Check::Value),
+        _ => None,
+    };
+    launch(
+        gpu,
+        &Elements {
+            op: call.op,
+            steps: SmallVec::from_iter([Step::alone(body, acc, call.inputs.len(), &outputs, &outputs)]),
+            stored: (0..outputs.len()).map(Source::Result).collect(),
+            is_group: false,
+            acc,
+            numbers: &numbers(body, acc, call.ints, call.floats, outputs[0]),
+            check,
+        },
+        call.inputs,
+        call.outputs,
+    )
+}
+
+/// Steps over the elements of operands of one shape.
+pub struct Elements<'a> {
+    pub op: &'static str,
+    pub steps: SmallVec<[Step; 1]>,
+    pub stored: SmallVec<[Source; 4]>,
+    pub is_group: bool,
+    pub acc: DType,
+    pub numbers: &'a [Number],
+    /// Of a row that is the only step.
+    pub check: Option<Check>,
+}
+
+/// Launches the kernel of some steps.
+pub fn launch(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
+    let Some(order) = memory_order(outputs[0].layout) else { return launch_in_order(gpu, elements, inputs, outputs) };
+    let all = || inputs.iter().chain(outputs);
+    let layouts: SmallVec<[Layout; 8]> = all().map(|operand| operand.layout.permute(&order)).collect();
+    let operands: SmallVec<[Operand<'_>; 8]> =
+        all().zip(&layouts).map(|(operand, layout)| Operand { layout, ..*operand }).collect();
+    let (inputs, outputs) = operands.split_at(inputs.len());
+    launch_in_order(gpu, elements, inputs, outputs)
 }
 
 /// The dimensions of an output by descending strides; none if that is their order.
@@ -74,23 +180,21 @@ fn memory_order(layout: &Layout) -> Option<SmallVec<[usize; 8]>> {
     Some(order)
 }
 
-fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let body = match call.kernel {
-        Kernel::Fill => Body::Fill,
-        Kernel::Copy => Body::Copy,
-        Kernel::Cast => Body::Cast,
-        Kernel::Pointwise(row) => Body::Row(row),
-        other => return Err(Error::backend(call.op, format!("{other} is not elementwise"))),
-    };
-    let operands: SmallVec<[&Operand<'_>; 8]> = call.inputs.iter().chain(call.outputs).collect();
+fn launch_in_order(
+    gpu: &Gpu,
+    elements: &Elements<'_>,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<()> {
+    let &Elements { op, acc, check, .. } = elements;
+    let operands: SmallVec<[&Operand<'_>; 8]> = inputs.iter().chain(outputs).collect();
     let mut joint = Joint::new(operands.iter().copied());
-    let dtypes = |list: &[Operand<'_>]| list.iter().map(|o| o.dtype).collect::<SmallVec<[DType; 8]>>();
-    let (inputs, outputs) = (dtypes(call.inputs), dtypes(call.outputs));
-    let acc = acc(call.op, body, inputs.iter().chain(&outputs).copied())?;
     let addresses: SmallVec<[u64; 8]> =
         operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect::<Result<_>>()?;
     let plan = Plan {
-        body,
+        steps: elements.steps.clone(),
+        stored: elements.stored.clone(),
+        is_group: elements.is_group,
         acc,
         is_still: joint.strides.iter().map(|s| s.last().is_none_or(|&s| s == 0)).collect(),
         rank: joint.rank(),
@@ -98,9 +202,8 @@ fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         is_wide: joint.is_wide(),
         sums: 0,
         is_squared: false,
-        near: near(acc, &outputs),
-        inputs,
-        outputs: outputs.into_iter().collect(),
+        inputs: inputs.iter().map(|o| o.dtype).collect(),
+        outputs: outputs.iter().map(|o| o.dtype).collect(),
     };
     let n = joint.numel();
     if plan.vector > 1 && plan.rank > 1 {
@@ -108,24 +211,15 @@ fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     }
     let named = Integers::new().list("EXTENTS", joint.extents).list("STRIDES", joint.strides.into_iter().flatten());
     let arguments = Arguments::new().pointers(addresses).named(named).int(n);
-    let arguments = match body {
-        Body::Fill if acc == DType::I64 => arguments.int(call.ints[0]),
-        // The kernel rounds an f32 to 16 bits.
-        Body::Fill if plan.outputs[0].size() == 2 => arguments.float(round_to_odd(call.floats[0]).into(), acc),
-        Body::Fill => arguments.float(call.floats[0], acc),
-        Body::Row(_) if acc == DType::I64 => arguments.numbers(call.ints.iter().copied()),
-        Body::Row(_) => arguments.floats(call.floats.iter().copied(), acc),
-        Body::Copy | Body::Cast => arguments,
-    };
-    let check = match body {
-        Body::Row(Pointwise::NormalizeIndex | Pointwise::NeighborIndex) => Check::RowIndex(call.ints[0]),
-        _ => Check::Value,
-    };
-    let slot = if plan.checks() { Some(gpu.status(call.op, check)?) } else { None };
+    let arguments = elements.numbers.iter().fold(arguments, |arguments, number| match *number {
+        Number::Int(v) => arguments.int(v),
+        Number::Float(v) => arguments.float(v, acc),
+    });
+    let slot = check.map(|check| gpu.status(op, check)).transpose()?;
     let arguments = arguments.pointers(slot.as_ref().map(|slot| slot.address));
     gpu.generated(plan.variant(), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
     let Some(slot) = slot else { return Ok(()) };
-    gpu.checked(slot, |position| value_error_of(gpu, call.op, call.inputs.iter(), position, acc))
+    gpu.checked(slot, |position| value_error_of(gpu, op, inputs.iter(), position, acc))
 }
 
 /// The error of a refused element, at `position` of operands of one shape or of rank 0.
@@ -199,14 +293,10 @@ fn vector(joint: &Joint, operands: &[&Operand<'_>], addresses: &[u64]) -> usize 
     if are_contiguous && fits(vector, steps, memory) { vector } else { 1 }
 }
 
-impl Plan {
-    /// Whether elements may be refused.
-    pub fn checks(&self) -> bool {
-        matches!(self.body, Body::Row(row) if row.is_checked())
-    }
-
-    fn name(&self) -> &'static str {
-        match self.body {
+impl Body {
+    /// Its name in logs.
+    pub fn name(self) -> &'static str {
+        match self {
             Body::Fill => "fill",
             Body::Copy => "copy",
             Body::Cast => "cast",
@@ -214,14 +304,56 @@ impl Plan {
         }
     }
 
+    /// How many numbers it takes as arguments.
+    pub fn attributes(self) -> usize {
+        match self {
+            Body::Fill => 1,
+            Body::Row(row) => row.attributes(),
+            Body::Copy | Body::Cast => 0,
+        }
+    }
+}
+
+/// The name of a row's function that calls less exact ones, beside other functions.
+fn near_name(row: Pointwise) -> String {
+    format!("{}_near", row.name())
+}
+
+impl Plan {
+    /// Whether elements may be refused.
+    pub fn checks(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.body, Body::Row(row) if row.is_checked()))
+    }
+
+    fn name(&self) -> &'static str {
+        if self.is_group { "group" } else { self.steps[0].body.name() }
+    }
+
+    /// Whether this is a copy, which moves bits.
+    fn is_copy(&self) -> bool {
+        !self.is_group && matches!(self.steps[0].body, Body::Copy)
+    }
+
+    /// Whether the steps read the value that an output had.
+    fn reads(&self, output: usize) -> bool {
+        let is_it = |source: &Source| *source == Source::Output(output);
+        self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources)).any(is_it)
+    }
+
     /// Per operand, the name of its storage type and its size.
     pub fn operands(&self) -> Vec<(&'static str, usize)> {
         let all = self.inputs.iter().chain(&self.outputs);
-        all.map(|&d| (if matches!(self.body, Body::Copy) { bits(d) } else { d.name() }, d.size())).collect()
+        all.map(|&d| (if self.is_copy() { bits(d) } else { d.name() }, d.size())).collect()
     }
 
     fn variant(&self) -> Variant {
-        self.describe(Variant::new("elementwise").define("THREADS", THREADS))
+        let variant = self.describe(Variant::new("elementwise").define("THREADS", THREADS));
+        if !self.is_group {
+            return variant;
+        }
+        let digest = Sha256::digest(self.text());
+        let words = digest.chunks_exact(4).map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+        ["TEXT0", "TEXT1", "TEXT2", "TEXT3"].into_iter().zip(words).fold(variant, |v, (name, word)| v.define(name, word))
     }
 
     /// Adds all that the text depends on.
@@ -251,9 +383,24 @@ impl Plan {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
         }
-        text += self.near;
-        if let Body::Row(row) = self.body {
-            text += &c_source(row);
+        let mut known: SmallVec<[(Pointwise, bool); 4]> = SmallVec::new();
+        let steps = |is_near: bool| self.steps.iter().filter(move |step| step.near.is_empty() != is_near);
+        for step in steps(false).chain(steps(true)) {
+            let is_near = !step.near.is_empty();
+            if is_near && known.iter().all(|(_, known)| !known) {
+                text += step.near;
+            }
+            let Body::Row(row) = step.body else {
+                continue;
+            };
+            if known.contains(&(row, is_near)) {
+                continue;
+            }
+            known.push((row, is_near));
+            text += &match is_near && self.is_group {
+                true => c_source(row).replacen(&format!("void {}(", row.name()), &format!("void {}(", near_name(row)), 1),
+                false => c_source(row),
+            };
         }
         text
     }
@@ -292,11 +439,7 @@ impl Plan {
 
     /// How many numbers the kernel takes as arguments.
     pub fn attributes(&self) -> usize {
-        match self.body {
-            Body::Fill => 1,
-            Body::Row(row) => row.attributes(),
-            Body::Copy | Body::Cast => 0,
-        }
+        self.steps.iter().map(|step| step.body.attributes()).sum()
     }
 
     /// The name of operand `k` in the text.
@@ -348,48 +491,100 @@ impl Plan {
         let first = self.inputs.len();
         let outputs: Vec<usize> = (first..all.len()).collect();
         let read: Vec<String> = outputs.iter().map(|&k| load(k)).collect();
+        let raw = |k: usize| format!("{}[{}]", self.operand(k), at(k));
         self.compute(indent, &inputs, &read, position, text);
+        self.moved(indent, &raw, text);
         for (m, &k) in outputs.iter().enumerate() {
-            let _ = writeln!(text, "{indent}STORE_{}({}, {}, r{m});", all[k].0, self.operand(k), at(k));
+            let _ = writeln!(text, "{indent}{}", self.store(m, &self.operand(k), &at(k)));
         }
         self.add(indent, text);
     }
 
-    /// `r0, r1, ..` of the values of the inputs; `read` are the values that outputs had.
+    /// The statement that stores what output `m` becomes.
+    fn store(&self, m: usize, to: &str, at: &str) -> String {
+        let storage = self.operands()[self.inputs.len() + m].0;
+        match self.stored[m] {
+            Source::Result(n) if self.is_read(n) => format!("{to}[{at}] = s{n}[0];"),
+            Source::Result(n) => format!("STORE_{storage}({to}, {at}, r{n});"),
+            _ => format!("{to}[{at}] = c{m};"),
+        }
+    }
+
+    /// `c0, c1, ..`: the bits that outputs take from operands, which are read before anything is stored.
+    fn moved(&self, indent: &str, raw: &dyn Fn(usize) -> String, text: &mut String) {
+        for (m, source) in self.stored.iter().enumerate() {
+            let k = match *source {
+                Source::Input(k) => k,
+                Source::Output(m) => self.inputs.len() + m,
+                Source::Result(_) => continue,
+            };
+            let _ = writeln!(text, "{indent}S_{} c{m} = {};", self.operands()[k].0, raw(k));
+        }
+    }
+
+    /// Whether a later step reads a result.
+    fn is_read(&self, result: usize) -> bool {
+        self.steps.iter().any(|step| step.sources.contains(&Source::Result(result)))
+    }
+
+    /// `r0, r1, ..` of the values of the inputs; `read` are the values that outputs had. Results that later steps read are rounded as
+    /// in memory, `s0, s1, ..`.
     fn compute(&self, indent: &str, inputs: &[String], read: &[String], position: &str, text: &mut String) {
-        match self.body {
-            Body::Fill => {
-                let _ = writeln!(text, "{indent}A r0 = k0;");
-            }
-            Body::Copy => {
-                let _ = writeln!(text, "{indent}S_{} r0 = {};", bits(self.inputs[0]), inputs[0]);
-            }
-            Body::Cast => {
-                let (ctype, value) = cast(&inputs[0], self.inputs[0], self.outputs[0]);
-                let _ = writeln!(text, "{indent}{ctype} r0 = {value};");
-            }
-            Body::Row(row) => {
-                let read = if row.is_inout() { read } else { &[] };
-                let values: Vec<String> = read.iter().chain(inputs).map(|v| format!("(A){v}")).collect();
-                let attributes: Vec<String> = (0..row.attributes()).map(|i| format!("k{i}")).collect();
-                let names: Vec<String> = (0..values.len()).map(|i| format!("v{i}")).collect();
-                for (name, value) in names.iter().zip(&values) {
-                    let _ = writeln!(text, "{indent}A {name} = {value};");
+        let dtypes: SmallVec<[DType; 8]> = self.steps.iter().flat_map(|step| step.results.iter().copied()).collect();
+        let value = |source: &Source| match *source {
+            Source::Input(k) => inputs[k].clone(),
+            Source::Output(m) => read[m].clone(),
+            Source::Result(n) => format!("LOAD_{}(s{n}, 0)", dtypes[n].name()),
+        };
+        let dtype = |source: &Source| match *source {
+            Source::Input(k) => self.inputs[k],
+            Source::Output(m) => self.outputs[m],
+            Source::Result(n) => dtypes[n],
+        };
+        let (mut first, mut values, mut attributes) = (0, 0, 0);
+        for step in &self.steps {
+            let results: Vec<String> = (first..first + step.count()).map(|n| format!("r{n}")).collect();
+            match step.body {
+                Body::Fill => {
+                    let _ = writeln!(text, "{indent}A {} = k{attributes};", results[0]);
                 }
-                let arguments = [names.clone(), attributes].concat();
-                let results: Vec<String> = (0..row.outputs()).map(|m| format!("r{m}")).collect();
-                let zeros = results.iter().map(|r| format!("{r} = 0")).collect::<Vec<_>>().join(", ");
-                let _ = writeln!(text, "{indent}A {zeros};");
-                let pointers: Vec<String> = results.iter().map(|r| format!("&{r}")).collect();
-                let evaluate = format!("{}({});", row.name(), [arguments.clone(), pointers].concat().join(", "));
-                if row.is_checked() {
-                    let check = format!("{}_check({})", row.name(), arguments.join(", "));
-                    let _ = writeln!(text, "{indent}if ({check}) {evaluate}");
-                    let _ = writeln!(text, "{indent}else note(status, (i64)({position}), 0);");
-                } else {
-                    let _ = writeln!(text, "{indent}{evaluate}");
+                Body::Copy => {
+                    let source = &step.sources[0];
+                    let _ = writeln!(text, "{indent}S_{} {} = {};", bits(dtype(source)), results[0], value(source));
+                }
+                Body::Cast => {
+                    let source = &step.sources[0];
+                    let (ctype, value) = cast(&value(source), dtype(source), step.results[0]);
+                    let _ = writeln!(text, "{indent}{ctype} {} = {value};", results[0]);
+                }
+                Body::Row(row) => {
+                    let names: Vec<String> = (values..values + step.sources.len()).map(|i| format!("v{i}")).collect();
+                    for (name, source) in names.iter().zip(&step.sources) {
+                        let _ = writeln!(text, "{indent}A {name} = (A){};", value(source));
+                    }
+                    values += names.len();
+                    let numbers = (attributes..attributes + row.attributes()).map(|i| format!("k{i}"));
+                    let arguments: Vec<String> = names.into_iter().chain(numbers).collect();
+                    let zeros = results.iter().map(|r| format!("{r} = 0")).collect::<Vec<_>>().join(", ");
+                    let _ = writeln!(text, "{indent}A {zeros};");
+                    let pointers: Vec<String> = results.iter().map(|r| format!("&{r}")).collect();
+                    let name = if self.is_group && !step.near.is_empty() { near_name(row) } else { row.name().to_string() };
+                    let evaluate = format!("{name}({});", [arguments.clone(), pointers].concat().join(", "));
+                    if row.is_checked() {
+                        let check = format!("{}_check({})", row.name(), arguments.join(", "));
+                        let _ = writeln!(text, "{indent}if ({check}) {evaluate}");
+                        let _ = writeln!(text, "{indent}else note(status, (i64)({position}), 0);");
+                    } else {
+                        let _ = writeln!(text, "{indent}{evaluate}");
+                    }
                 }
             }
+            attributes += step.body.attributes();
+            for n in (first..first + step.count()).filter(|&n| self.is_read(n)) {
+                let dtype = dtypes[n].name();
+                let _ = writeln!(text, "{indent}S_{dtype} s{n}[1];\n{indent}STORE_{dtype}(s{n}, 0, r{n});");
+            }
+            first += step.count();
         }
     }
 
@@ -408,7 +603,6 @@ impl Plan {
     /// A vector: whole words are moved, and their elements are computed one by one in registers.
     pub fn vector_body(&self, text: &mut String) {
         let all = self.operands();
-        let is_inout = matches!(self.body, Body::Row(row) if row.is_inout());
         // A branch between the stores of a word's halves would keep the word in memory instead of a register.
         let is_half = |size: usize| size == 2;
         for (k, &(storage, size)) in all.iter().enumerate() {
@@ -421,7 +615,7 @@ impl Plan {
             if k >= self.inputs.len() && is_half(size) {
                 let _ = writeln!(text, "        S_{storage} e{k}[VECTOR];");
             }
-            if k < self.inputs.len() || is_inout {
+            if k < self.inputs.len() || self.reads(k - self.inputs.len()) {
                 let is_constant = if k < self.inputs.len() { "const " } else { "" };
                 let _ = writeln!(text, "        w{k}.all = *(GLOBAL {is_constant}{word} *)({name} + o{k});");
             }
@@ -433,9 +627,11 @@ impl Plan {
         let inputs: Vec<String> = (0..first).map(load).collect();
         let read: Vec<String> = (first..all.len()).map(load).collect();
         self.compute("            ", &inputs, &read, "g * VECTOR + j", text);
+        let raw = |k: usize| if self.is_still[k] { format!("w{k}") } else { format!("w{k}.each[j]") };
+        self.moved("            ", &raw, text);
         for (m, k) in (first..all.len()).enumerate() {
             let to = if is_half(all[k].1) { format!("e{k}") } else { format!("w{k}.each") };
-            let _ = writeln!(text, "            STORE_{}({to}, j, r{m});", all[k].0);
+            let _ = writeln!(text, "            {}", self.store(m, &to, "j"));
         }
         self.add("            ", text);
         text.push_str("        }\n");

@@ -1,0 +1,33 @@
+//! Several elementwise calls in one kernel. Results that later steps read stay in registers, rounded as in memory.
+
+use crate::launch::device::Gpu;
+use crate::ops::elementwise::pointwise::{Elements, Number, Source, Step, launch};
+use isograd_core::{DType, Operand, Result};
+use smallvec::SmallVec;
+
+/// The steps of some calls, between the operands that are read and those that are written.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub steps: SmallVec<[Step; 1]>,
+    /// What each output becomes.
+    pub stored: SmallVec<[Source; 4]>,
+    /// The arithmetic of all steps.
+    pub acc: DType,
+    pub numbers: SmallVec<[Number; 4]>,
+    /// The names of the ops whose calls these are.
+    pub ops: Vec<&'static str>,
+}
+
+/// Launches a group.
+pub fn run(gpu: &Gpu, op: &'static str, group: &Group, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
+    let elements = Elements {
+        op,
+        steps: group.steps.clone(),
+        stored: group.stored.clone(),
+        is_group: true,
+        acc: group.acc,
+        numbers: &group.numbers,
+        check: None,
+    };
+    launch(gpu, &elements, inputs, outputs)
+}

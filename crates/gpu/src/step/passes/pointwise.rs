@@ -1,0 +1,307 @@
+//! Elementwise calls over one shape become one kernel.
+//!
+//! Calls are visited in order. One joins an earlier group if it may run at the group's place, because it depends on no call after that, or
+//! if the group may run at the call's place, because no call between depends on the group. So the order of calls is at all times
+//! one in which they can run.
+
+use crate::memory::block::Place;
+use crate::step::passes::Report;
+use crate::step::passes::draft::{Draft, Elements, Elementwise, are_apart, elementwise, walk};
+use crate::step::program::{Entry, Part, Program, Work};
+use isograd_core::{DType, Shape};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+
+/// Operands of a kernel, for which there are names.
+const MOST_OPERANDS: usize = 16;
+/// Calls of a kernel: its values take registers, and its compilation takes time.
+const MOST_CALLS: usize = 48;
+/// Groups that a call is compared with, the latest ones.
+const MOST_GROUPS: usize = 8;
+/// Bytes up to which the start of a launch takes longer than moving them: such calls are joined even if no byte is saved.
+const SMALL: usize = 256 << 10;
+
+/// A call, or a group, at a place in the order.
+struct Item {
+    /// In the order of the program.
+    members: Vec<usize>,
+    slot: usize,
+    /// Whether a later item depends on this one.
+    has_dependents: bool,
+    group: Option<Open>,
+}
+
+/// A group to which calls may be added.
+struct Open {
+    shape: Shape,
+    acc: Option<DType>,
+    walk: (SmallVec<[usize; 6]>, bool),
+    /// The operands of its calls, and whether they are written.
+    parts: Vec<(Elements, Part, bool)>,
+    traffic: usize,
+    /// Why a call that shares memory was not added.
+    end: Option<String>,
+}
+
+/// A group for a call.
+struct Choice {
+    item: usize,
+    /// Whether the group moves to the call's place.
+    moves: bool,
+    traffic: usize,
+    gain: usize,
+}
+
+pub fn run(program: &mut Program, report: &mut Report) {
+    let (items, saved) = Grouping::new(program).run();
+    report.saved += saved;
+    let mut entries: Vec<Option<Entry>> = std::mem::take(&mut program.entries).into_iter().map(Some).collect();
+    let (survivors, touches) = (program.survivors(), touches(entries.iter().flatten()));
+    for Item { members, group, .. } in items {
+        if members.len() == 1 {
+            program.entries.extend(entries[members[0]].take());
+            continue;
+        }
+        let members: Vec<Entry> = members.into_iter().filter_map(|i| entries[i].take()).collect();
+        let (acc, end) = group.map_or((None, None), |group| (group.acc, group.end));
+        let draft = draft(&members.iter().collect::<Vec<_>>(), acc, &survivors, &touches);
+        if draft.outputs.is_empty() {
+            report.dead += members.len();
+            continue;
+        }
+        report.groups += 1;
+        report.grouped += members.len();
+        report.ends.extend(end.map(|end| format!("the kernel of {} calls that begins with {}: {end}", members.len(), members[0].whole)));
+        let (group, inputs, outputs) = draft.group(members.iter().map(|entry| entry.op).collect());
+        program.entries.push(Entry {
+            op: members[0].op,
+            whole: members[0].whole,
+            work: Work::Group(group),
+            inputs: inputs.into_iter().collect(),
+            outputs: outputs.into_iter().collect(),
+        });
+    }
+}
+
+/// How often calls read and write each memory.
+fn touches<'a>(entries: impl Iterator<Item = &'a Entry>) -> HashMap<Place, usize> {
+    let mut count = HashMap::new();
+    for part in entries.flat_map(|entry| entry.inputs.iter().chain(&entry.outputs)) {
+        *count.entry(part.place).or_insert(0) += 1;
+    }
+    count
+}
+
+/// The kernel of some calls.
+fn draft(members: &[&Entry], acc: Option<DType>, survivors: &[bool], all: &HashMap<Place, usize>) -> Draft {
+    let own = touches(members.iter().copied());
+    let is_local = |place: Place| matches!(place, Place::Later(n) if !survivors[n]) && own.get(&place) == all.get(&place);
+    let calls = members.iter().filter_map(|entry| Some((*entry, elementwise(entry)?)));
+    Draft::new(calls, acc.unwrap_or(DType::I64), is_local)
+}
+
+struct Grouping<'a> {
+    entries: &'a [Entry],
+    survivors: Vec<bool>,
+    /// Bytes of each memory of the step.
+    bytes: Vec<usize>,
+    touches: HashMap<Place, usize>,
+    items: Vec<Item>,
+    /// The items that read or write a memory, and whether they write it.
+    users: HashMap<Place, Vec<(usize, bool)>>,
+    /// The groups of each shape.
+    groups: HashMap<Shape, Vec<usize>>,
+    slots: usize,
+    saved: usize,
+}
+
+impl<'a> Grouping<'a> {
+    fn new(program: &'a Program) -> Grouping<'a> {
+        Grouping {
+            entries: &program.entries,
+            survivors: program.survivors(),
+            bytes: program.memory.iter().map(|later| later.bytes).collect(),
+            touches: touches(program.entries.iter()),
+            items: Vec::new(),
+            users: HashMap::new(),
+            groups: HashMap::new(),
+            slots: 0,
+            saved: 0,
+        }
+    }
+
+    /// The items in order, and the bytes that are neither written nor read any more.
+    fn run(mut self) -> (Vec<Item>, usize) {
+        for i in 0..self.entries.len() {
+            self.add(i);
+        }
+        self.items.sort_by_key(|item| item.slot);
+        (self.items, self.saved)
+    }
+
+    fn add(&mut self, i: usize) {
+        let entry = &self.entries[i];
+        let before = self.conflicts(entry);
+        let call = elementwise(entry);
+        let chosen = call.and_then(|call| self.choose(i, call, &before));
+        for &item in &before {
+            self.items[item].has_dependents |= chosen.as_ref().is_none_or(|chosen| chosen.item != item);
+        }
+        let item = match chosen {
+            Some(Choice { item, moves, traffic, gain }) => {
+                self.saved += gain;
+                if moves {
+                    self.items[item].slot = self.next_slot();
+                }
+                self.items[item].members.push(i);
+                if let Some(open) = &mut self.items[item].group {
+                    open.traffic = traffic;
+                }
+                item
+            }
+            None => {
+                self.note_ends(entry, &before);
+                let slot = self.next_slot();
+                let open = call.map(|call| Open {
+                    shape: entry.outputs[0].layout.shape().clone(),
+                    acc: call.acc,
+                    walk: walk(entry),
+                    parts: Vec::new(),
+                    traffic: draft(&[entry], call.acc, &self.survivors, &HashMap::new()).traffic(),
+                    end: None,
+                });
+                if let Some(open) = &open {
+                    self.groups.entry(open.shape.clone()).or_default().push(self.items.len());
+                }
+                self.items.push(Item { members: vec![i], slot, has_dependents: false, group: open });
+                self.items.len() - 1
+            }
+        };
+        let parts = entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)));
+        for (part, writes) in parts {
+            let users = self.users.entry(part.place).or_default();
+            if !users.contains(&(item, writes)) {
+                users.push((item, writes));
+            }
+            if let Some(open) = &mut self.items[item].group {
+                open.acc = open.acc.or(call.and_then(|call| call.acc));
+                open.parts.push((Elements::new(part), part.clone(), writes));
+            }
+        }
+    }
+
+    fn next_slot(&mut self) -> usize {
+        self.slots += 1;
+        self.slots
+    }
+
+    /// The items on which a call depends: those that write what it touches, or touch what it writes.
+    fn conflicts(&self, entry: &Entry) -> Vec<usize> {
+        let read = entry.inputs.iter().map(|part| (part.place, false));
+        let written = entry.outputs.iter().map(|part| (part.place, true));
+        let mut found = Vec::new();
+        for (place, writes) in read.chain(written) {
+            let users = self.users.get(&place).into_iter().flatten();
+            found.extend(users.filter(|(_, wrote)| writes || *wrote).map(|(item, _)| *item));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The group in which a call saves the most bytes; the latest of several.
+    fn choose(&mut self, i: usize, call: Elementwise, before: &[usize]) -> Option<Choice> {
+        let entry = &self.entries[i];
+        let of_shape = self.groups.get(entry.outputs[0].layout.shape())?;
+        let latest: Vec<usize> = of_shape.iter().rev().take(MOST_GROUPS).copied().collect();
+        let mut best: Option<Choice> = None;
+        for item in latest {
+            match self.joined(i, call, item, before) {
+                Ok(choice) if best.as_ref().is_none_or(|best| choice.gain > best.gain) => best = Some(choice),
+                Ok(_) => (),
+                Err(why) => {
+                    if before.contains(&item)
+                        && let Some(open) = &mut self.items[item].group
+                    {
+                        open.end.get_or_insert_with(|| format!("{} does not join, {why}", entry.whole));
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    /// A group with a call, or why the call cannot be one of the group.
+    fn joined(&self, i: usize, call: Elementwise, item: usize, before: &[usize]) -> Result<Choice, &'static str> {
+        let (entry, Item { members, slot, has_dependents, group }) = (&self.entries[i], &self.items[item]);
+        let open = group.as_ref().ok_or("which is no group")?;
+        if members.len() >= MOST_CALLS {
+            return Err("which has as many calls as a kernel may have");
+        }
+        if matches!((open.acc, call.acc), (Some(a), Some(b)) if a != b) {
+            return Err("whose arithmetic is of another dtype");
+        }
+        let is_late = before.iter().any(|&other| other != item && self.items[other].slot > *slot);
+        if is_late && *has_dependents {
+            return Err("as calls between them depend on one and are needed by the other");
+        }
+        let parts = entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)));
+        for (part, writes) in parts {
+            let elements = Elements::new(part);
+            let meets = |(known, other, wrote): &(Elements, Part, bool)| {
+                other.place == part.place && (writes || *wrote) && *known != elements && !are_apart(other, part)
+            };
+            if open.parts.iter().any(meets) {
+                return Err("as it reads or writes other elements of the same memory");
+            }
+        }
+        let (walk, acc) = (walk(entry), open.acc.or(call.acc));
+        let alone = draft(&[entry], call.acc, &self.survivors, &HashMap::new()).traffic();
+        let is_small = alone <= SMALL && open.traffic <= SMALL;
+        if walk != open.walk && !is_small {
+            return Err("as its elements lie in another order");
+        }
+        let members: Vec<&Entry> = members.iter().chain([&i]).map(|&k| &self.entries[k]).collect();
+        let draft = draft(&members, acc, &self.survivors, &self.touches);
+        if draft.operands() > MOST_OPERANDS {
+            return Err("as the kernel has no room for its operands");
+        }
+        let traffic = draft.traffic();
+        let gain = (open.traffic + alone).saturating_sub(traffic);
+        let held = if is_late { self.held(open) } else { 0 };
+        if !is_worth(gain, is_small, held) {
+            return Err("which saves nothing, or holds memory for long");
+        }
+        Ok(Choice { item, moves: is_late, traffic, gain })
+    }
+
+    /// Bytes of temporary memory that a group holds longer when it runs later: of what it reads, without what it writes.
+    fn held(&self, open: &Open) -> usize {
+        let bytes = |writes: bool| {
+            let own = open.parts.iter().filter(|part| part.2 == writes);
+            let mut numbers: Vec<usize> =
+                own.filter_map(|part| if let Place::Later(n) = part.1.place { Some(n) } else { None }).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers.into_iter().filter(|&n| !self.survivors[n]).map(|n| self.bytes[n]).sum::<usize>()
+        };
+        bytes(false).saturating_sub(bytes(true))
+    }
+
+    /// Notes that groups whose results this call takes have ended.
+    fn note_ends(&mut self, entry: &Entry, before: &[usize]) {
+        for &item in before {
+            if let Some(open) = &mut self.items[item].group {
+                open.end.get_or_insert_with(|| match &entry.work {
+                    Work::Call { kernel, .. } => format!("its results are operands of {} ({})", entry.whole, kernel.kernel()),
+                    _ => format!("its results are operands of {}", entry.whole),
+                });
+            }
+        }
+    }
+}
+
+/// Whether a call is added to a group, which then moves so many bytes less than both alone, and holds so many bytes of memory longer.
+fn is_worth(gain: usize, is_small: bool, held: usize) -> bool {
+    (gain > 0 || is_small) && held <= 2 * gain + SMALL
+}

@@ -1,0 +1,271 @@
+//! Random programs of elementwise calls, views, reductions, draws, changes in place and gradients: a captured step of each computes the bits of
+//! the plain one.
+
+use isograd::tape::{BackwardOptions, grad_with};
+use isograd::{DType, Device, Result, Rng, Shape, Tensor};
+use isograd_tests::harness::{text, trial};
+use libtest_mimic::Trial;
+
+/// Programs, unless `ISOGRAD_PROGRAMS` is another number.
+const PROGRAMS: u64 = 40;
+/// Programs of a trial.
+const AT_ONCE: u64 = 5;
+/// Elements of the largest tensor.
+const MOST: usize = 4096;
+
+pub fn trials(device: &Device) -> Vec<Trial> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let (first, count) = (number("ISOGRAD_PROGRAMS_FROM").unwrap_or(0), number("ISOGRAD_PROGRAMS").unwrap_or(PROGRAMS));
+    let random = (first..first + count).step_by(AT_ONCE as usize).map(|from| {
+        let at = device.clone();
+        let seeds = from..(from + AT_ONCE).min(first + count);
+        trial(device, "programs", &format!("captured_and_plain::{from:03}"), move || {
+            for seed in seeds {
+                if !same(&at, seed).map_err(|error| format!("program {seed}: {error}"))? {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    });
+    random.collect()
+}
+
+/// Numbers that are drawn the same way whenever a program runs: its choices.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) % n.max(1) as u64) as usize
+    }
+
+    fn of<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())].clone()
+    }
+}
+
+const DTYPES: [DType; 8] =
+    [DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8];
+const EXTENTS: [usize; 10] = [1, 2, 3, 4, 5, 7, 8, 16, 33, 64];
+
+/// The extents of the program's tensors. Other shapes follow from them, with 1 for an extent, or without the first.
+fn extents(seed: u64) -> Vec<usize> {
+    let mut choices = Choices(seed ^ 0x5eed);
+    let rank = 1 + choices.below(3);
+    let mut dims: Vec<usize> = (0..rank).map(|_| choices.of(&EXTENTS)).collect();
+    while dims.iter().product::<usize>() > MOST / 2 {
+        let largest = dims.iter_mut().max().expect("there is a dimension");
+        *largest = largest.div_ceil(2);
+    }
+    if choices.below(20) == 0 {
+        dims[rank - 1] = 0;
+    }
+    dims
+}
+
+fn shape(dims: &[usize], choices: &mut Choices) -> Shape {
+    let mut dims = dims.to_vec();
+    match choices.below(6) {
+        0 => {
+            let d = choices.below(dims.len());
+            dims[d] = 1;
+        }
+        1 => drop(dims.remove(0)),
+        _ => (),
+    }
+    Shape::from(&dims[..])
+}
+
+fn values(shape: &Shape, dtype: DType, seed: u64, device: &Device) -> Result<Tensor> {
+    let x = Tensor::randn(shape, 0.0, 2.0, DType::F32, device, &Rng::new(seed))?;
+    x.mul_scalar(if dtype.is_float() { 1.0 } else { 10.0 })?.cast(dtype)
+}
+
+/// A step: inputs and states are its tensors, a generator draws.
+struct Program {
+    seed: u64,
+    device: Device,
+    rng: Rng,
+    states: Vec<Tensor>,
+}
+
+impl Program {
+    fn new(seed: u64, device: &Device) -> Result<Program> {
+        let (dims, mut choices) = (extents(seed), Choices(seed ^ 0xface));
+        let states = (0..3).map(|i| values(&shape(&dims, &mut choices), choices.of(&DTYPES), seed + i, device));
+        Ok(Program { seed, device: device.clone(), rng: Rng::new(seed), states: states.collect::<Result<_>>()? })
+    }
+
+    /// Inputs of a run.
+    fn inputs(&self, run: u64) -> Result<Vec<Tensor>> {
+        let (dims, mut choices) = (extents(self.seed), Choices(self.seed));
+        let one = |i| values(&shape(&dims, &mut choices), choices.of(&DTYPES), 100 * run + i, &self.device);
+        (0..4).map(one).collect()
+    }
+
+    fn run(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let mut choices = Choices(self.seed.wrapping_mul(977) + 1);
+        let mut pool: Vec<Tensor> = inputs.into_iter().chain(self.states.iter().cloned()).collect();
+        for _ in 0..5 + choices.below(56) {
+            // A call that its operands do not suit makes nothing, in every run.
+            if let Ok(made) = self.call(&pool, &mut choices) {
+                pool.extend(made.into_iter().filter(|t| t.numel() <= MOST));
+            }
+        }
+        let count = pool.len();
+        // Copies, since a state may change later.
+        let last = pool.split_off(count.saturating_sub(3));
+        let any = (0..2).map(|_| choices.of(&pool)).collect::<Vec<_>>();
+        last.iter().chain(&any).map(Tensor::copy).collect()
+    }
+
+    fn call(&self, pool: &[Tensor], choices: &mut Choices) -> Result<Vec<Tensor>> {
+        // Mostly of what was made last.
+        let recent = pool.len().saturating_sub(1 + choices.below(12));
+        let a = choices.of(&pool[recent..]);
+        let b = pool[choices.below(pool.len())].clone();
+        let one = |t: Result<Tensor>| t.map(|t| vec![t]);
+        match choices.below(30) {
+            0..=6 => one(unary(&a, choices)),
+            7..=11 => one(binary(&a, &b.cast(a.dtype())?, choices)),
+            12..=14 => one(scalar(&a, choices)),
+            15 | 16 => one(a.cast(choices.of(&DTYPES))),
+            17 => one(a.gt(&b.cast(a.dtype())?)?.where_cond(&a, &b.cast(a.dtype())?)),
+            18 | 19 => one(view(&a, choices)),
+            20 => one(match choices.below(3) {
+                0 => a.sum_keepdim(-1isize),
+                1 => a.keepdim(-1isize, |t, axes| t.mean(axes)),
+                _ => a.keepdim(0isize, |t, axes| t.sum(axes)),
+            }),
+            21 | 22 => one(Ok(self.change(&a, &b, choices)?)),
+            23 => one(Tensor::rand(a.shape(), -1.0, 1.0, DType::F32, &self.device, &self.rng)),
+            24 => one(Tensor::full(a.shape(), 1.0 / (1 + choices.below(7)) as f64, a.dtype(), &self.device)),
+            25 => one(Tensor::from_vec(vec![choices.below(9) as f32 - 4.0; a.numel()], a.shape(), &self.device)),
+            26 => one(a.copy()),
+            _ => gradients(&a, &b, choices),
+        }
+    }
+
+    /// Changes a state, or a view of one, and returns it.
+    fn change(&self, a: &Tensor, b: &Tensor, choices: &mut Choices) -> Result<Tensor> {
+        let state = if choices.below(4) == 0 { a.detach() } else { choices.of(&self.states) };
+        let target = if choices.below(2) == 0 { view(&state, choices)? } else { state.clone() };
+        let from = b.cast(target.dtype())?.broadcast_to(target.shape())?;
+        match choices.below(4) {
+            // From memory of its own: the source may be a view of the target.
+            0 => target.add_(&from.mul_scalar(1)?)?,
+            1 => target.mul_(&from.mul_scalar(1)?)?,
+            2 => target.copy_(&from.copy()?)?,
+            _ => target.fill_(choices.below(5) as f64)?,
+        }
+        Ok(state)
+    }
+}
+
+fn unary(a: &Tensor, choices: &mut Choices) -> Result<Tensor> {
+    match choices.below(14) {
+        0 => a.neg(),
+        1 => a.abs(),
+        2 => a.square(),
+        3 => a.sigmoid(),
+        4 => a.tanh(),
+        5 => a.sin(),
+        6 => a.relu(),
+        7 => a.silu(),
+        8 => a.abs()?.sqrt(),
+        9 => a.abs()?.add_scalar(1)?.log(),
+        10 => a.sigmoid()?.exp(),
+        11 => a.abs()?.log1p(),
+        12 => a.expm1(),
+        _ => a.square()?.add_scalar(0.5)?.rsqrt(),
+    }
+}
+
+fn binary(a: &Tensor, b: &Tensor, choices: &mut Choices) -> Result<Tensor> {
+    match choices.below(6) {
+        0 | 1 => a.add(b),
+        2 => a.sub(b),
+        3 => a.mul(b),
+        4 => a.maximum(b),
+        _ => a.div(&b.abs()?.add_scalar(1)?),
+    }
+}
+
+fn scalar(a: &Tensor, choices: &mut Choices) -> Result<Tensor> {
+    let number = choices.below(5) as i64 - 2;
+    match choices.below(5) {
+        0 | 1 => a.mul_scalar(number),
+        2 => a.add_scalar(number),
+        3 => a.pow_scalar(2 + choices.below(2) as i64),
+        _ => a.rsub_scalar(number),
+    }
+}
+
+fn view(a: &Tensor, choices: &mut Choices) -> Result<Tensor> {
+    let d = choices.below(a.rank().max(1));
+    match choices.below(if a.rank() > 0 { 4 } else { 1 }) {
+        0 => a.transpose(0isize, -1isize),
+        1 => {
+            let extent = a.shape()[d];
+            let start = choices.below(extent);
+            a.narrow(d as isize, start, 1 + choices.below(extent - start))
+        }
+        2 => a.reshape(a.numel()),
+        _ => a.reshape((1, a.numel()))?.broadcast_to((2, a.numel())),
+    }
+}
+
+/// A gradient of a few calls, or the gradient of a gradient.
+fn gradients(a: &Tensor, b: &Tensor, choices: &mut Choices) -> Result<Vec<Tensor>> {
+    let leaf = a.detach().require_grad()?;
+    let mut y = leaf.clone();
+    for _ in 0..1 + choices.below(4) {
+        y = match choices.below(3) {
+            0 => binary(&y, &b.detach().cast(a.dtype())?, choices)?,
+            1 => scalar(&y, choices)?,
+            _ => unary(&y, choices)?,
+        };
+    }
+    let is_second = choices.below(3) == 0;
+    let options = BackwardOptions { create_graph: is_second, ..BackwardOptions::default() };
+    let mut found = grad_with(&y.sum(..)?, &[&leaf], &options)?;
+    if is_second && found[0].requires_grad() {
+        found = grad_with(&found[0].square()?.sum(..)?, &[&leaf], &BackwardOptions::default())?;
+    }
+    Ok(vec![found.swap_remove(0).detach(), y.detach()])
+}
+
+/// Whether two tensors have the same bits, or NaN of any bits.
+fn equal(a: &Tensor, b: &Tensor) -> Result<bool> {
+    if a.shape() != b.shape() || a.dtype() != b.dtype() {
+        return Ok(false);
+    }
+    if a.to_bytes()? == b.to_bytes()? {
+        return Ok(true);
+    }
+    let (a_values, b_values) = (a.to_f64_vec()?, b.to_f64_vec()?);
+    let same = |(x, y): (&f64, &f64)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+    Ok(a.dtype().is_float() && a_values.iter().zip(&b_values).all(same))
+}
+
+/// Compares plain runs of a program with captured ones; false if the device does not record.
+fn same(device: &Device, seed: u64) -> std::result::Result<bool, String> {
+    let (plain, captured) = (Program::new(seed, device).map_err(text)?, Program::new(seed, device).map_err(text)?);
+    let mut step = device.capture(|inputs: Vec<Tensor>| captured.run(inputs));
+    for run in 0..4 {
+        let inputs = || plain.inputs(run).map_err(text);
+        let (expected, got) = (plain.run(inputs()?).map_err(text)?, step.run(inputs()?).map_err(text)?);
+        if run == 1 && !step.is_recorded() {
+            return Ok(false);
+        }
+        let pairs = expected.iter().zip(&got).chain(plain.states.iter().zip(&captured.states));
+        for (i, (a, b)) in pairs.enumerate() {
+            if !equal(a, b).map_err(text)? {
+                let explanation = step.explain().unwrap_or_default();
+                return Err(format!("run {run}, tensor {i}: {b} captured, {a} plain\n{explanation}"));
+            }
+        }
+    }
+    Ok(true)
+}
