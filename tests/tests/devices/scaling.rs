@@ -169,7 +169,7 @@ fn unscaled_before(device: &Device) -> Result<Outcome> {
             let p = Tensor::from_slice(&values, (2, 3), device)?.cast(DType::F16)?.detach().require_grad()?;
             let (mut scaler, mut optimizer) = (GradScaler::new(device)?.init_scale(1024.0)?, make(vec![p.clone()]));
             for step in 0..2 {
-                p.set_grad(Some(p.detach().mul_scalar(if step == 0 { 1024.0 } else { -512.0 })?))?;
+                p.set_grad(Some(p.detach().mul_scalar(if step == 0 { 1024.0 } else { 512.0 })?))?;
                 if unscales {
                     scaler.unscale_(&*optimizer)?;
                 }
