@@ -12,6 +12,7 @@ use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStat
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A recording, and the memory that it keeps.
 struct Recording {
@@ -177,8 +178,8 @@ impl Collectives for Gpu {
         self.ccl()?.identity()
     }
 
-    fn join(&self, identity: &[u8], rank: usize, size: usize) -> Result<Opaque> {
-        self.ccl()?.join(identity, rank, size)
+    fn join(&self, identity: &[u8], rank: usize, size: usize, timeout: Duration) -> Result<Opaque> {
+        self.ccl()?.join(identity, rank, size, timeout)
     }
 
     fn start(

@@ -45,15 +45,15 @@ impl Tensor {
         }
         check_float(OP, self)?;
         check_same(OP, &operands)?;
-        check_weight::<2>(OP, weight)?;
-        let (x, is_sample) = batch::<2>(OP, self)?;
-        let one = |t: &Tensor| if is_sample { t.unsqueeze(0) } else { Ok(t.clone()) };
-        let (offset, mask) = (one(offset)?, mask.map(one).transpose()?);
-        let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
-        check_channels(OP, [&x, weight], bias, [outputs, channels, outputs], conv.groups)?;
-        let maps = maps(NAMES, x.shape(), weight, [false; 2], conv)?;
-        let groups = offset_groups(&maps, &x, &offset, mask.as_ref())?;
         named(OP, &operands, || {
+            check_weight::<2>(OP, weight)?;
+            let (x, is_sample) = batch::<2>(OP, self)?;
+            let one = |t: &Tensor| if is_sample { t.unsqueeze(0) } else { Ok(t.clone()) };
+            let (offset, mask) = (one(offset)?, mask.map(one).transpose()?);
+            let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
+            check_channels(OP, [&x, weight], bias, [outputs, channels, outputs], conv.groups)?;
+            let maps = maps(NAMES, x.shape(), weight, [false; 2], conv)?;
+            let groups = offset_groups(&maps, &x, &offset, mask.as_ref())?;
             let acc = |t: &Tensor| t.cast(t.dtype().acc());
             let y = Operands {
                 x: acc(&x)?,

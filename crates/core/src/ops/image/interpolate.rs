@@ -156,10 +156,11 @@ impl<const N: usize> Interpolate<N> {
             Target::Scale(factors) => Step::Factor(factors[d]),
             _ => self.common_factor(from).map_or(Step::Extents, Step::Factor),
         };
-        // PyTorch ignores the factor where the extent stays the same.
-        let is_ignored = matches!(self.target, Target::Scale(_)) && !self.antialias;
+        // PyTorch ignores the factor where the extent stays the same, except for a cubic convolution of four elements.
+        let is_ignored = matches!(self.target, Target::Scale(_)) && input == output;
         let rule = match self.mode {
-            Interpolation::Nearest | Interpolation::Linear if input == output && is_ignored => Rule::Keep,
+            Interpolation::Nearest | Interpolation::Linear if is_ignored => Rule::Keep,
+            Interpolation::Cubic if is_ignored && self.antialias => Rule::Keep,
             _ if input == output && !matches!(step, Step::Factor(factor) if factor != 1.0) => Rule::Keep,
             Interpolation::NearestExact => Rule::NearestExact(step),
             Interpolation::Linear if self.antialias => Rule::Filter(step, Filter::Triangle),
