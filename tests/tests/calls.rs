@@ -88,7 +88,7 @@ fn changed(g: &mut Gen, t: &Tensor) -> Result<Tensor, Error> {
         8 | 9 if t.dtype() == DType::I64 || t.dtype() == DType::I32 => {
             t.full_like([-1i64, 0, 7, i64::from(i32::MAX)][g.below(4)])
         }
-        _ => t.flip([dim]),
+        _ => t.flip(&[dim]),
     }
 }
 

@@ -245,7 +245,8 @@ fn transposed_case<const N: usize>(g: &mut Gen) -> Case {
 }
 
 fn deformed_case(g: &mut Gen) -> Case {
-    let sides: Vec<Side> = (0..2).map(|_| Side::new(g, 2)).collect();
+    // As small as for three dimensions: there are as many offsets as elements of all windows.
+    let sides: Vec<Side> = (0..2).map(|_| Side::new(g, 3)).collect();
     let [groups, inputs, outputs] = channels(g);
     let attributes = json!({
         "stride": list(&sides, |side| side.stride),

@@ -57,7 +57,7 @@ impl Tensor {
             let acc = |t: &Tensor| t.cast(t.dtype().acc());
             let y = Operands {
                 x: acc(&x)?,
-                weight: acc(weight)?,
+                weight: acc(weight)?.contiguous()?,
                 offset: acc(&offset)?,
                 mask: mask.as_ref().map(acc).transpose()?,
                 bias: bias.map(acc).transpose()?,
