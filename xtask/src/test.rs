@@ -46,6 +46,7 @@ enum Task {
 const LONGEST: &[&str] = &[
     "kernels",
     "command",
+    "calls",
     "gradients",
     "attention",
     "golden",

@@ -159,7 +159,7 @@ impl GridSample {
 
     /// The elements that places `[N, P]` read along a dimension; those of elements are their indices.
     fn taps_at(self, place: &Tensor, extent: usize) -> Result<Vec<Tap>> {
-        let place = place.isfinite()?.where_scalar(&place, OUTSIDE)?;
+        let place = place.isfinite()?.where_scalar(place, OUTSIDE)?;
         match self.mode {
             GridMode::Nearest => {
                 let nearest = no_grad(|| self.inside(&place.detach(), extent)?.round())?;
