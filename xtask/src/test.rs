@@ -48,6 +48,7 @@ enum Task {
 const LONGEST: &[&str] = &[
     "kernels",
     "command",
+    "calls",
     "gradients",
     "attention",
     "golden",
