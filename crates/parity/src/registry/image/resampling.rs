@@ -194,6 +194,9 @@ fn interpolated(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
     }
 }
 
+/// The target of a size.
+type Policy<const N: usize> = fn([usize; N]) -> Target<N>;
+
 /// An interpolation, from attributes with the prefix `at`.
 pub(crate) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Interpolate<N>> {
     let of = |name: &str| format!("{at}{name}");
@@ -201,7 +204,7 @@ pub(crate) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Re
     let scale = c.optional_of(&of("scale_factor"), |c, name| c.get(name, "a factor for each dimension", factors))?;
     let size = |v: &Value| v.as_array()?.iter().map(|v| Some(v.as_u64()? as usize)).collect::<Option<Vec<_>>>();
     let size = |c: &Invocation<'_>, name: &str| c.get(name, "a size for each dimension", |v| size(v)?.try_into().ok());
-    let policies: [(&str, fn([usize; N]) -> Target<N>); 3] =
+    let policies: [(&str, Policy<N>); 3] =
         [("stretch", Target::Size), ("not_larger", Target::NotLarger), ("not_smaller", Target::NotSmaller)];
     let target = match scale {
         Some(factors) => Target::Scale(factors),
