@@ -480,7 +480,10 @@ fn elementwise_calls_of_a_step_are_one_kernel() -> Result<()> {
     let text = explained(&device, &x, chain)?;
     assert_eq!(calls(&text), ["mul mul sigmoid add_scalar tanh cast square"], "{text}");
     // The row of w, x and the result; the others stay in registers.
-    assert!(text.contains("6 calls: 0 that nobody reads are left out, 6 are 1 kernels, which saves 18432000 bytes"), "{text}");
+    assert!(
+        text.contains("6 calls: 0 that nobody reads are left out, 6 are 1 kernels, which saves 18432000 bytes"),
+        "{text}"
+    );
     // A reduction takes what is before it, and calls after it depend on it.
     let text = explained(&device, &x, |x| {
         let c = x.sub(&x.keepdim(-1isize, |t, axes| t.mean(axes))?)?;

@@ -45,7 +45,9 @@ pub fn place(tenants: &[Tenant], limit: usize) -> (Vec<Spot>, Vec<usize>) {
     let mut arenas: Vec<(Vec<usize>, usize)> = Vec::new();
     for i in order {
         let size = size(tenants[i].bytes);
-        let start = |placed: &[usize]| start(&tenants[i], size, placed.iter().map(|&other| (&tenants[other], spots[other].start)));
+        let start = |placed: &[usize]| {
+            start(&tenants[i], size, placed.iter().map(|&other| (&tenants[other], spots[other].start)))
+        };
         let found = arenas.iter().enumerate().map(|(arena, (placed, _))| Spot { arena, start: start(placed) });
         let spot = found.into_iter().find(|spot| spot.start + size <= limit);
         let spot = spot.unwrap_or(Spot { arena: arenas.len(), start: 0 });
@@ -187,7 +189,8 @@ mod tests {
                     let end = |k: usize| spots[k].start + size(list[k].bytes);
                     assert!(spots[i].start % GRAIN == 0 && end(i) <= sizes[spots[i].arena] && end(i) <= limit);
                     for (j, b) in list[..i].iter().enumerate() {
-                        let apart = spots[i].arena != spots[j].arena || end(i) <= spots[j].start || end(j) <= spots[i].start;
+                        let apart =
+                            spots[i].arena != spots[j].arena || end(i) <= spots[j].start || end(j) <= spots[i].start;
                         let in_turn = a.life.end() < b.life.start() || b.life.end() < a.life.start();
                         assert!(apart || in_turn, "{a:?} {b:?}");
                     }

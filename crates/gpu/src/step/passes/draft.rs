@@ -195,7 +195,8 @@ impl Draft {
     /// Bytes that the kernel moves.
     pub fn traffic(&self) -> usize {
         let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
-        let mut old: Vec<usize> = read.filter_map(|s| if let Source::Output(m) = s { Some(*m) } else { None }).collect();
+        let mut old: Vec<usize> =
+            read.filter_map(|s| if let Source::Output(m) = s { Some(*m) } else { None }).collect();
         old.sort_unstable();
         old.dedup();
         let old: usize = old.iter().map(|&m| traffic(&self.outputs[m])).sum();

@@ -71,12 +71,16 @@ pub fn run(program: &mut Program, report: &mut Report) {
         }
         report.groups += 1;
         report.grouped += members.len();
-        report.ends.extend(end.map(|end| format!("the kernel of {} calls that begins with {}: {end}", members.len(), members[0].whole)));
+        report.ends.extend(
+            end.map(|end| {
+                format!("the kernel of {} calls that begins with {}: {end}", members.len(), members[0].whole)
+            }),
+        );
         let (group, inputs, outputs) = draft.group(members.iter().map(|entry| entry.op).collect());
         program.entries.push(Entry {
             op: members[0].op,
             whole: members[0].whole,
-            work: Work::Group(group),
+            work: Work::Group(Box::new(group)),
             inputs: inputs.into_iter().collect(),
             outputs: outputs.into_iter().collect(),
         });
@@ -95,7 +99,8 @@ fn touches<'a>(entries: impl Iterator<Item = &'a Entry>) -> HashMap<Place, usize
 /// The kernel of some calls.
 fn draft(members: &[&Entry], acc: Option<DType>, survivors: &[bool], all: &HashMap<Place, usize>) -> Draft {
     let own = touches(members.iter().copied());
-    let is_local = |place: Place| matches!(place, Place::Later(n) if !survivors[n]) && own.get(&place) == all.get(&place);
+    let is_local =
+        |place: Place| matches!(place, Place::Later(n) if !survivors[n]) && own.get(&place) == all.get(&place);
     let calls = members.iter().filter_map(|entry| Some((*entry, elementwise(entry)?)));
     Draft::new(calls, acc.unwrap_or(DType::I64), is_local)
 }
@@ -293,7 +298,9 @@ impl<'a> Grouping<'a> {
         for &item in before {
             if let Some(open) = &mut self.items[item].group {
                 open.end.get_or_insert_with(|| match &entry.work {
-                    Work::Call { kernel, .. } => format!("its results are operands of {} ({})", entry.whole, kernel.kernel()),
+                    Work::Call { kernel, .. } => {
+                        format!("its results are operands of {} ({})", entry.whole, kernel.kernel())
+                    }
                     _ => format!("its results are operands of {}", entry.whole),
                 });
             }
