@@ -489,7 +489,7 @@ fn elementwise_calls_of_a_step_are_one_kernel() -> Result<()> {
         let c = x.sub(&x.keepdim(-1isize, |t, axes| t.mean(axes))?)?;
         c.exp()?.div(&c.square()?.keepdim(-1isize, |t, axes| t.sum(axes))?)
     })?;
-    assert_eq!(calls(&text), ["mean", "sub sub exp square", "sum", "div"], "{text}");
+    assert_eq!(calls(&text), ["mean", "sub sub exp square", "sum", "div sub again exp again div"], "{text}");
     gpu.set_fuse(false);
     let text = explained(&device, &x, chain)?;
     assert_eq!(calls(&text).len(), 6, "{text}");
@@ -547,5 +547,30 @@ fn temporary_tensors_of_a_step_share_memory() -> Result<()> {
     drop(step);
     assert_eq!(device.memory().captured, 0);
     drop(kept);
+    Ok(())
+}
+
+#[test]
+fn values_are_computed_again_instead_of_stored() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let (x, w) = (zeros(&device, (1000, 512))?, zeros(&device, (512, 512))?);
+    // The second kernel reads x and the product anyway. It computes the sigmoid again, which nobody stores.
+    let text = explained(&device, &x, |x| {
+        let s = x.sigmoid()?;
+        s.exp()?.matmul(&w)?.mul(&s)?.add(&x)
+    })?;
+    assert_eq!(calls(&text), ["sigmoid sigmoid exp", "matmul", "mul sigmoid again mul add"], "{text}");
+    assert!(text.contains("1 values are computed again where they are read"), "{text}");
+    let operands = |line: &str| line.matches("f32[1000, 512]").count();
+    assert!(text.lines().filter(|line| line.contains("one kernel")).all(|line| operands(line) <= 3), "{text}");
+    // What is changed in between is not what would be read.
+    let state = x.copy()?;
+    let text = explained(&device, &x, |x| {
+        let s = state.sigmoid()?;
+        let y = s.exp()?.matmul(&w)?;
+        state.fill_(1)?;
+        y.mul(&s)?.add(&x)
+    })?;
+    assert!(!text.contains("computed again"), "{text}");
     Ok(())
 }

@@ -87,6 +87,14 @@ impl Kept {
     }
 }
 
+impl Entry {
+    /// Whether it is an elementwise call that reads its outputs.
+    pub fn is_inout(&self) -> bool {
+        let Work::Call { kernel: Kept::Other(Kernel::Pointwise(row)), .. } = &self.work else { return false };
+        row.is_inout()
+    }
+}
+
 impl Program {
     /// Memory for a tensor.
     pub fn allocate(&mut self, bytes: usize) -> Arc<Later> {
