@@ -124,6 +124,12 @@ const RUNS: &[Run] = &[
         skipped: &["::index::", "::matmul::", "::reduce::", "::rows::"],
         ..run_of("devices", "kernels", "checked, the shorter ones", &[], CHECKED)
     },
+    run_of("devices", "programs", "checked", ON_CUDA, CHECKED),
+    Run {
+        on: ON_HIP_64,
+        filter: "@::programs::captured_and_plain::00",
+        ..run_of("devices", "programs", "checked, exact bounds", &[], UNPOOLED)
+    },
     run_of("devices", "passes", "checked", ON_HIP_32, CHECKED),
     run_of("devices", "printing", "checked", ON_CUDA, CHECKED),
     run_of("devices", "scaling", "checked", ON_CUDA, CHECKED),

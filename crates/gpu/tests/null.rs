@@ -448,3 +448,129 @@ fn a_definition_that_does_not_fit_32_bits_is_refused_before_it_is_compiled() {
         assert_eq!(found.is_ok(), fits, "{value}");
     }
 }
+
+/// A step, run until it is recorded, and its program in words.
+fn explained(device: &Device, x: &Tensor, f: impl FnMut(Tensor) -> Result<Tensor>) -> Result<String> {
+    let mut step = device.capture(f);
+    (0..2).try_for_each(|_| step.run(x.clone()).map(drop))?;
+    Ok(step.explain().unwrap_or_default())
+}
+
+/// The lines of the calls of an explanation, with the parts of kernels behind them.
+fn calls(text: &str) -> Vec<String> {
+    let mut calls: Vec<String> = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix("        "), line.split_once("  ")) {
+            (Some(part), _) => calls.last_mut().unwrap().push_str(&format!(" {part}")),
+            (None, Some((number, call))) if number.trim().parse::<usize>().is_ok() || line.starts_with(' ') => {
+                let call = call.trim().trim_start_matches(|c: char| c.is_ascii_digit()).trim();
+                calls.push(call.split([' ', ':']).next().unwrap().to_string());
+            }
+            _ => (),
+        }
+    }
+    calls
+}
+
+#[test]
+fn elementwise_calls_of_a_step_are_one_kernel() -> Result<()> {
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
+    let (x, w) = (zeros(&device, (1000, 512))?, zeros(&device, 512)?);
+    let chain = |x: Tensor| x.mul(&w)?.sigmoid()?.add_scalar(1)?.tanh()?.cast(DType::BF16)?.square();
+    let text = explained(&device, &x, chain)?;
+    assert_eq!(calls(&text), ["mul mul sigmoid add_scalar tanh cast square"], "{text}");
+    // The row of w, x and the result; the others stay in registers.
+    assert!(
+        text.contains("6 calls: 0 that nobody reads are left out, 6 are 1 kernels, which saves 18432000 bytes"),
+        "{text}"
+    );
+    // A reduction takes what is before it, and calls after it depend on it.
+    let text = explained(&device, &x, |x| {
+        let c = x.sub(&x.keepdim(-1isize, |t, axes| t.mean(axes))?)?;
+        c.exp()?.div(&c.square()?.keepdim(-1isize, |t, axes| t.sum(axes))?)
+    })?;
+    assert_eq!(calls(&text), ["mean", "sub sub exp square", "sum", "div sub again exp again div"], "{text}");
+    gpu.set_fuse(false);
+    let text = explained(&device, &x, chain)?;
+    assert_eq!(calls(&text).len(), 6, "{text}");
+    Ok(())
+}
+
+#[test]
+fn results_that_nobody_reads_are_not_computed() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let (x, index) = (zeros(&device, (100, 64))?, Tensor::zeros(100, DType::I64, &device)?);
+    let text = explained(&device, &x, |x| {
+        x.exp()?.matmul(&x.t()?)?;
+        // It may report a bad index.
+        x.index_select(0, &index)?;
+        x.neg()
+    })?;
+    assert_eq!(calls(&text), ["index_select", "neg"], "{text}");
+    Ok(())
+}
+
+#[test]
+fn what_a_group_reads_in_another_order_it_does_not_write() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let x = zeros(&device, (1000, 1000))?;
+    // Each element of the second call is one of another thread's first.
+    let text = explained(&device, &x, |x| x.exp()?.t()?.neg()?.contiguous())?;
+    assert_eq!(calls(&text).first().map(String::as_str), Some("exp"), "{text}");
+    // In place: the state is read, changed and read again.
+    let state = zeros(&device, (1000, 1000))?;
+    let text = explained(&device, &x, |x| {
+        let before = state.mul_scalar(2)?;
+        state.add_(&x)?;
+        before.sub(&state)
+    })?;
+    assert_eq!(calls(&text), ["mul_scalar mul_scalar add_ sub"], "{text}");
+    Ok(())
+}
+
+#[test]
+fn temporary_tensors_of_a_step_share_memory() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let x = zeros(&device, (1024, 1024))?;
+    // Products, which are not fused: two tensors live at a time.
+    let mut step = device.capture(|x: Tensor| {
+        let mut y = x.clone();
+        for _ in 0..8 {
+            y = y.matmul(&x)?;
+        }
+        Ok(y)
+    });
+    (0..3).try_for_each(|_| step.run(x.clone()).map(drop))?;
+    let captured = device.memory().captured;
+    assert!((8 << 20..9 << 20).contains(&captured), "{captured}");
+    let kept = step.run(x.clone())?;
+    drop(step);
+    assert_eq!(device.memory().captured, 0);
+    drop(kept);
+    Ok(())
+}
+
+#[test]
+fn values_are_computed_again_instead_of_stored() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let (x, w) = (zeros(&device, (1000, 512))?, zeros(&device, (512, 512))?);
+    // The second kernel reads x and the product anyway. It computes the sigmoid again, which nobody stores.
+    let text = explained(&device, &x, |x| {
+        let s = x.sigmoid()?;
+        s.exp()?.matmul(&w)?.mul(&s)?.add(&x)
+    })?;
+    assert_eq!(calls(&text), ["sigmoid sigmoid exp", "matmul", "mul sigmoid again mul add"], "{text}");
+    assert!(text.contains("1 values are computed again where they are read"), "{text}");
+    let operands = |line: &str| line.matches("f32[1000, 512]").count();
+    assert!(text.lines().filter(|line| line.contains("one kernel")).all(|line| operands(line) <= 3), "{text}");
+    // What is changed in between is not what would be read.
+    let state = x.copy()?;
+    let text = explained(&device, &x, |x| {
+        let s = state.sigmoid()?;
+        let y = s.exp()?.matmul(&w)?;
+        state.fill_(1)?;
+        y.mul(&s)?.add(&x)
+    })?;
+    assert!(!text.contains("computed again"), "{text}");
+    Ok(())
+}

@@ -6,6 +6,7 @@
 use crate::DIALECT;
 use cl3::OpenClRuntime;
 use isograd_core::{Error, Kind, Result};
+use isograd_gpu::driver::list::{List, Work};
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits};
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
@@ -39,6 +40,7 @@ pub struct OpenCl {
     // Released before the context.
     staged: Mutex<Vec<(Event, Vec<u8>)>>,
     landing: Mutex<Landing>,
+    list: List,
     queue: CommandQueue,
     context: Context,
     device: Device,
@@ -196,7 +198,18 @@ impl OpenCl {
         limits.driver += &format!(", options {options}");
         let (device, registers) = (Device::new(device.id()), registers(device));
         let landing = Mutex::new(Landing::new(&context, &queue).map_err(&ask)?);
-        Ok(OpenCl { staged: Mutex::default(), landing, queue, context, device, limits, options, registers, is_pocl })
+        Ok(OpenCl {
+            staged: Mutex::default(),
+            landing,
+            list: List::default(),
+            queue,
+            context,
+            device,
+            limits,
+            options,
+            registers,
+            is_pocl,
+        })
     }
 
     /// What a thread holds that compiles.
@@ -284,6 +297,13 @@ impl Driver for OpenCl {
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        if self.list.add(|| Work::Upload(to, bytes.to_vec())) {
+            return Ok(());
+        }
+        self.upload_aside(to, bytes)
+    }
+
+    fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {
         let mut staged = self.staged.lock();
         staged.retain(|(event, _)| event.command_execution_status().is_ok_and(|s| s.0 != CL_COMPLETE));
         let (copy, queue) = (bytes.to_vec(), self.queue.get());
@@ -334,11 +354,17 @@ impl Driver for OpenCl {
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        if self.list.add(|| Work::Copy(from, to, bytes)) {
+            return Ok(());
+        }
         // SAFETY: both are within allocations of this context, which the pool sees to.
         unsafe { self.enqueue_copy("copy", from, to as *mut c_void, bytes, false) }
     }
 
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
+        if self.list.add(|| Work::Fill(at, byte, bytes)) {
+            return Ok(());
+        }
         let (queue, at, pattern) = (self.queue.get(), at as *mut c_void, [byte]);
         // The target is within an allocation of this context; the pattern is copied by the call.
         self.enqueue("fill", |cl| {
@@ -386,6 +412,9 @@ impl Driver for OpenCl {
     }
 
     fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
+        if self.list.add(|| Work::launch(entry, geometry, arguments, reached)) {
+            return Ok(());
+        }
         let failed = |e: i32| failed("launch")(ClError(e));
         // Arguments belong to the kernel until it is enqueued.
         let kernel = entry.get::<Mutex<Kernel>>().lock();
@@ -446,6 +475,23 @@ impl Driver for OpenCl {
 
     fn synchronize(&self) -> Result<()> {
         self.queue.finish().map_err(failed("synchronize"))
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn begin_capture(&self) -> Result<bool> {
+        self.list.begin();
+        Ok(true)
+    }
+
+    fn end_capture(&self) -> Result<Handle> {
+        self.list.end()
+    }
+
+    fn replay(&self, graph: &Handle) -> Result<()> {
+        List::replay(graph, self)
     }
 }
 

@@ -116,7 +116,7 @@ impl Program {
         let count = pool.len();
         // Copies, since a state may change later.
         let last = pool.split_off(count.saturating_sub(3));
-        let any = (0..2).map(|_| choices.of(&pool)).collect::<Vec<_>>();
+        let any = (0..2 + choices.below(12)).map(|_| choices.of(&pool)).collect::<Vec<_>>();
         last.iter().chain(&any).map(Tensor::copy).collect()
     }
 

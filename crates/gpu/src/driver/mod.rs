@@ -3,6 +3,7 @@
 pub mod blas;
 pub mod ccl;
 pub mod dnn;
+pub mod list;
 pub mod null;
 pub mod runtime;
 

@@ -3,8 +3,8 @@
 use crate::driver::{Driver, Geometry, dnn};
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::{address, block};
-use crate::memory::last_group::Partials;
 use crate::memory::block::Block;
+use crate::memory::last_group::Partials;
 use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
 use crate::memory::tables::Tables;

@@ -28,33 +28,52 @@ pub struct Tenant {
     pub life: RangeInclusive<usize>,
 }
 
-/// Where tenants lie so that none overlaps another that lives at the same time, and the bytes of all. The largest are placed first,
-/// each in the smallest gap that has room for it.
-pub fn place(tenants: &[Tenant]) -> (Vec<usize>, usize) {
+/// A place in one of the arenas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    arena: usize,
+    start: usize,
+}
+
+/// Where tenants lie so that none overlaps another that lives at the same time, and the bytes of each arena. The largest are placed
+/// first, each in the smallest gap that has room for it. An arena has at most `limit` bytes, unless one tenant needs more.
+pub fn place(tenants: &[Tenant], limit: usize) -> (Vec<Spot>, Vec<usize>) {
     let mut order: Vec<usize> = (0..tenants.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(tenants[i].bytes), *tenants[i].life.start()));
-    let (mut starts, mut end) = (vec![0usize; tenants.len()], 0);
-    // By their starts.
-    let mut placed: Vec<usize> = Vec::new();
+    let mut spots = vec![Spot { arena: 0, start: 0 }; tenants.len()];
+    // The tenants of each arena, by their starts, and its bytes.
+    let mut arenas: Vec<(Vec<usize>, usize)> = Vec::new();
     for i in order {
-        let Tenant { bytes, life } = &tenants[i];
-        let size = size(*bytes);
-        let (mut low, mut best): (usize, Option<(usize, usize)>) = (0, None);
-        for &other in &placed {
-            if tenants[other].life.start() > life.end() || tenants[other].life.end() < life.start() {
-                continue;
-            }
-            let gap = starts[other].saturating_sub(low);
-            if gap >= size && best.is_none_or(|(smallest, _)| gap < smallest) {
-                best = Some((gap, low));
-            }
-            low = low.max(starts[other] + self::size(tenants[other].bytes));
+        let size = size(tenants[i].bytes);
+        let start = |placed: &[usize]| {
+            start(&tenants[i], size, placed.iter().map(|&other| (&tenants[other], spots[other].start)))
+        };
+        let found = arenas.iter().enumerate().map(|(arena, (placed, _))| Spot { arena, start: start(placed) });
+        let spot = found.into_iter().find(|spot| spot.start + size <= limit);
+        let spot = spot.unwrap_or(Spot { arena: arenas.len(), start: 0 });
+        if spot.arena == arenas.len() {
+            arenas.push((Vec::new(), 0));
         }
-        starts[i] = best.map_or(low, |(_, start)| start);
-        end = end.max(starts[i] + size);
-        placed.insert(placed.partition_point(|&other| starts[other] <= starts[i]), i);
+        spots[i] = spot;
+        let (placed, end) = &mut arenas[spot.arena];
+        *end = (*end).max(spot.start + size);
+        placed.insert(placed.partition_point(|&other| spots[other].start <= spot.start), i);
     }
-    (starts, end)
+    (spots, arenas.into_iter().map(|(_, end)| end).collect())
+}
+
+/// The start of the smallest gap among others, in the order of their starts, or behind them.
+fn start<'a>(tenant: &Tenant, size: usize, others: impl Iterator<Item = (&'a Tenant, usize)>) -> usize {
+    let (mut low, mut best): (usize, Option<(usize, usize)>) = (0, None);
+    let meets = |other: &Tenant| other.life.start() <= tenant.life.end() && tenant.life.start() <= other.life.end();
+    for (other, start) in others.filter(|(other, _)| meets(other)) {
+        let gap = start.saturating_sub(low);
+        if gap >= size && best.is_none_or(|(smallest, _)| gap < smallest) {
+            best = Some((gap, low));
+        }
+        low = low.max(start + self::size(other.bytes));
+    }
+    best.map_or(low, |(_, start)| start)
 }
 
 fn size(bytes: usize) -> usize {
@@ -93,13 +112,15 @@ pub fn settle(program: &Program, pool: &Arc<Pool>, reuse: Reuse) -> Result<(Vec<
     // Before the others, as it may be most of the device's memory.
     if reuse == Reuse::Yes && pool.keeps() && !tenants.is_empty() {
         let (later, tenants): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
-        let (starts, bytes) = place(&tenants);
-        let arena = pool.take_arena(bytes)?;
-        for (later, start) in later.into_iter().zip(starts) {
-            later.lend(Lent { address: arena.address + start as u64, allocation: arena.address });
+        let (spots, sizes) = place(&tenants, pool.driver.limits().max_allocation);
+        for bytes in sizes {
+            buffers.push(pool.take_arena(bytes)?);
+            placed.arena += bytes;
         }
-        placed.arena = bytes;
-        buffers.push(arena);
+        for (later, Spot { arena, start }) in later.into_iter().zip(spots) {
+            let allocation = buffers[arena].address;
+            later.lend(Lent { address: allocation + start as u64, allocation });
+        }
     } else {
         for (later, _) in tenants {
             let buffer = pool.take_hidden(later.bytes)?;
@@ -132,12 +153,21 @@ mod tests {
 
     #[test]
     fn tenants_of_different_times_share_memory() {
+        let starts = |list: &[Tenant]| place(list, 1 << 20).0.iter().map(|spot| spot.start).collect::<Vec<_>>();
         let chain = tenants(&[(4000, 0..=1), (4000, 1..=2), (4000, 2..=3), (4000, 3..=4)]);
-        assert_eq!(place(&chain), (vec![0, 4096, 0, 4096], 8192));
-        // The small one fits the gap that is left when the first is gone.
+        assert_eq!((starts(&chain), place(&chain, 1 << 20).1), (vec![0, 4096, 0, 4096], vec![8192]));
+        // The small ones fit the gap that is left when the first is gone.
         let gap = tenants(&[(2048, 0..=1), (1024, 0..=5), (512, 2..=4), (1, 2..=3)]);
-        assert_eq!(place(&gap).1, 3072);
-        assert_eq!(place(&[]), (vec![], 0));
+        assert_eq!(place(&gap, 1 << 20).1, [3072]);
+        assert_eq!(place(&[], 1 << 20), (vec![], vec![]));
+    }
+
+    #[test]
+    fn an_arena_is_no_larger_than_an_allocation_may_be() {
+        let all = tenants(&[(4096, 0..=9), (2048, 0..=9), (2048, 0..=9), (8192, 0..=9)]);
+        let (spots, sizes) = place(&all, 4096);
+        assert_eq!(sizes, [8192, 4096, 4096]);
+        assert_eq!(spots[1..3], [Spot { arena: 2, start: 0 }, Spot { arena: 2, start: 2048 }]);
     }
 
     #[test]
@@ -147,20 +177,23 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             ((state >> 33) % n) as usize
         };
-        for _ in 0..50 {
-            let list: Vec<_> = (0..40)
-                .map(|_| {
+        for limit in [1 << 40, 30_000] {
+            for _ in 0..50 {
+                let mut tenant = || {
                     let start = draw(50);
                     Tenant { bytes: draw(10_000), life: start..=start + draw(12) }
-                })
-                .collect();
-            let (starts, end) = place(&list);
-            for i in 0..list.len() {
-                assert!(starts[i] % GRAIN == 0 && starts[i] + size(list[i].bytes) <= end);
-                for j in 0..i {
-                    let apart = starts[i] + size(list[i].bytes) <= starts[j] || starts[j] + size(list[j].bytes) <= starts[i];
-                    let before = |a: &Tenant, b: &Tenant| a.life.end() < b.life.start();
-                    assert!(apart || before(&list[i], &list[j]) || before(&list[j], &list[i]), "{i} {j}");
+                };
+                let list: Vec<_> = (0..40).map(|_| tenant()).collect();
+                let (spots, sizes) = place(&list, limit);
+                for (i, a) in list.iter().enumerate() {
+                    let end = |k: usize| spots[k].start + size(list[k].bytes);
+                    assert!(spots[i].start % GRAIN == 0 && end(i) <= sizes[spots[i].arena] && end(i) <= limit);
+                    for (j, b) in list[..i].iter().enumerate() {
+                        let apart =
+                            spots[i].arena != spots[j].arena || end(i) <= spots[j].start || end(j) <= spots[i].start;
+                        let in_turn = a.life.end() < b.life.start() || b.life.end() < a.life.start();
+                        assert!(apart || in_turn, "{a:?} {b:?}");
+                    }
                 }
             }
         }

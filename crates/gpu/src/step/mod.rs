@@ -88,7 +88,8 @@ pub fn seal(gpu: &Gpu) -> Result<()> {
     let (buffers, placed) = launch_all(gpu, &pending, Reuse::No).inspect_err(|_| drop(keep(&pending, &gpu.pool)))?;
     // The rest of the step may use this memory again.
     drop(buffers);
-    let explanation = explain::text(&pending, &passes::Report::default(), &placed, Some("a collective needs addresses"));
+    let explanation =
+        explain::text(&pending, &passes::Report::default(), &placed, Some("a collective needs addresses"));
     RECORDER.with_borrow_mut(|recorder| recorder.explanation = explanation);
     Ok(())
 }
@@ -111,7 +112,8 @@ pub fn capture(gpu: &Gpu, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Bo
     // Whatever happens in the closure, the queue must run again.
     let done = gpu.recording(|| catch_unwind(AssertUnwindSafe(|| f().and_then(|()| finish(gpu)))));
     let Recorder { program, is_begun, buffers, explanation } = RECORDER.take();
-    let graph = if is_begun { gpu.driver().end_capture() } else { Err(Error::backend("capture", "nothing is recorded")) };
+    let graph =
+        if is_begun { gpu.driver().end_capture() } else { Err(Error::backend("capture", "nothing is recorded")) };
     // Tensors that outlive a failed step have memory, of unspecified content.
     let kept = program.map_or(Ok(0), |program| keep(&program, &gpu.pool));
     let (slots, memory) = (gpu.status.keep(), gpu.pool.end_scope());
@@ -151,7 +153,8 @@ fn launch_all(gpu: &Gpu, program: &Program, reuse: Reuse) -> Result<(Vec<pool::B
 }
 
 fn launch(gpu: &Gpu, program: &Program, entry: &Entry) -> Result<()> {
-    let blocks = |parts: &[Part]| parts.iter().map(|part| program.block(part, &gpu.pool)).collect::<SmallVec<[Block; 8]>>();
+    let blocks =
+        |parts: &[Part]| parts.iter().map(|part| program.block(part, &gpu.pool)).collect::<SmallVec<[Block; 8]>>();
     let (read, written) = (blocks(&entry.inputs), blocks(&entry.outputs));
     let inputs = operands(&entry.inputs, &read);
     let outputs = operands(&entry.outputs, &written);

@@ -42,9 +42,13 @@ pub struct Part {
 pub enum Work {
     /// A copy from the host to the start of the output's memory.
     Upload(Vec<u8>),
-    Call { kernel: Kept, ints: SmallVec<[i64; 4]>, floats: SmallVec<[f64; 4]> },
+    Call {
+        kernel: Kept,
+        ints: SmallVec<[i64; 4]>,
+        floats: SmallVec<[f64; 4]>,
+    },
     /// Elementwise calls in one kernel.
-    Group(Group),
+    Group(Box<Group>),
 }
 
 /// A kernel that outlives its call.
@@ -83,6 +87,14 @@ impl Kept {
     }
 }
 
+impl Entry {
+    /// Whether it is an elementwise call that reads its outputs.
+    pub fn is_inout(&self) -> bool {
+        let Work::Call { kernel: Kept::Other(Kernel::Pointwise(row)), .. } = &self.work else { return false };
+        row.is_inout()
+    }
+}
+
 impl Program {
     /// Memory for a tensor.
     pub fn allocate(&mut self, bytes: usize) -> Arc<Later> {
@@ -100,8 +112,11 @@ impl Program {
         let inputs = call.inputs.iter().map(part).collect::<Result<_>>()?;
         let outputs = call.outputs.iter().map(part).collect::<Result<_>>()?;
         let (kernel, whole) = (Kept::new(call.kernel), outermost(call.op));
-        let work =
-            Work::Call { kernel, ints: call.ints.iter().copied().collect(), floats: call.floats.iter().copied().collect() };
+        let work = Work::Call {
+            kernel,
+            ints: call.ints.iter().copied().collect(),
+            floats: call.floats.iter().copied().collect(),
+        };
         self.entries.push(Entry { op: call.op, whole, work, inputs, outputs });
         Ok(())
     }

@@ -15,7 +15,7 @@ pub struct Group {
     pub acc: DType,
     pub numbers: SmallVec<[Number; 4]>,
     /// The names of the ops whose calls these are.
-    pub ops: Vec<&'static str>,
+    pub ops: Vec<String>,
 }
 
 /// Launches a group.

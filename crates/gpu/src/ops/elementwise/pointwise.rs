@@ -180,12 +180,7 @@ fn memory_order(layout: &Layout) -> Option<SmallVec<[usize; 8]>> {
     Some(order)
 }
 
-fn launch_in_order(
-    gpu: &Gpu,
-    elements: &Elements<'_>,
-    inputs: &[Operand<'_>],
-    outputs: &[Operand<'_>],
-) -> Result<()> {
+fn launch_in_order(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
     let &Elements { op, acc, check, .. } = elements;
     let operands: SmallVec<[&Operand<'_>; 8]> = inputs.iter().chain(outputs).collect();
     let mut joint = Joint::new(operands.iter().copied());
@@ -352,8 +347,12 @@ impl Plan {
             return variant;
         }
         let digest = Sha256::digest(self.text());
-        let words = digest.chunks_exact(4).map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]])));
-        ["TEXT0", "TEXT1", "TEXT2", "TEXT3"].into_iter().zip(words).fold(variant, |v, (name, word)| v.define(name, word))
+        let words =
+            digest.chunks_exact(4).map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+        ["TEXT0", "TEXT1", "TEXT2", "TEXT3"]
+            .into_iter()
+            .zip(words)
+            .fold(variant, |v, (name, word)| v.define(name, word))
     }
 
     /// Adds all that the text depends on.
@@ -398,7 +397,9 @@ impl Plan {
             }
             known.push((row, is_near));
             text += &match is_near && self.is_group {
-                true => c_source(row).replacen(&format!("void {}(", row.name()), &format!("void {}(", near_name(row)), 1),
+                true => {
+                    c_source(row).replacen(&format!("void {}(", row.name()), &format!("void {}(", near_name(row)), 1)
+                }
                 false => c_source(row),
             };
         }
@@ -568,7 +569,8 @@ impl Plan {
                     let zeros = results.iter().map(|r| format!("{r} = 0")).collect::<Vec<_>>().join(", ");
                     let _ = writeln!(text, "{indent}A {zeros};");
                     let pointers: Vec<String> = results.iter().map(|r| format!("&{r}")).collect();
-                    let name = if self.is_group && !step.near.is_empty() { near_name(row) } else { row.name().to_string() };
+                    let name =
+                        if self.is_group && !step.near.is_empty() { near_name(row) } else { row.name().to_string() };
                     let evaluate = format!("{name}({});", [arguments.clone(), pointers].concat().join(", "));
                     if row.is_checked() {
                         let check = format!("{}_check({})", row.name(), arguments.join(", "));

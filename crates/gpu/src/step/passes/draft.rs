@@ -71,6 +71,13 @@ pub fn traffic(part: &Part) -> usize {
     dims.map(|(&extent, &stride)| if stride == 0 { 1 } else { extent }).product::<usize>() * dtype.size()
 }
 
+/// Whether a kernel makes a call for itself, or for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    Once,
+    Again,
+}
+
 /// The kernel of some calls.
 pub struct Draft {
     pub inputs: Vec<Part>,
@@ -82,9 +89,10 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The kernel of calls in this order. `is_local` says of memory whether nobody else reads it.
+    /// The kernel of calls in this order. `is_local` says of memory whether nobody else reads it. The results of calls that are made again
+    /// are not stored.
     pub fn new<'a>(
-        members: impl Iterator<Item = (&'a Entry, Elementwise)>,
+        members: impl Iterator<Item = (&'a Entry, Elementwise, Made)>,
         acc: DType,
         is_local: impl Fn(Place) -> bool,
     ) -> Draft {
@@ -92,7 +100,7 @@ impl Draft {
         let mut values: HashMap<Elements, Source> = HashMap::new();
         let mut written: Vec<(Elements, &Part)> = Vec::new();
         let mut results = 0;
-        for (entry, Elementwise { body, .. }) in members {
+        for (entry, Elementwise { body, .. }, made) in members {
             let Work::Call { ints, floats, .. } = &entry.work else { continue };
             let mut source = |part: &Part| {
                 *values.entry(Elements::new(part)).or_insert_with(|| {
@@ -100,14 +108,13 @@ impl Draft {
                     Source::Input(inputs.len() - 1)
                 })
             };
-            let is_inout = matches!(body, Body::Row(row) if row.is_inout());
-            let before = if is_inout { &entry.outputs[..] } else { &[] };
+            let before = if entry.is_inout() { &entry.outputs[..] } else { &[] };
             let sources: SmallVec<[Source; 8]> = before.iter().chain(&entry.inputs).map(&mut source).collect();
             for (m, part) in entry.outputs.iter().enumerate() {
                 let elements = Elements::new(part);
                 let value = if matches!(body, Body::Copy) { sources[0] } else { Source::Result(results + m) };
                 values.insert(elements.clone(), value);
-                if written.iter().all(|(known, _)| *known != elements) {
+                if made == Made::Once && written.iter().all(|(known, _)| *known != elements) {
                     written.push((elements, part));
                 }
             }
@@ -195,7 +202,8 @@ impl Draft {
     /// Bytes that the kernel moves.
     pub fn traffic(&self) -> usize {
         let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
-        let mut old: Vec<usize> = read.filter_map(|s| if let Source::Output(m) = s { Some(*m) } else { None }).collect();
+        let mut old: Vec<usize> =
+            read.filter_map(|s| if let Source::Output(m) = s { Some(*m) } else { None }).collect();
         old.sort_unstable();
         old.dedup();
         let old: usize = old.iter().map(|&m| traffic(&self.outputs[m])).sum();
@@ -203,7 +211,7 @@ impl Draft {
     }
 
     /// The kernel, of calls of these ops.
-    pub fn group(self, ops: Vec<&'static str>) -> (Group, Vec<Part>, Vec<Part>) {
+    pub fn group(self, ops: Vec<String>) -> (Group, Vec<Part>, Vec<Part>) {
         let Draft { inputs, outputs, steps, stored, numbers, acc } = self;
         let group = Group {
             steps: steps.into_iter().collect(),

@@ -3,6 +3,7 @@
 mod dead;
 mod draft;
 mod pointwise;
+mod recompute;
 
 use crate::step::program::Program;
 
@@ -16,6 +17,8 @@ pub struct Report {
     /// Kernels of several calls, and the calls in them.
     groups: usize,
     grouped: usize,
+    /// Values that are computed again where they are read, and not stored.
+    again: usize,
     /// Bytes that are neither written nor read any more.
     saved: usize,
     /// Why a group takes no more, by the first call that it did not take.
@@ -36,10 +39,13 @@ impl Report {
         if self.calls == 0 {
             return Vec::new();
         }
-        let Report { calls, dead, groups, grouped, saved, ends } = self;
+        let Report { calls, dead, groups, grouped, again, saved, ends } = self;
         let mut lines = vec![format!(
             "{calls} calls: {dead} that nobody reads are left out, {grouped} are {groups} kernels, which saves {saved} bytes of memory traffic"
         )];
+        if *again > 0 {
+            lines.push(format!("{again} values are computed again where they are read, instead of stored"));
+        }
         lines.extend(ends.iter().cloned());
         lines
     }

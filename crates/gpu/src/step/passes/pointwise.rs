@@ -6,36 +6,39 @@
 
 use crate::memory::block::Place;
 use crate::step::passes::Report;
-use crate::step::passes::draft::{Draft, Elements, Elementwise, are_apart, elementwise, walk};
+use crate::step::passes::draft::{Draft, Elements, Elementwise, Made, are_apart, elementwise, walk};
+use crate::step::passes::recompute;
 use crate::step::program::{Entry, Part, Program, Work};
 use isograd_core::{DType, Shape};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Operands of a kernel, for which there are names.
-const MOST_OPERANDS: usize = 16;
+pub const MOST_OPERANDS: usize = 16;
 /// Calls of a kernel: its values take registers, and its compilation takes time.
-const MOST_CALLS: usize = 48;
+pub const MOST_CALLS: usize = 48;
 /// Groups that a call is compared with, the latest ones.
 const MOST_GROUPS: usize = 8;
 /// Bytes up to which the start of a launch takes longer than moving them: such calls are joined even if no byte is saved.
 const SMALL: usize = 256 << 10;
 
 /// A call, or a group, at a place in the order.
-struct Item {
+pub struct Item {
     /// In the order of the program.
-    members: Vec<usize>,
+    pub members: Vec<usize>,
+    /// Calls of other groups that this one makes again.
+    pub clones: Vec<usize>,
     slot: usize,
     /// Whether a later item depends on this one.
     has_dependents: bool,
-    group: Option<Open>,
+    pub group: Option<Open>,
 }
 
 /// A group to which calls may be added.
-struct Open {
-    shape: Shape,
-    acc: Option<DType>,
-    walk: (SmallVec<[usize; 6]>, bool),
+pub struct Open {
+    pub shape: Shape,
+    pub acc: Option<DType>,
+    pub walk: (SmallVec<[usize; 6]>, bool),
     /// The operands of its calls, and whether they are written.
     parts: Vec<(Elements, Part, bool)>,
     traffic: usize,
@@ -53,33 +56,79 @@ struct Choice {
 }
 
 pub fn run(program: &mut Program, report: &mut Report) {
-    let (items, saved) = Grouping::new(program).run();
-    report.saved += saved;
+    let (mut items, saved) = Grouping::new(program).run();
+    let mut uses = Uses::new(program);
+    let bytes: Vec<usize> = program.memory.iter().map(|later| later.bytes).collect();
+    let (again, saved_again) = recompute::run(&program.entries, &mut items, &mut uses, &bytes);
+    report.again += again;
+    report.saved += saved + saved_again;
+    let drafts: Vec<_> =
+        items.iter().map(|item| (item.draft(&program.entries, &uses), item.ops(&program.entries))).collect();
     let mut entries: Vec<Option<Entry>> = std::mem::take(&mut program.entries).into_iter().map(Some).collect();
-    let (survivors, touches) = (program.survivors(), touches(entries.iter().flatten()));
-    for Item { members, group, .. } in items {
-        if members.len() == 1 {
-            program.entries.extend(entries[members[0]].take());
-            continue;
-        }
+    for (Item { members, group, .. }, (draft, ops)) in items.into_iter().zip(drafts) {
         let members: Vec<Entry> = members.into_iter().filter_map(|i| entries[i].take()).collect();
-        let (acc, end) = group.map_or((None, None), |group| (group.acc, group.end));
-        let draft = draft(&members.iter().collect::<Vec<_>>(), acc, &survivors, &touches);
+        let Some(draft) = draft else {
+            program.entries.extend(members);
+            continue;
+        };
         if draft.outputs.is_empty() {
             report.dead += members.len();
             continue;
         }
         report.groups += 1;
         report.grouped += members.len();
-        report.ends.extend(end.map(|end| format!("the kernel of {} calls that begins with {}: {end}", members.len(), members[0].whole)));
-        let (group, inputs, outputs) = draft.group(members.iter().map(|entry| entry.op).collect());
+        let (count, first) = (members.len(), members[0].whole);
+        let end = group.and_then(|group| group.end);
+        report.ends.extend(end.map(|end| format!("the kernel of {count} calls that begins with {first}: {end}")));
+        let (group, inputs, outputs) = draft.group(ops);
         program.entries.push(Entry {
             op: members[0].op,
-            whole: members[0].whole,
-            work: Work::Group(group),
+            whole: first,
+            work: Work::Group(Box::new(group)),
             inputs: inputs.into_iter().collect(),
             outputs: outputs.into_iter().collect(),
         });
+    }
+}
+
+impl Item {
+    /// The kernel of a group; none of a single call.
+    fn draft(&self, entries: &[Entry], uses: &Uses) -> Option<Draft> {
+        let acc = self.group.as_ref().and_then(|group| group.acc);
+        let is_group = self.members.len() + self.clones.len() > 1;
+        is_group.then(|| draft(entries, &self.members, &self.clones, acc, uses))
+    }
+
+    /// The names of its calls, in order.
+    fn ops(&self, entries: &[Entry]) -> Vec<String> {
+        let once = self.members.iter().map(|&i| (i, entries[i].op.to_string()));
+        let mut ops: Vec<_> =
+            once.chain(self.clones.iter().map(|&i| (i, format!("{} again", entries[i].op)))).collect();
+        ops.sort_unstable();
+        ops.into_iter().map(|(_, op)| op).collect()
+    }
+}
+
+/// Who needs memory of the step.
+pub struct Uses {
+    pub survivors: Vec<bool>,
+    /// How often calls read and write each memory.
+    touches: HashMap<Place, usize>,
+    /// Memory that is not stored, because all who read it compute it.
+    pub again: HashSet<Place>,
+    /// Memory that is read for what is computed again.
+    pub pinned: HashSet<Place>,
+}
+
+impl Uses {
+    fn new(program: &Program) -> Uses {
+        let (again, pinned) = (HashSet::new(), HashSet::new());
+        Uses { survivors: program.survivors(), touches: touches(program.entries.iter()), again, pinned }
+    }
+
+    /// Whether memory must be stored, since others read it for what they compute again.
+    pub fn is_pinned(&self, place: Place) -> bool {
+        self.pinned.contains(&place)
     }
 }
 
@@ -92,20 +141,25 @@ fn touches<'a>(entries: impl Iterator<Item = &'a Entry>) -> HashMap<Place, usize
     count
 }
 
-/// The kernel of some calls.
-fn draft(members: &[&Entry], acc: Option<DType>, survivors: &[bool], all: &HashMap<Place, usize>) -> Draft {
-    let own = touches(members.iter().copied());
-    let is_local = |place: Place| matches!(place, Place::Later(n) if !survivors[n]) && own.get(&place) == all.get(&place);
-    let calls = members.iter().filter_map(|entry| Some((*entry, elementwise(entry)?)));
+/// The kernel of some calls, and of others that it makes again.
+pub fn draft(entries: &[Entry], members: &[usize], clones: &[usize], acc: Option<DType>, uses: &Uses) -> Draft {
+    let own = touches(members.iter().map(|&i| &entries[i]));
+    let is_local = |place: Place| {
+        let is_own = || own.get(&place) == uses.touches.get(&place) && !uses.is_pinned(place);
+        matches!(place, Place::Later(n) if !uses.survivors[n]) && (uses.again.contains(&place) || is_own())
+    };
+    let once = members.iter().map(|&i| (i, Made::Once));
+    let mut calls: Vec<(usize, Made)> = once.chain(clones.iter().map(|&i| (i, Made::Again))).collect();
+    calls.sort_unstable_by_key(|call| call.0);
+    let calls = calls.into_iter().filter_map(|(i, made)| Some((&entries[i], elementwise(&entries[i])?, made)));
     Draft::new(calls, acc.unwrap_or(DType::I64), is_local)
 }
 
 struct Grouping<'a> {
     entries: &'a [Entry],
-    survivors: Vec<bool>,
+    uses: Uses,
     /// Bytes of each memory of the step.
     bytes: Vec<usize>,
-    touches: HashMap<Place, usize>,
     items: Vec<Item>,
     /// The items that read or write a memory, and whether they write it.
     users: HashMap<Place, Vec<(usize, bool)>>,
@@ -119,9 +173,8 @@ impl<'a> Grouping<'a> {
     fn new(program: &'a Program) -> Grouping<'a> {
         Grouping {
             entries: &program.entries,
-            survivors: program.survivors(),
+            uses: Uses::new(program),
             bytes: program.memory.iter().map(|later| later.bytes).collect(),
-            touches: touches(program.entries.iter()),
             items: Vec::new(),
             users: HashMap::new(),
             groups: HashMap::new(),
@@ -167,13 +220,19 @@ impl<'a> Grouping<'a> {
                     acc: call.acc,
                     walk: walk(entry),
                     parts: Vec::new(),
-                    traffic: draft(&[entry], call.acc, &self.survivors, &HashMap::new()).traffic(),
+                    traffic: self.alone(i, call),
                     end: None,
                 });
                 if let Some(open) = &open {
                     self.groups.entry(open.shape.clone()).or_default().push(self.items.len());
                 }
-                self.items.push(Item { members: vec![i], slot, has_dependents: false, group: open });
+                self.items.push(Item {
+                    members: vec![i],
+                    clones: Vec::new(),
+                    slot,
+                    has_dependents: false,
+                    group: open,
+                });
                 self.items.len() - 1
             }
         };
@@ -188,6 +247,11 @@ impl<'a> Grouping<'a> {
                 open.parts.push((Elements::new(part), part.clone(), writes));
             }
         }
+    }
+
+    /// Bytes that a call moves by itself.
+    fn alone(&self, i: usize, call: Elementwise) -> usize {
+        draft(self.entries, &[i], &[], call.acc, &self.uses).traffic()
     }
 
     fn next_slot(&mut self) -> usize {
@@ -233,7 +297,7 @@ impl<'a> Grouping<'a> {
 
     /// A group with a call, or why the call cannot be one of the group.
     fn joined(&self, i: usize, call: Elementwise, item: usize, before: &[usize]) -> Result<Choice, &'static str> {
-        let (entry, Item { members, slot, has_dependents, group }) = (&self.entries[i], &self.items[item]);
+        let (entry, Item { members, slot, has_dependents, group, .. }) = (&self.entries[i], &self.items[item]);
         let open = group.as_ref().ok_or("which is no group")?;
         if members.len() >= MOST_CALLS {
             return Err("which has as many calls as a kernel may have");
@@ -256,13 +320,13 @@ impl<'a> Grouping<'a> {
             }
         }
         let (walk, acc) = (walk(entry), open.acc.or(call.acc));
-        let alone = draft(&[entry], call.acc, &self.survivors, &HashMap::new()).traffic();
+        let alone = self.alone(i, call);
         let is_small = alone <= SMALL && open.traffic <= SMALL;
         if walk != open.walk && !is_small {
             return Err("as its elements lie in another order");
         }
-        let members: Vec<&Entry> = members.iter().chain([&i]).map(|&k| &self.entries[k]).collect();
-        let draft = draft(&members, acc, &self.survivors, &self.touches);
+        let members: Vec<usize> = members.iter().copied().chain([i]).collect();
+        let draft = draft(self.entries, &members, &[], acc, &self.uses);
         if draft.operands() > MOST_OPERANDS {
             return Err("as the kernel has no room for its operands");
         }
@@ -283,7 +347,7 @@ impl<'a> Grouping<'a> {
                 own.filter_map(|part| if let Place::Later(n) = part.1.place { Some(n) } else { None }).collect();
             numbers.sort_unstable();
             numbers.dedup();
-            numbers.into_iter().filter(|&n| !self.survivors[n]).map(|n| self.bytes[n]).sum::<usize>()
+            numbers.into_iter().filter(|&n| !self.uses.survivors[n]).map(|n| self.bytes[n]).sum::<usize>()
         };
         bytes(false).saturating_sub(bytes(true))
     }
@@ -293,7 +357,9 @@ impl<'a> Grouping<'a> {
         for &item in before {
             if let Some(open) = &mut self.items[item].group {
                 open.end.get_or_insert_with(|| match &entry.work {
-                    Work::Call { kernel, .. } => format!("its results are operands of {} ({})", entry.whole, kernel.kernel()),
+                    Work::Call { kernel, .. } => {
+                        format!("its results are operands of {} ({})", entry.whole, kernel.kernel())
+                    }
                     _ => format!("its results are operands of {}", entry.whole),
                 });
             }

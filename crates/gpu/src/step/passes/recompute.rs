@@ -1,0 +1,150 @@
+//! Values are computed again where they are read, if that moves fewer bytes than a store and loads.
+//!
+//! A group stores a value that other groups read. If these compute it themselves, from what the first group reads, it need not be
+//! stored. Its bits are the same, and its memory is not held from a forward pass to the backward pass.
+
+use crate::memory::block::Place;
+use crate::step::passes::draft::{Elements, elementwise, traffic, walk};
+use crate::step::passes::pointwise::{Item, MOST_CALLS, MOST_OPERANDS, Uses, draft};
+use crate::step::program::Entry;
+use std::collections::HashMap;
+
+/// Calls that are made again for one value.
+const MOST_CHAIN: usize = 12;
+
+/// What is known of a program's memory.
+struct Memory {
+    /// The calls that write each.
+    writers: HashMap<Place, Vec<usize>>,
+    /// The items that read each, in order.
+    readers: HashMap<Place, Vec<usize>>,
+}
+
+/// Adds to groups the calls of other groups whose values they compute again. Returns how many values are not stored any more, and
+/// the bytes that are neither written nor read.
+pub fn run(entries: &[Entry], items: &mut [Item], uses: &mut Uses, bytes: &[usize]) -> (usize, usize) {
+    let mut memory = Memory { writers: HashMap::new(), readers: HashMap::new() };
+    for (k, item) in items.iter().enumerate() {
+        for &i in &item.members {
+            entries[i].outputs.iter().for_each(|part| memory.writers.entry(part.place).or_default().push(i));
+            entries[i].inputs.iter().for_each(|part| memory.readers.entry(part.place).or_default().push(k));
+        }
+    }
+    let (mut count, mut saved) = (0, 0);
+    for k in 0..items.len() {
+        for i in items[k].members.clone() {
+            if let Some(gain) = again(entries, items, uses, bytes, &mut memory, k, i) {
+                count += 1;
+                saved += gain;
+            }
+        }
+    }
+    (count, saved)
+}
+
+/// Lets all readers of the result of call `i`, which is in item `k`, compute it again. Returns the bytes that this saves, if it does.
+fn again(
+    entries: &[Entry],
+    items: &mut [Item],
+    uses: &mut Uses,
+    bytes: &[usize],
+    memory: &mut Memory,
+    k: usize,
+    i: usize,
+) -> Option<usize> {
+    items[k].group.as_ref()?;
+    let [part] = &entries[i].outputs[..] else { return None };
+    let Place::Later(number) = part.place else { return None };
+    let elements = Elements::new(part);
+    let mut readers = memory.readers.get(&part.place)?.clone();
+    readers.sort_unstable();
+    readers.dedup();
+    readers.retain(|&reader| reader != k);
+    if readers.is_empty() || uses.survivors[number] || uses.is_pinned(part.place) {
+        return None;
+    }
+    let (chain, inputs) = chain(entries, &items[k], memory, i)?;
+    // What is read again stays in memory until then.
+    let last = *readers.last()?;
+    let longer = |place: &Place| match *place {
+        Place::Later(n) if !uses.survivors[n] => {
+            let read = memory.readers.get(place).into_iter().flatten().max();
+            if read.is_none_or(|&read| read < last) { bytes[n] } else { 0 }
+        }
+        _ => 0,
+    };
+    if inputs.iter().map(longer).sum::<usize>() > bytes[number] {
+        return None;
+    }
+    let (mut before, mut after) = (traffic(part), 0);
+    let mut joined = Vec::new();
+    for &reader in &readers {
+        let item = &items[reader];
+        let open = item.group.as_ref()?;
+        let reads = item.members.iter().flat_map(|&m| &entries[m].inputs).filter(|read| read.place == part.place);
+        if reads.into_iter().any(|read| Elements::new(read) != elements) || open.shape != *part.layout.shape() {
+            return None;
+        }
+        let mut clones = item.clones.clone();
+        clones.extend(chain.iter().filter(|&m| !item.clones.contains(m)));
+        clones.sort_unstable();
+        let mut acc = open.acc;
+        for &m in &chain {
+            let own = elementwise(&entries[m])?.acc;
+            if matches!((acc, own), (Some(a), Some(b)) if a != b) || walk(&entries[m]) != open.walk {
+                return None;
+            }
+            acc = acc.or(own);
+        }
+        if item.members.len() + clones.len() > MOST_CALLS {
+            return None;
+        }
+        before += draft(entries, &item.members, &item.clones, open.acc, uses).traffic();
+        let draft = draft(entries, &item.members, &clones, acc, uses);
+        if draft.operands() > MOST_OPERANDS {
+            return None;
+        }
+        after += draft.traffic();
+        joined.push((reader, clones, acc));
+    }
+    if before <= after {
+        return None;
+    }
+    for (reader, clones, acc) in joined {
+        items[reader].clones = clones;
+        if let Some(open) = &mut items[reader].group {
+            open.acc = acc;
+        }
+        inputs.iter().for_each(|place| memory.readers.entry(*place).or_default().push(reader));
+    }
+    uses.again.insert(part.place);
+    uses.pinned.extend(inputs);
+    Some(before - after)
+}
+
+/// The calls of an item that make the result of call `i`, in order, and the memory that they read from elsewhere. None if they are too
+/// many, or if what they read is written later on.
+fn chain(entries: &[Entry], item: &Item, memory: &Memory, i: usize) -> Option<(Vec<usize>, Vec<Place>)> {
+    let (mut chain, mut inputs) = (vec![i], Vec::new());
+    let mut next = 0;
+    while let Some(&m) = chain.get(next) {
+        next += 1;
+        let entry = &entries[m];
+        let is_alone = entry.outputs.iter().all(|part| memory.writers.get(&part.place).is_some_and(|w| w.len() == 1));
+        if chain.len() > MOST_CHAIN || !is_alone || entry.is_inout() {
+            return None;
+        }
+        for part in &entry.inputs {
+            let elements = Elements::new(part);
+            let makes = |&&made: &&usize| entries[made].outputs.iter().any(|part| Elements::new(part) == elements);
+            match item.members.iter().chain(&item.clones).filter(|&&made| made < m).find(makes) {
+                Some(&made) if chain.contains(&made) => (),
+                Some(&made) => chain.push(made),
+                None => inputs.push(part.place),
+            }
+        }
+    }
+    chain.sort_unstable();
+    let is_written = |place: &Place| memory.writers.get(place).into_iter().flatten().any(|&writer| writer >= chain[0]);
+    if inputs.iter().any(is_written) { None } else { Some((chain, inputs)) }
+}
