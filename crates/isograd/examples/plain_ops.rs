@@ -3,8 +3,6 @@
 use isograd::prelude::*;
 use std::time::Instant;
 
-type Step<'a> = Box<dyn FnMut() -> Result<Tensor> + 'a>;
-
 fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Result<Tensor>) -> Result<()> {
     for _ in 0..3 {
         step()?;
@@ -94,13 +92,11 @@ fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or("cpu".into());
     let small = std::env::args().nth(2).is_some();
     let device: Device = name.parse()?;
-    let mut rng = Rng::new(1);
     let r = |shape: &[usize], dt: DType| {
         Tensor::randn(shape, 0.0, 1.0, DType::F32, &device, &mut Rng::new(7))
             .and_then(|t| t.mul_scalar(0.5))
             .and_then(|t| t.cast(dt))
     };
-    let _ = &mut rng;
     let (rows, cols) = if small { (256, 512) } else { (8192, 4096) };
     for (dt, tag) in [(DType::F32, "f32"), (DType::BF16, "bf16")] {
         let x = r(&[rows, cols], dt)?.require_grad()?;
