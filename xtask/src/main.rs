@@ -1,5 +1,5 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask check`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
-//! xtask binary`, `cargo xtask docs`.
+//! xtask docs`.
 
 /// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
 macro_rules! say {
@@ -10,7 +10,6 @@ macro_rules! say {
 }
 
 mod amd;
-mod binary;
 mod bundle;
 mod docs;
 mod mutate;
@@ -40,7 +39,6 @@ usage: cargo xtask <chore>
                  --quick, for both: a sample of dtypes and architectures
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
-  binary         build the command for machines of this kind, train with it, and pack it into target/binary
   docs           build the book in docs/";
 
 /// Why a chore stopped, in words for whoever started it.
@@ -65,7 +63,6 @@ fn main() -> ExitCode {
         ["amd", "--quick"] => amd::run(test::Extent::Quick),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
-        ["binary"] => binary::build(),
         ["docs"] => docs::build(),
         ["help" | "--help" | "-h"] => {
             say!("{USAGE}");
