@@ -8,10 +8,7 @@ fn main() -> io::Result<()> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?;
     let folder = Path::new(&folder);
-    // A link, which a checkout without symbolic links has as a file.
-    let linked = package.join("kernels");
-    let root = if linked.is_dir() { linked } else { package.join("../../kernels") };
-    fs::write(folder.join("kernels.rs"), kernels(&root.canonicalize()?)?)?;
+    fs::write(folder.join("kernels.rs"), kernels(&package.join("kernels").canonicalize()?)?)?;
     fs::write(folder.join("families.rs"), families(&package.join("src/ops"))?)
 }
 

@@ -26,31 +26,24 @@ inventory::submit! {
     Provider { name: "cuda", priority: 20, list, open }
 }
 
-/// A file of the dialect's folder, by its name.
-macro_rules! kernel {
-    ($name:literal) => {
-        ($name, include_str!(concat!(env!("KERNELS"), "/", $name)))
-    };
-}
-
 /// CUDA C++ with the project's prelude.
 pub static DIALECT: Dialect = Dialect {
     name: "cuda",
     folders: &["kernels-cuda"],
     files: &[
-        kernel!("prelude.h"),
-        kernel!("copies.h"),
-        kernel!("matrix/share.h"),
-        kernel!("matrix/matrix.h"),
-        kernel!("recurrent/recurrent_mma.h"),
-        kernel!("matrix/mma.c"),
-        kernel!("attention/attention_mma.c"),
-        kernel!("hopper.h"),
-        kernel!("matrix/products.h"),
-        kernel!("matrix/wgmma.c"),
-        kernel!("matrix/wgmma_words.c"),
-        kernel!("attention/turns.h"),
-        kernel!("attention/attention_wgmma.c"),
+        ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("copies.h", include_str!("../kernels/copies.h")),
+        ("matrix/share.h", include_str!("../kernels/matrix/share.h")),
+        ("matrix/matrix.h", include_str!("../kernels/matrix/matrix.h")),
+        ("recurrent/recurrent_mma.h", include_str!("../kernels/recurrent/recurrent_mma.h")),
+        ("matrix/mma.c", include_str!("../kernels/matrix/mma.c")),
+        ("attention/attention_mma.c", include_str!("../kernels/attention/attention_mma.c")),
+        ("hopper.h", include_str!("../kernels/hopper.h")),
+        ("matrix/products.h", include_str!("../kernels/matrix/products.h")),
+        ("matrix/wgmma.c", include_str!("../kernels/matrix/wgmma.c")),
+        ("matrix/wgmma_words.c", include_str!("../kernels/matrix/wgmma_words.c")),
+        ("attention/turns.h", include_str!("../kernels/attention/turns.h")),
+        ("attention/attention_wgmma.c", include_str!("../kernels/attention/attention_wgmma.c")),
     ],
     // Four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

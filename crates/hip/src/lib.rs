@@ -26,22 +26,15 @@ inventory::submit! {
     Provider { name: "hip", priority: 15, list, open }
 }
 
-/// A file of the dialect's folder, by its name.
-macro_rules! kernel {
-    ($name:literal) => {
-        ($name, include_str!(concat!(env!("KERNELS"), "/", $name)))
-    };
-}
-
 /// HIP C++ with the project's prelude.
 pub static DIALECT: Dialect = Dialect {
     name: "hip",
     folders: &["kernels-hip"],
     files: &[
-        kernel!("prelude.h"),
-        kernel!("matrix/matrix.h"),
-        kernel!("matrix/mma.c"),
-        kernel!("attention/attention_mma.c"),
+        ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("matrix/matrix.h", include_str!("../kernels/matrix/matrix.h")),
+        ("matrix/mma.c", include_str!("../kernels/matrix/mma.c")),
+        ("attention/attention_mma.c", include_str!("../kernels/attention/attention_mma.c")),
     ],
     // 256 threads: four waves of 64 or eight of 32.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 8] }, Tile { m: 64, n: 64, k: 32, results: [4, 4] }],

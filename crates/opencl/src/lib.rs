@@ -18,25 +18,18 @@ inventory::submit! {
     Provider { name: "opencl", priority: 10, list, open }
 }
 
-/// A file, by its name and the folder that the build has found.
-macro_rules! kernel {
-    ($folder:literal, $name:literal) => {
-        ($name, include_str!(concat!(env!($folder), "/", $name)))
-    };
-}
-
 /// OpenCL C with the project's prelude. The kernels on matrix units are in NVIDIA's PTX.
 pub static DIALECT: Dialect = Dialect {
     name: "opencl",
     folders: &["kernels-opencl", "kernels-cuda"],
     files: &[
-        kernel!("KERNELS", "prelude.h"),
-        kernel!("KERNELS_CUDA", "copies.h"),
-        kernel!("KERNELS_CUDA", "matrix/share.h"),
-        kernel!("KERNELS_CUDA", "matrix/matrix.h"),
-        kernel!("KERNELS_CUDA", "recurrent/recurrent_mma.h"),
-        kernel!("KERNELS_CUDA", "matrix/mma.c"),
-        kernel!("KERNELS_CUDA", "attention/attention_mma.c"),
+        ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("copies.h", include_str!("../kernels-cuda/copies.h")),
+        ("matrix/share.h", include_str!("../kernels-cuda/matrix/share.h")),
+        ("matrix/matrix.h", include_str!("../kernels-cuda/matrix/matrix.h")),
+        ("recurrent/recurrent_mma.h", include_str!("../kernels-cuda/recurrent/recurrent_mma.h")),
+        ("matrix/mma.c", include_str!("../kernels-cuda/matrix/mma.c")),
+        ("attention/attention_mma.c", include_str!("../kernels-cuda/attention/attention_mma.c")),
     ],
     // As in CUDA, four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

@@ -10,8 +10,8 @@ macro_rules! families {
         /// Name, cases and tensors of each family.
         pub(super) const FILES: &[(&str, &str, &[u8])] = &[$((
             $name,
-            include_str!(concat!(env!("GOLDEN"), "/", $name, ".json")),
-            include_bytes!(concat!(env!("GOLDEN"), "/", $name, ".safetensors")),
+            include_str!(concat!("../../golden/", $name, ".json")),
+            include_bytes!(concat!("../../golden/", $name, ".safetensors")),
         )),*];
     };
 }
