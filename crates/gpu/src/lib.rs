@@ -13,6 +13,7 @@ mod launch;
 mod memory;
 mod ops;
 mod program;
+mod sys;
 pub mod vendor;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};
