@@ -1,5 +1,5 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask check`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
-//! xtask package`, `cargo xtask publish`, `cargo xtask docs`.
+//! xtask package`, `cargo xtask publish`, `cargo xtask release`, `cargo xtask docs`.
 
 /// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
 macro_rules! say {
@@ -16,6 +16,7 @@ mod mutate;
 mod nvrtc;
 mod package;
 mod programs;
+mod release;
 mod simt;
 mod test;
 mod tools;
@@ -42,6 +43,7 @@ usage: cargo xtask <chore>
                  --out DIR: elsewhere
   package        package all crates, and build each from its package alone
   publish        send the packages to crates.io, each after those that it needs; --dry-run: send none
+  release        the command with all features, in an archive in target/dist; --out DIR: elsewhere
   docs           build the book in docs/";
 
 /// Why a chore stopped, in words for whoever started it.
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
         ["package"] => package::run(),
         ["publish"] => package::publish(false),
         ["publish", "--dry-run"] => package::publish(true),
+        ["release"] => release::build(None),
+        ["release", "--out", folder] => release::build(Some(folder)),
         ["docs"] => docs::build(),
         ["help" | "--help" | "-h"] => {
             say!("{USAGE}");
