@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
 use crate::programs::{self, Program};
-use crate::{Failure, amd, nvrtc, simt, tools};
+use crate::{Failure, amd, nvrtc, package, simt, tools};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -179,6 +179,11 @@ const STEPS: &[Step] = &[
         name: "golden, gradient, property and command-line tests",
         extent: Extent::Everything,
         task: Task::Tests(&["--test", "*"]),
+    },
+    Step {
+        name: "each crate from its package",
+        extent: Extent::Everything,
+        task: Task::Chore(package::run, &["xtask", "package"]),
     },
     Step { name: "parity of the devices", extent: Extent::Everything, task: Task::Isograd(&["parity", "--quick"]) },
     Step {
