@@ -1,6 +1,6 @@
 """Write the golden values: for every op, inputs, results and gradients as PyTorch computes them in f64 on the CPU.
 
-    python -m venv venv && venv/bin/pip install torch==2.11.0 safetensors numpy
+    python -m venv venv && venv/bin/pip install torch==2.11.0 torchvision==0.26.0 safetensors numpy
     venv/bin/python tests/golden/generate.py
 
 The files land beside this script; README.md describes them. What an op means, and its cases, stand in the module of its
