@@ -1,8 +1,20 @@
-//! The commit of the sources, for reports; none outside of a repository.
+//! The commit of the sources, for reports: of the repository, or what a package says of it.
 
+use std::path::Path;
 use std::process::Command;
 
+/// What `cargo package` writes about the commit.
+const PACKAGED: &str = ".cargo_vcs_info.json";
+
 fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if Path::new(PACKAGED).exists() {
+        println!("cargo::rerun-if-changed={PACKAGED}");
+        if let Some(commit) = packaged() {
+            println!("cargo::rustc-env=ISOGRAD_COMMIT={commit}");
+        }
+        return;
+    }
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
@@ -14,5 +26,12 @@ fn main() {
         println!("cargo::rustc-env=ISOGRAD_COMMIT={commit}");
         println!("cargo::rerun-if-changed={log}");
     }
-    println!("cargo::rerun-if-changed=build.rs");
+}
+
+/// The first digits of the commit of a package.
+fn packaged() -> Option<String> {
+    let text = std::fs::read_to_string(PACKAGED).ok()?;
+    let (_, rest) = text.split_once("\"sha1\"")?;
+    let commit: String = rest.chars().skip_while(|c| !c.is_ascii_hexdigit()).take(8).collect();
+    Some(commit)
 }

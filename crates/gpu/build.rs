@@ -1,4 +1,4 @@
-//! Lists the sources of kernels, and the families of kernels, so that a new file of either folder is one.
+//! Lists the families of kernels, so that a new file of `src/ops` is one.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -7,25 +7,13 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?;
-    let folder = Path::new(&folder);
-    fs::write(folder.join("kernels.rs"), kernels(&package.join("kernels").canonicalize()?)?)?;
-    fs::write(folder.join("families.rs"), families(&package.join("src/ops"))?)
-}
-
-/// The names and texts of the files of kernels.
-fn kernels(root: &Path) -> io::Result<String> {
-    let mut list = String::from("&[\n");
-    for file in files(root, &["c", "h"])? {
-        // Writing to a String cannot fail.
-        let _ = writeln!(list, "    ({:?}, include_str!({file:?})),", parts(root, &file).join("/"));
-    }
-    Ok(list + "]\n")
+    fs::write(Path::new(&folder).join("families.rs"), families(&package.join("src/ops"))?)
 }
 
 /// The names of the modules that define a `FAMILY`, and these families.
 fn families(root: &Path) -> io::Result<String> {
     let mut list = String::from("&[\n");
-    for file in files(root, &["rs"])? {
+    for file in files(root)? {
         if fs::read_to_string(&file)?.contains("const FAMILY: Family") {
             let path = file.with_extension("");
             let module: Vec<_> = parts(root, &path).into_iter().filter(|&part| part != "mod").collect();
@@ -40,21 +28,21 @@ fn parts<'a>(root: &Path, file: &'a Path) -> Vec<&'a str> {
     file.strip_prefix(root).into_iter().flatten().filter_map(|part| part.to_str()).collect()
 }
 
-/// The files of a folder, and of the folders in it, that have one of these extensions, in order.
-fn files(root: &Path, extensions: &[&str]) -> io::Result<Vec<PathBuf>> {
+/// The sources of a folder, and of the folders in it, in order.
+fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     println!("cargo:rerun-if-changed={}", root.display());
     let mut files = Vec::new();
-    collect(root, extensions, &mut files)?;
+    collect(root, &mut files)?;
     files.sort();
     Ok(files)
 }
 
-fn collect(folder: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(&path, extensions, files)?;
-        } else if path.extension().and_then(|extension| extension.to_str()).is_some_and(|e| extensions.contains(&e)) {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
         }
     }

@@ -1,5 +1,5 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask check`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
-//! xtask docs`.
+//! xtask package`, `cargo xtask publish`, `cargo xtask release`, `cargo xtask docs`.
 
 /// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
 macro_rules! say {
@@ -14,7 +14,9 @@ mod bundle;
 mod docs;
 mod mutate;
 mod nvrtc;
+mod package;
 mod programs;
+mod release;
 mod simt;
 mod test;
 mod tools;
@@ -39,6 +41,9 @@ usage: cargo xtask <chore>
                  --quick, for both: a sample of dtypes and architectures
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
+  package        package all crates, and build each from its package alone
+  publish        send the packages to crates.io, each after those that it needs; --dry-run: send none
+  release        the command with all features, in an archive in target/dist; --out DIR: elsewhere
   docs           build the book in docs/";
 
 /// Why a chore stopped, in words for whoever started it.
@@ -63,6 +68,11 @@ fn main() -> ExitCode {
         ["amd", "--quick"] => amd::run(test::Extent::Quick),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
+        ["package"] => package::run(),
+        ["publish"] => package::publish(false),
+        ["publish", "--dry-run"] => package::publish(true),
+        ["release"] => release::build(None),
+        ["release", "--out", folder] => release::build(Some(folder)),
         ["docs"] => docs::build(),
         ["help" | "--help" | "-h"] => {
             say!("{USAGE}");

@@ -68,6 +68,19 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Program>, Failure> {
     if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
 }
 
+/// The packages whose manifest says that their library has no tests. `cargo test --lib` would compile these libraries once more.
+pub fn without_unit_tests() -> Result<Vec<String>, Failure> {
+    let metadata = tools::output("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| format!("cargo's metadata: {error}"))?;
+    let is_without = |package: &&Value| {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let mut libraries = targets.filter(|target| target["kind"][0] == "lib");
+        libraries.any(|library| library["test"] == false)
+    };
+    let packages = metadata["packages"].as_array().into_iter().flatten().filter(is_without);
+    Ok(packages.filter_map(|package| Some(package["name"].as_str()?.to_string())).collect())
+}
+
 /// Runs jobs in their order, as many at once as there are processors: the kernels of a program are compiled one after another. A job
 /// returns how many tests passed; the result is the sum, or the failures of all jobs.
 pub fn at_once<T: Send>(jobs: VecDeque<T>, run: impl Fn(T) -> Result<usize, Failure> + Sync) -> Result<usize, Failure> {

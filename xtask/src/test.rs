@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
 use crate::programs::{self, Program};
-use crate::{Failure, amd, nvrtc, simt, tools};
+use crate::{Failure, amd, nvrtc, package, simt, tools};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ enum Task {
     Cargo(&'static [&'static str]),
     /// Targets whose test programs run, several at a time.
     Tests(&'static [&'static str]),
+    /// The tests within libraries and commands.
+    Units,
     /// Arguments of the command `isograd`.
     Isograd(&'static [&'static str]),
     /// Another chore, and what starts it alone.
@@ -46,6 +48,7 @@ enum Task {
 const LONGEST: &[&str] = &[
     "kernels",
     "command",
+    "calls",
     "gradients",
     "attention",
     "golden",
@@ -60,18 +63,24 @@ const LONGEST: &[&str] = &[
 impl Task {
     /// The arguments of cargo that do the same.
     fn arguments(&self) -> String {
-        let (begin, arguments): (&[&str], _) = match self {
+        let (begin, arguments): (&[&str], &[&str]) = match self {
             Task::Cargo(arguments) | Task::Chore(_, arguments) => (&[], arguments),
             Task::Tests(targets) => (&["test", "--workspace", "--no-fail-fast"], targets),
+            Task::Units => (&["test", "--workspace", "--no-fail-fast"], &["--lib", "--bins"]),
             Task::Isograd(arguments) => (&["run", "--package", "isograd-cli", "--features", "parity", "--"], arguments),
         };
-        [begin, *arguments].concat().join(" ")
+        [begin, arguments].concat().join(" ")
     }
 
     fn run(&self) -> Result<(), Failure> {
         match self {
             Task::Cargo(arguments) => tools::run_with("cargo", arguments, &borrowed(&environment())),
-            Task::Tests(targets) => run_tests(targets),
+            Task::Tests(targets) => run_tests(programs::build(&[TESTS, targets].concat())?),
+            Task::Units => {
+                let without = programs::without_unit_tests()?;
+                let excluded = without.iter().flat_map(|package| ["--exclude", package.as_str()]).collect::<Vec<_>>();
+                run_tests(programs::build(&[TESTS, &["--lib", "--bins"], &excluded[..]].concat())?)
+            }
             Task::Isograd(arguments) => {
                 let programs = programs::build(&[TESTS, &["--test", "command"]].concat())?;
                 let isograd = programs.iter().find(|program| program.name().trim_end_matches(".exe") == "isograd");
@@ -125,8 +134,7 @@ fn borrowed<'a>(environment: &'a [(&'static str, OsString); 3]) -> [(&'static st
 
 /// Runs test programs, several at a time, and those whose tests are divided into modules a module at a time: what a process compiles for
 /// an OpenCL device it compiles on one core.
-fn run_tests(targets: &[&str]) -> Result<(), Failure> {
-    let mut programs = programs::build(&[TESTS, targets].concat())?;
+fn run_tests(mut programs: Vec<Program>) -> Result<(), Failure> {
     programs.retain(|program| program.is_test);
     let environment = environment();
     let command = |program: &Program| {
@@ -164,13 +172,18 @@ const STEPS: &[Step] = &[
     Step {
         name: "compiling and linking the tests",
         extent: Extent::Everything,
-        task: Task::Cargo(&["test", "--workspace", "--no-run", "--lib", "--bins", "--test", "*"]),
+        task: Task::Cargo(&["test", "--workspace", "--no-run", "--bins", "--test", "*"]),
     },
-    Step { name: "unit tests", extent: Extent::Quick, task: Task::Tests(&["--lib", "--bins"]) },
+    Step { name: "unit tests", extent: Extent::Quick, task: Task::Units },
     Step {
         name: "golden, gradient, property and command-line tests",
         extent: Extent::Everything,
         task: Task::Tests(&["--test", "*"]),
+    },
+    Step {
+        name: "each crate from its package",
+        extent: Extent::Everything,
+        task: Task::Chore(package::run, &["xtask", "package"]),
     },
     Step { name: "parity of the devices", extent: Extent::Everything, task: Task::Isograd(&["parity", "--quick"]) },
     Step {

@@ -175,6 +175,12 @@ pub(crate) fn wide<const N: usize>(operands: [&Tensor; N], more: Option<&Tensor>
     converted(operands, more, operands.iter().copied().chain(more).any(changes), DType::F32)
 }
 
+/// [`wide`] for an op with any number of operands.
+pub(crate) fn wide_each(operands: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let is_needed = AUTOCAST.get().is_some() && operands.iter().any(|x| is_eligible(x) && x.dtype() != DType::F32);
+    is_needed.then(|| operands.iter().map(|x| cast(x, DType::F32)).collect()).transpose()
+}
+
 type Operands<const N: usize> = ([Tensor; N], Option<Tensor>);
 
 fn converted<const N: usize>(

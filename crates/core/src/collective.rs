@@ -6,6 +6,7 @@ use crate::{Device, Error, Operand, Result, Tensor};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The function by which a collective combines the values of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,8 +84,8 @@ pub trait Collectives: Send + Sync {
     /// A new identity of a group, made by one rank and given to all.
     fn identity(&self) -> Result<Vec<u8>>;
 
-    /// The membership of this device in a group. Waits until all ranks call it with the same identity.
-    fn join(&self, identity: &[u8], rank: usize, size: usize) -> Result<Opaque>;
+    /// The membership of this device in a group. Waits until all ranks call it with the same identity, at most for `timeout`.
+    fn join(&self, identity: &[u8], rank: usize, size: usize, timeout: Duration) -> Result<Opaque>;
 
     /// Enqueues a collective after everything that is in the device's queue now. Operands are contiguous, and must live until the
     /// result was [awaited](Collectives::wait). Returns the mark of its end.
@@ -126,9 +127,10 @@ impl Link {
         device.backend().collectives().map(Collectives::identity).transpose()
     }
 
-    /// Joins a group, as all its ranks must do at once. Errors: `Unsupported` if the device has no library of collectives; `Backend`.
-    pub fn join(device: &Device, identity: &[u8], rank: usize, size: usize) -> Result<Link> {
-        let member = library(device)?.join(identity, rank, size)?;
+    /// Joins a group, as all its ranks must do at once. Errors: `Unsupported` if the device has no library of collectives; `Backend`, also if
+    /// a rank does not come within `timeout`.
+    pub fn join(device: &Device, identity: &[u8], rank: usize, size: usize, timeout: Duration) -> Result<Link> {
+        let member = library(device)?.join(identity, rank, size, timeout)?;
         Ok(Link { device: device.clone(), member })
     }
 

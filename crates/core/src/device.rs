@@ -62,11 +62,21 @@ impl Device {
         "cpu".parse()
     }
 
-    /// The first accelerator that is compiled in and present, in the order CUDA, HIP, OpenCL; the CPU if there is none.
+    /// The first accelerator that is compiled in and present, in the order CUDA, HIP, OpenCL; the CPU if there is none. Errors: `Device` if
+    /// there is no device, with the reason of the last backend, the CPU's.
     pub fn best() -> Result<Device> {
-        let all: Vec<DeviceInfo> = providers().into_iter().filter_map(|p| (p.list)().ok()).flatten().collect();
+        let (mut all, mut why) = (Vec::new(), None);
+        for provider in providers() {
+            match (provider.list)() {
+                Ok(devices) => all.extend(devices),
+                Err(error) => why = Some(error),
+            }
+        }
         if let Some(info) = all.iter().find(|info| info.is_accelerator).or(all.last()) {
             return info.name.parse();
+        }
+        if let Some(error) = why {
+            return Err(error);
         }
         Err(Error::device("device", "no backend is compiled in; enable a feature such as `cpu`"))
     }

@@ -23,8 +23,10 @@ use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
 use isograd_core::ops::reduction::reduce::{Moments, ProdBackward, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
+use rayon::ThreadBuilder;
 use std::any::TypeId;
 use std::error::Error as _;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 inventory::submit! {
@@ -57,17 +59,42 @@ fn start_threads() -> Result<()> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
         let mut count = wanted.unwrap_or(cores).min(MOST_THREADS.0.max(MOST_THREADS.1 * cores));
-        loop {
-            match rayon::ThreadPoolBuilder::new().num_threads(count).build_global() {
-                // Other errors are those of a program that has started them itself.
-                Err(e) if e.source().is_some() && count == 1 => return Err(e.to_string()),
-                Err(e) if e.source().is_some() => count /= 2,
-                _ => return Ok(()),
+        let mut waiting = Vec::with_capacity(count);
+        while waiting.len() < count {
+            match waiting_thread() {
+                Ok(thread) => waiting.push(thread),
+                Err(e) if waiting.is_empty() => return Err(e.to_string()),
+                Err(_) => {
+                    // Others of the program's threads find room too.
+                    count = waiting.len().div_ceil(2);
+                    waiting.truncate(count);
+                }
             }
+        }
+        let give = |worker| match waiting.pop() {
+            Some(thread) => thread.send(worker).map_err(|_| std::io::Error::other("a thread has ended")),
+            None => Err(std::io::Error::other("more threads were asked for than there are")),
+        };
+        match rayon::ThreadPoolBuilder::new().num_threads(count).spawn_handler(give).build_global() {
+            Err(e) if e.source().is_some() => Err(e.to_string()),
+            // Another error is that of a program that has started its threads itself.
+            _ => Ok(()),
         }
     };
     let started = STARTED.get_or_init(start).as_ref();
     started.map_err(|why| Error::device("cpu", format!("no thread can be started: {why}"))).copied()
+}
+
+/// A thread that waits for what it shall run. Rayon starts its threads once: where it cannot start one of them, every later call panics.
+fn waiting_thread() -> std::io::Result<Sender<ThreadBuilder>> {
+    let (sender, receiver) = channel::<ThreadBuilder>();
+    let run = move || {
+        if let Ok(worker) = receiver.recv() {
+            worker.run();
+        }
+    };
+    std::thread::Builder::new().name("isograd-cpu".into()).spawn(run)?;
+    Ok(sender)
 }
 
 fn open(_ordinal: usize) -> Result<Arc<dyn Backend>> {

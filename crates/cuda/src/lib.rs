@@ -30,21 +30,7 @@ inventory::submit! {
 pub static DIALECT: Dialect = Dialect {
     name: "cuda",
     folders: &["kernels-cuda"],
-    files: &[
-        ("prelude.h", include_str!("../kernels/prelude.h")),
-        ("copies.h", include_str!("../kernels/copies.h")),
-        ("matrix/share.h", include_str!("../kernels/matrix/share.h")),
-        ("matrix/matrix.h", include_str!("../kernels/matrix/matrix.h")),
-        ("recurrent/recurrent_mma.h", include_str!("../kernels/recurrent/recurrent_mma.h")),
-        ("matrix/mma.c", include_str!("../kernels/matrix/mma.c")),
-        ("attention/attention_mma.c", include_str!("../kernels/attention/attention_mma.c")),
-        ("hopper.h", include_str!("../kernels/hopper.h")),
-        ("matrix/products.h", include_str!("../kernels/matrix/products.h")),
-        ("matrix/wgmma.c", include_str!("../kernels/matrix/wgmma.c")),
-        ("matrix/wgmma_words.c", include_str!("../kernels/matrix/wgmma_words.c")),
-        ("attention/turns.h", include_str!("../kernels/attention/turns.h")),
-        ("attention/attention_wgmma.c", include_str!("../kernels/attention/attention_wgmma.c")),
-    ],
+    files: isograd_kernels::CUDA,
     // Four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],
 };

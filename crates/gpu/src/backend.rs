@@ -12,6 +12,7 @@ use isograd_core::fused::AnyFused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Backend for Gpu {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
@@ -175,8 +176,8 @@ impl Collectives for Gpu {
         self.ccl()?.identity()
     }
 
-    fn join(&self, identity: &[u8], rank: usize, size: usize) -> Result<Opaque> {
-        self.ccl()?.join(identity, rank, size)
+    fn join(&self, identity: &[u8], rank: usize, size: usize, timeout: Duration) -> Result<Opaque> {
+        self.ccl()?.join(identity, rank, size, timeout)
     }
 
     fn start(

@@ -14,6 +14,7 @@ mod memory;
 mod ops;
 mod program;
 mod step;
+mod sys;
 pub mod vendor;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};

@@ -30,12 +30,7 @@ inventory::submit! {
 pub static DIALECT: Dialect = Dialect {
     name: "hip",
     folders: &["kernels-hip"],
-    files: &[
-        ("prelude.h", include_str!("../kernels/prelude.h")),
-        ("matrix/matrix.h", include_str!("../kernels/matrix/matrix.h")),
-        ("matrix/mma.c", include_str!("../kernels/matrix/mma.c")),
-        ("attention/attention_mma.c", include_str!("../kernels/attention/attention_mma.c")),
-    ],
+    files: isograd_kernels::HIP,
     // 256 threads: four waves of 64 or eight of 32.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 8] }, Tile { m: 64, n: 64, k: 32, results: [4, 4] }],
 };

@@ -9,6 +9,7 @@ pub use driver::OpenCl;
 
 use isograd_core::{Backend, DeviceInfo, Error, Provider, Result, inventory};
 use isograd_gpu::{Dialect, Gpu, Registered, Tile};
+use isograd_kernels::{CUDA, OPENCL, file};
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, Device};
 use opencl3::platform::get_platforms;
 use parking_lot::Mutex;
@@ -23,13 +24,13 @@ pub static DIALECT: Dialect = Dialect {
     name: "opencl",
     folders: &["kernels-opencl", "kernels-cuda"],
     files: &[
-        ("prelude.h", include_str!("../kernels/prelude.h")),
-        ("copies.h", include_str!("../kernels-cuda/copies.h")),
-        ("matrix/share.h", include_str!("../kernels-cuda/matrix/share.h")),
-        ("matrix/matrix.h", include_str!("../kernels-cuda/matrix/matrix.h")),
-        ("recurrent/recurrent_mma.h", include_str!("../kernels-cuda/recurrent/recurrent_mma.h")),
-        ("matrix/mma.c", include_str!("../kernels-cuda/matrix/mma.c")),
-        ("attention/attention_mma.c", include_str!("../kernels-cuda/attention/attention_mma.c")),
+        file(OPENCL, "prelude.h"),
+        file(CUDA, "copies.h"),
+        file(CUDA, "matrix/share.h"),
+        file(CUDA, "matrix/matrix.h"),
+        file(CUDA, "recurrent/recurrent_mma.h"),
+        file(CUDA, "matrix/mma.c"),
+        file(CUDA, "attention/attention_mma.c"),
     ],
     // As in CUDA, four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],

@@ -426,7 +426,7 @@ impl Group {
         let identity = &identity_of[0];
         let joined = match identity.is_empty() {
             true => Err(Error::backend(op, "rank 0 got no identity for the group")),
-            false => Link::join(device, identity, self.rank(), self.size()),
+            false => Link::join(device, identity, self.rank(), self.size(), self.0.shared.options.timeout),
         };
         let is_joined: Bytes = [u8::from(joined.is_ok())].into();
         let all = self.exchange(op, what, |_| is_joined.clone())?;

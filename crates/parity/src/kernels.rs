@@ -47,7 +47,7 @@ struct Table {
 
 /// All kernels, in the list's order.
 pub static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
-    let table: Table = toml::from_str(include_str!("../kernels.toml")).expect("docs/kernels.toml is TOML of kernels");
+    let table: Table = toml::from_str(isograd_kernels::TABLE).expect("docs/kernels.toml is TOML of kernels");
     table.kernel
 });
 

@@ -193,7 +193,27 @@ fn now() -> f64 {
 
 /// The checksum of a record's part: CRC-32C, rotated and shifted, so that a checksum of checksums is none.
 fn masked(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// The checksums of the 256 bytes, by Castagnoli's polynomial, lowest bit first.
+const CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < table.len() {
+        let (mut sum, mut bit) = (i as u32, 0);
+        while bit < 8 {
+            sum = (sum >> 1) ^ (0x82f6_3b78 * (sum & 1));
+            bit += 1;
+        }
+        table[i] = sum;
+        i += 1;
+    }
+    table
+};
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum: u32, &byte| (sum >> 8) ^ CRC32C[usize::from(sum as u8 ^ byte)])
 }
 
 fn encoded(
@@ -244,6 +264,13 @@ mod tests {
     use super::*;
     use isograd_core::Device;
     use isograd_cpu as _;
+
+    #[test]
+    fn the_checksum_is_castagnolis() {
+        // RFC 3720, B.4: 32 bytes of 0.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
 
     /// The events of a file, after a check of both checksums of each.
     fn events(path: &Path) -> Vec<Record> {

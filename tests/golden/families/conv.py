@@ -1,6 +1,8 @@
 """Convolution, and windows as columns."""
 
+import torch
 import torch.nn.functional as F
+import torchvision
 
 from common import OPS, f64, integers, label, normal
 
@@ -26,7 +28,15 @@ def conv_transpose(n):
     return reference
 
 
+def deform_conv2d(x, offset, w, mask=None, b=None, *, stride=1, padding=0, dilation=1, groups=1):
+    is_sample = x.dim() == 3
+    x, offset, mask = [t.unsqueeze(0) if is_sample and t is not None else t for t in (x, offset, mask)]
+    y = torchvision.ops.deform_conv2d(x, offset, w, b, stride, padding, dilation, mask)
+    return y.squeeze(0) if is_sample else y
+
+
 OPS |= {
+    "deform_conv2d": ("x offset w mask b", deform_conv2d),
     **{f"conv{n}d": ("x w b", conv(n)) for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": ("x w b", conv_transpose(n)) for n in (1, 2, 3)},
     "unfold": ("x", lambda x, *, kernel_size, dilation=1, padding=0, stride=1: F.unfold(x, kernel_size, dilation, padding, stride)),
@@ -96,6 +106,7 @@ def cases(out):
     out.error("conv_transpose2d/output_padding_2", "Attr", x | w, stride=2, output_padding=2)
     out.error("conv_transpose2d/nothing_left", "Shape", {"x": normal(1, 4, 1, 1)} | w, padding=2)
     columns(out)
+    deformed(out)
 
 
 def columns(out):
@@ -120,3 +131,31 @@ def columns(out):
     out.error("unfold/rank", "Shape", {"x": normal(3, 3)}, kernel_size=2)
     out.error("fold/windows", "Shape", {"x": normal(1, 4, 5)}, output_size=[3, 3], kernel_size=2)
     out.error("fold/rows", "Shape", {"x": normal(1, 5, 4)}, output_size=[3, 3], kernel_size=2)
+
+
+def deformed(out):
+    def given(x, w, groups, extents, mask=False, bias=False):
+        rows, batch, size = groups * w[2] * w[3], list(x[:-3]), list(extents)
+        found = {"x": normal(*x), "offset": 1.5 * normal(*batch, 2 * rows, *size), "w": normal(*w)}
+        found |= {"mask": normal(*batch, rows, *size)} if mask else {}
+        return found | ({"b": normal(w[0])} if bias else {})
+
+    out.case("deform_conv2d/plain", given((2, 3, 6, 5), (4, 3, 3, 2), 1, (4, 4)))
+    out.case("deform_conv2d/mask", given((2, 3, 6, 5), (4, 3, 3, 2), 1, (4, 4), mask=True, bias=True))
+    out.case("deform_conv2d/all", given((2, 4, 7, 6), (6, 2, 3, 3), 2, (4, 2), mask=True, bias=True), stride=[2, 3], padding=[2, 1], dilation=[2, 1], groups=2)
+    out.case("deform_conv2d/offsets_of_channels", given((1, 4, 4, 4), (2, 4, 2, 2), 4, (3, 3), bias=True))
+    out.case("deform_conv2d/groups", given((1, 4, 4, 4), (4, 1, 2, 2), 1, (3, 3), mask=True), groups=4)
+    out.case("deform_conv2d/sample", given((3, 5, 4), (2, 3, 2, 2), 1, (4, 3), mask=True, bias=True))
+    out.case("deform_conv2d/single", given((1, 1, 1, 1), (1, 1, 1, 1), 1, (1, 1)))
+    far = given((1, 2, 4, 4), (2, 2, 2, 2), 1, (3, 3))
+    out.case("deform_conv2d/far", far | {"offset": 40.0 * far["offset"]})
+    # Without offsets it is the plain convolution; PyTorch's slope of an offset at an element is that above it.
+    out.case("deform_conv2d/zeros", far | {"offset": torch.zeros(1, 8, 3, 3, dtype=torch.float64)}, grads=["x", "w"])
+    operands = given((1, 4, 5, 5), (4, 4, 3, 3), 2, (3, 3), mask=True)
+    out.error("deform_conv2d/offset_extents", "Shape", operands | {"offset": normal(1, 36, 3, 4)})
+    out.error("deform_conv2d/offset_rows", "Shape", operands | {"offset": normal(1, 35, 3, 3)})
+    out.error("deform_conv2d/offset_groups", "Shape", operands | {"offset": normal(1, 54, 3, 3), "mask": normal(1, 27, 3, 3)})
+    out.error("deform_conv2d/mask_rows", "Shape", operands | {"mask": normal(1, 9, 3, 3)})
+    out.error("deform_conv2d/no_channels", "Shape", operands | {"x": normal(1, 0, 5, 5), "w": normal(4, 0, 3, 3)})
+    out.error("deform_conv2d/bias", "Shape", operands | {"b": normal(3)})
+    out.error("deform_conv2d/stride_0", "Attr", operands, stride=0)

@@ -1,6 +1,9 @@
 //! Loss scaling with optimizers that have parameters in common, on every device.
 
-use isograd::nn::{GradScaler, Sgd};
+use isograd::nn::{
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, GradScaler, Lamb, Lars, Lion, Muon, Nadam, Optimizer,
+    Radam, RmsProp, Rprop, Sgd, clip_grad_norm,
+};
 use isograd::{DType, Device, Kind, Result, Tensor};
 use isograd_tests::harness::{self, Outcome};
 use libtest_mimic::Trial;
@@ -17,6 +20,8 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("the_order_of_parameters_does_not_matter", reordered),
         check("a_gradient_that_comes_after_unscaling_is_scaled", late),
         check("optimizers_that_share_a_parameter_step_one_after_the_other", after_each_other),
+        check("a_gradient_that_f16_does_not_hold_is_kept_by_unscaling", tiny),
+        check("a_step_is_the_same_with_gradients_that_were_unscaled_before", unscaled_before),
     ]
 }
 
@@ -131,4 +136,52 @@ fn after_each_other(device: &Device) -> Result<Outcome> {
     s.scaler.update()?;
     let steps = s.scaler.state_dict()?["growth_tracker"].item::<f64>()?;
     Ok(stepped.and(if steps == 1.0 { Ok(()) } else { Err(format!("{steps} steps were counted, expected 1")) }))
+}
+
+/// A parameter 0 in f16 whose true gradient, 2^-26, is below half of f16's smallest number. The scaled gradient is 2^-10.
+fn tiny(device: &Device) -> Result<Outcome> {
+    let p = Tensor::zeros(1, DType::F16, device)?.require_grad()?;
+    p.set_grad(Some(Tensor::full(1, 2f64.powi(-10), DType::F16, device)?))?;
+    let (mut scaler, mut sgd) = (GradScaler::new(device)?, Sgd::from_parameters(vec![p.clone()]).lr(2f64.powi(20)));
+    scaler.unscale_(&sgd)?;
+    let seen = p.grad().map(|g| g.item::<f64>()).transpose()?;
+    let norm = clip_grad_norm(std::slice::from_ref(&p), 1.0, 2.0)?.item::<f64>()?;
+    scaler.step(&mut sgd)?;
+    let got = (seen, norm, p.item::<f64>()?, p.grad().is_some());
+    let expected = (Some(2f64.powi(-26)), 2f64.powi(-26), -(2f64.powi(-6)), false);
+    Ok(if got == expected { Ok(()) } else { Err(format!("gradient, norm, parameter: {got:?}, expected {expected:?}")) })
+}
+
+/// Every optimizer takes f32 gradients of f16 parameters.
+fn unscaled_before(device: &Device) -> Result<Outcome> {
+    type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
+    macro_rules! makers {
+        ($($name:ident)*) => {
+            [$((stringify!($name), (|p| Box::new($name::from_parameters(p).lr(0.25).clip_norm(0.5))) as Make)),*]
+        };
+    }
+    let all =
+        makers!(Adadelta Adafactor Adagrad Adam AdamW Adamax Asgd Lamb Lars Lion Muon Nadam Radam RmsProp Rprop Sgd);
+    for (name, make) in all {
+        let mut found = Vec::new();
+        for unscales in [false, true] {
+            let values: Vec<f32> = (1..=6).map(|i| i as f32 / 8.0).collect();
+            let p = Tensor::from_slice(&values, (2, 3), device)?.cast(DType::F16)?.detach().require_grad()?;
+            let (mut scaler, mut optimizer) = (GradScaler::new(device)?.init_scale(1024.0)?, make(vec![p.clone()]));
+            for step in 0..2 {
+                p.set_grad(Some(p.detach().mul_scalar(if step == 0 { 1024.0 } else { 512.0 })?))?;
+                if unscales {
+                    scaler.unscale_(&*optimizer)?;
+                }
+                scaler.step(&mut *optimizer)?;
+                scaler.update()?;
+            }
+            found.push((p.to_f64_vec()?, values));
+        }
+        let [(scaled, before), (unscaled, _)] = &found[..] else { unreachable!("there are two runs") };
+        if scaled != unscaled || scaled.iter().zip(before).all(|(p, q)| *p == f64::from(*q)) {
+            return Ok(Err(format!("{name}: {scaled:?} from scaled gradients, {unscaled:?} from unscaled ones")));
+        }
+    }
+    Ok(Ok(()))
 }

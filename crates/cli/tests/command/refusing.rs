@@ -338,3 +338,51 @@ fn a_full_disk_leaves_the_earlier_files() {
     assert_eq!(names(small.path()), ["best.safetensors", "checkpoint.safetensors", "config.json", "metrics.jsonl"]);
     assert_eq!(resume(small.path()).json()["epochs"], 9);
 }
+
+/// The command as a user who may have this many threads: root's threads are not counted. `None` where no such user can be had.
+#[cfg(target_os = "linux")]
+fn with_threads(count: usize, arguments: &str) -> Option<Ended> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let command = folder.path().join("isograd");
+    if fs::hard_link(ISOGRAD, &command).is_err() {
+        fs::copy(ISOGRAD, &command).unwrap();
+    }
+    // A user of no other process.
+    let user = (1_000_000_000 + std::process::id()).to_string();
+    let run = |count: usize, what: &str| {
+        let script = format!("ulimit -u {count}; exec setpriv --reuid {user} --regid {user} --clear-groups {what}");
+        Command::new("bash").current_dir(&folder).args(["-c", &script]).output().unwrap()
+    };
+    // A subshell is a process more. (Bash tries again for half a minute.)
+    let (plain, forks) = (run(1, "sh -c :"), run(1, "sh -c '(:) & wait $!'"));
+    if !plain.status.success() || (forks.status.success() && forks.stderr.is_empty()) {
+        let said = String::from_utf8_lossy(&plain.stderr);
+        eprintln!("skipped: this user cannot become one that may have few threads: {said}");
+        return None;
+    }
+    Some(run(count, &format!("./isograd {arguments}")).into())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_system_that_starts_no_thread() {
+    let train = "train digits --device cpu --json --epochs 1 --out out";
+    for (count, arguments, expected) in [
+        (1, train, "cpu: Device: no thread can be started"),
+        (1, "eval out", "cpu: Device: no thread can be started"),
+        (2, train, "loader: Value: no thread could be started"),
+    ] {
+        let Some(ended) = with_threads(count, arguments) else { return };
+        assert_refused(&ended, &[expected]);
+    }
+}
+
+#[test]
+fn more_threads_than_a_system_has_room_for_are_not_started() {
+    let output = Command::new(ISOGRAD).arg("devices").env("RAYON_NUM_THREADS", "5000").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert!(said.contains(&format!(", {} threads", (4 * cores).max(64))), "{said}");
+}

@@ -19,7 +19,7 @@ pub mod sparse;
 pub use attention::{Attention, Causal, MultiHead, Projection};
 pub use conv::{Conv, ConvTranspose, Padding, Unfold};
 pub use elementwise::binary::Rounding;
-pub use elementwise::each::{Update, update_each_, update_each_norms_};
+pub use elementwise::each::{Update, cast_each, update_each_, update_each_norms_};
 pub use elementwise::fused_pointwise::Swiglu;
 pub use elementwise::in_place::update_;
 pub use elementwise::unary::{Approximate, NanToNum};

@@ -255,10 +255,10 @@ fn add_up(terms: &mut Terms, create_graph: bool) -> Result<()> {
     Ok(())
 }
 
-/// `sum += term`, in place if nobody else holds the sum.
+/// `sum += term`, in place if nobody else holds the sum, whose dtype may be wider.
 fn accumulate(sum: &mut Tensor, term: Tensor, create_graph: bool) -> Result<()> {
     if create_graph || !sum.is_unique() || !sum.is_contiguous() {
-        *sum = sum.add(&term)?;
+        *sum = sum.add(&term.cast(sum.dtype())?)?;
         return Ok(());
     }
     let row = Kernel::Pointwise(Pointwise::Accumulate);

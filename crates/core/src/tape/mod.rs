@@ -110,6 +110,7 @@ enum Action {
 }
 
 /// The expected shape, dtype and device of a gradient.
+#[derive(Clone)]
 struct Meta {
     shape: Shape,
     dtype: DType,
@@ -268,7 +269,8 @@ impl Tensor {
         self.edge().is_some_and(|edge| !edge.node.state.lock().hooks.is_empty())
     }
 
-    /// The gradient that `backward` has accumulated for this leaf, if any.
+    /// The gradient that `backward` has accumulated for this leaf, if any. It has the leaf's dtype, unless it was
+    /// [set](Tensor::set_grad) in a wider one.
     pub fn grad(&self) -> Option<Tensor> {
         match &self.0.edge.as_ref()?.node.state.lock().action {
             Action::Leaf(grad) => grad.clone(),
@@ -293,12 +295,14 @@ impl Tensor {
         }
     }
 
-    /// Replaces the accumulated gradient; `None` clears it. Errors: `Value` if this is no leaf; `Shape` or `Dtype` if the gradient
-    /// does not fit.
+    /// Replaces the accumulated gradient; `None` clears it. The gradient of a 16-bit leaf may be f32, for numbers that its dtype does not
+    /// hold; later gradients are added to it in f32. Errors: `Value` if this is no leaf; `Shape` or `Dtype` if the gradient does not fit.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let edge = self.0.edge.as_ref().ok_or_else(|| Error::value("set_grad", "this tensor is no leaf"))?;
         if let Some(g) = &grad {
-            backward::check_gradient("set_grad", edge.meta(), g)?;
+            let is_wide = g.dtype() == edge.meta().dtype.acc();
+            let dtype = if is_wide { g.dtype() } else { edge.meta().dtype };
+            backward::check_gradient("set_grad", &Meta { dtype, ..edge.meta().clone() }, g)?;
         }
         match &mut edge.node.state.lock().action {
             Action::Leaf(kept) => *kept = grad,

@@ -256,7 +256,8 @@ fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize
     eval_lanes::<A, R, N, K, M>(x, attributes, y)
 }
 
-/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length.
+/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length. The last group is padded: a
+/// second loop for its elements would double the code.
 #[inline(always)]
 fn eval_lanes<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
@@ -264,23 +265,31 @@ fn eval_lanes<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K:
     y: &mut [&mut [A]],
 ) {
     let attributes: [A::Number; K] = std::array::from_fn(|i| attributes[i].number());
-    let groups: [_; N] = std::array::from_fn(|k| x[k].as_chunks::<LANES>());
-    let mut outputs = y.iter_mut();
-    let mut targets: [_; M] = std::array::from_fn(|_| match outputs.next() {
-        Some(y) => y.as_chunks_mut::<LANES>(),
-        None => (&mut [][..], &mut [][..]),
-    });
-    for group in 0..groups[0].0.len() {
-        let x: [[A; LANES]; N] = std::array::from_fn(|k| groups[k].0[group]);
+    for at in (0..x[0].len()).step_by(LANES) {
+        let x: [[A; LANES]; N] = std::array::from_fn(|k| group(&x[k][at..]));
         let mut results = [[A::from_i64(0); LANES]; M];
         for i in 0..LANES {
             let result = R::eval(std::array::from_fn(|k| x[k][i].number()), attributes);
             results.iter_mut().zip(result).for_each(|(y, value)| y[i] = A::back(value));
         }
-        targets.iter_mut().zip(results).for_each(|(y, result)| y.0[group] = result);
+        y.iter_mut().zip(results).for_each(|(y, result)| store_group(result, &mut y[at..]));
     }
-    for i in 0..groups[0].1.len() {
-        let result = R::eval(std::array::from_fn(|k| groups[k].1[i].number()), attributes);
-        targets.iter_mut().zip(result).for_each(|(y, value)| y.1[i] = A::back(value));
+}
+
+/// The first elements, and copies of the last one if there are too few.
+#[inline(always)]
+fn group<A: Copy>(elements: &[A]) -> [A; LANES] {
+    match elements.first_chunk() {
+        Some(group) => *group,
+        None => std::array::from_fn(|i| elements[i.min(elements.len() - 1)]),
+    }
+}
+
+/// Stores as many results as there is room for.
+#[inline(always)]
+fn store_group<A: Copy>(results: [A; LANES], elements: &mut [A]) {
+    match elements.first_chunk_mut() {
+        Some(group) => *group = results,
+        None => elements.copy_from_slice(&results[..elements.len()]),
     }
 }

@@ -4,6 +4,7 @@ use super::{Address, Handle};
 use isograd_core::collective::{Collective, Opaque};
 use isograd_core::{DType, Result};
 use std::ffi::c_void;
+use std::time::Duration;
 
 /// The operands of a collective: elements that follow each other in memory.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +22,8 @@ pub trait Library: Send + Sync {
     /// A new identity of a group.
     fn identity(&self) -> Result<Vec<u8>>;
 
-    /// The device's membership in a group, with a queue of its own. Waits for the other ranks.
-    fn join(&self, identity: &[u8], rank: usize, size: usize) -> Result<Opaque>;
+    /// The device's membership in a group, with a queue of its own. Waits for the other ranks, at most for `timeout`.
+    fn join(&self, identity: &[u8], rank: usize, size: usize, timeout: Duration) -> Result<Opaque>;
 
     /// Enqueues a collective in the group's queue, after everything that is in the device's queue now. Returns the mark of its end.
     fn start(&self, member: &Opaque, collective: Collective, operands: &Operands) -> Result<Opaque>;

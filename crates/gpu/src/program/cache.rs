@@ -4,9 +4,10 @@ use crate::driver::{Driver, Handle};
 use crate::program::folder::Folder;
 use crate::program::names::Names;
 use crate::program::source::{Variant, assemble};
+use crate::sys::cache_folder;
+use hmac_sha256::Hash as Sha256;
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -101,7 +102,7 @@ pub fn default_folder() -> Option<PathBuf> {
     match std::env::var_os("ISOGRAD_CACHE") {
         Some(folder) if folder.is_empty() => None,
         Some(folder) => Some(folder.into()),
-        None => dirs::cache_dir().map(|folder| folder.join("isograd")),
+        None => cache_folder().map(|folder| folder.join("isograd")),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The folder of compiled programs, which the processes of one user share. Whoever writes there decides what runs on the device, so
 //! that a folder or a file is not used that others own or may write to.
 
+use crate::sys::{check_private, make_private, open_private};
+use hmac_sha256::Hash as Sha256;
 use isograd_core::replace_private_file;
-use sha2::{Digest, Sha256};
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -21,7 +22,7 @@ pub struct Folder(PathBuf);
 impl Folder {
     /// The folder, which is made if need be. None, with a warning, if it cannot be used.
     pub fn open(path: &Path) -> Option<Folder> {
-        match make(path).and_then(|()| fs::metadata(path)).and_then(|found| check(&found)) {
+        match make(path).and_then(|()| fs::metadata(path)).and_then(|found| check_private(&found)) {
             Ok(()) => Some(Folder(path.to_path_buf())),
             Err(error) => {
                 let path = path.display();
@@ -37,13 +38,13 @@ impl Folder {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
         let (head, binary) = bytes.split_at_checked(MAGIC.len() + 32)?;
-        let is_whole = head.starts_with(MAGIC) && head[MAGIC.len()..] == Sha256::digest(binary)[..];
+        let is_whole = head.starts_with(MAGIC) && head[MAGIC.len()..] == Sha256::hash(binary)[..];
         is_whole.then(|| binary.to_vec())
     }
 
     /// Writes a file, of which no reader and no second process sees a part. Warns if that cannot be.
     pub fn write(&self, name: &str, binary: &[u8]) {
-        let parts: [&[u8]; 3] = [MAGIC, &Sha256::digest(binary), binary];
+        let parts: [&[u8]; 3] = [MAGIC, &Sha256::hash(binary), binary];
         if let Err(error) = replace_private_file(self.0.join(name), &parts) {
             tracing::warn!("a compiled kernel cannot be kept: {error}");
         }
@@ -58,7 +59,7 @@ impl Folder {
 
     fn lock_within(&self, name: &str, patience: Duration) -> Option<File> {
         let locks = self.0.join("locks");
-        make(&locks).and_then(|()| fs::symlink_metadata(&locks)).and_then(|found| check(&found)).ok()?;
+        make(&locks).and_then(|()| fs::symlink_metadata(&locks)).and_then(|found| check_private(&found)).ok()?;
         // A lock is that of all programs whose names begin alike, so that there are 256 files at most.
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -83,49 +84,17 @@ impl Folder {
 /// Makes a folder, and those above it, that only this user may write to.
 fn make(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    make_private(&mut builder);
     builder.recursive(true).create(path)
 }
 
 /// Opens a plain file that is this user's alone, and no link.
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-        options.mode(0o600).custom_flags(flags.bits() as i32);
-    }
+    open_private(options);
     let file = options.open(path)?;
     let found = file.metadata()?;
-    check(&found)?;
+    check_private(&found)?;
     if found.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
-}
-
-/// Errors if others own a file or a folder, or may write to it.
-#[cfg(unix)]
-fn check(found: &Metadata) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    let user = rustix::process::geteuid().as_raw();
-    if found.is_symlink() {
-        return Err(io::Error::other("it is a link"));
-    }
-    if found.uid() != user {
-        return Err(io::Error::other(format!("user {} owns it, and this is user {user}", found.uid())));
-    }
-    match found.mode() & 0o022 {
-        0 => Ok(()),
-        _ => Err(io::Error::other(format!(
-            "others may write to it (mode {:03o}), which `chmod go-w` ends",
-            found.mode() & 0o777
-        ))),
-    }
-}
-
-/// Elsewhere the system's own folder for caches is the user's.
-#[cfg(not(unix))]
-fn check(_: &Metadata) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::path::PathBuf;
 
-/// The common sources, by name: the files of `kernels/`, which the build script lists.
-pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+/// The common sources, by name: the files of `kernels/`.
+pub use isograd_kernels::COMMON as FILES;
 
 /// Definitions of functions that a row of floats calls by other names than the prelude's. Powers with a common exponent of 1 or 2
 /// need no logarithm. `NEAR` is defined where results are rounded to 16 bits.

@@ -13,6 +13,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SendError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 /// Bytes of an identity, `NCCL_UNIQUE_ID_BYTES`.
 const IDENTITY: usize = 128;
@@ -221,6 +224,34 @@ impl Member {
             }
         })
     }
+
+    /// Ends unfinished collectives, and all later ones.
+    fn abort(&self) {
+        // A thread may hold the lock and wait within the library, which abort ends.
+        if !self.is_aborted.swap(true, Ordering::AcqRel) && self.queue.enter().is_ok() {
+            // SAFETY: the library allows another thread to abort; no call after this one reaches the communicator.
+            let communicator = match self.communicator.try_lock() {
+                Some(communicator) => *communicator,
+                // SAFETY: the pointer is written when it is made and never again.
+                None => unsafe { *self.communicator.data_ptr() },
+            };
+            // SAFETY: as above.
+            unsafe { (self.library.functions.abort)(communicator) };
+        }
+    }
+}
+
+impl Ccl {
+    /// The member of a group, as soon as all its ranks join.
+    fn joined(&'static self, queue: Box<dyn Beside>, identity: Identity, rank: usize, size: usize) -> Result<Member> {
+        queue.enter()?;
+        let mut communicator = null_mut();
+        // SAFETY: the communicator is written where it is; the device is the thread's.
+        let code = unsafe { (self.functions.join)(&mut communicator, size as c_int, identity, rank as c_int) };
+        self.check("join", code)?;
+        let communicator = Mutex::new(communicator);
+        Ok(Member { library: self, communicator, is_aborted: AtomicBool::new(false), queue, size })
+    }
 }
 
 impl ccl::Library for Collectives {
@@ -231,19 +262,31 @@ impl ccl::Library for Collectives {
         Ok(identity.0.map(|byte| byte as u8).to_vec())
     }
 
-    fn join(&self, identity: &[u8], rank: usize, size: usize) -> Result<Opaque> {
+    fn join(&self, identity: &[u8], rank: usize, size: usize, timeout: Duration) -> Result<Opaque> {
         let bytes: [u8; IDENTITY] = identity.try_into().map_err(|_| {
             Error::backend("join", format!("an identity has {} bytes, expected {IDENTITY}", identity.len()))
         })?;
         let identity = Identity(bytes.map(|byte| byte as c_char));
-        let queue = (self.queue)()?;
-        queue.enter()?;
-        let mut communicator = null_mut();
-        // SAFETY: the communicator is written where it is; the device is the thread's.
-        let code = unsafe { (self.library.functions.join)(&mut communicator, size as c_int, identity, rank as c_int) };
-        self.library.check("join", code)?;
-        let (library, communicator) = (self.library, Mutex::new(communicator));
-        Ok(Box::new(Arc::new(Member { library, communicator, is_aborted: AtomicBool::new(false), queue, size })))
+        let (library, queue) = (self.library, (self.queue)()?);
+        let (sender, receiver) = sync_channel(0);
+        let join = move || {
+            let joined = library.joined(queue, identity, rank, size);
+            // Nobody waits any longer: the member ends its group, so that no rank begins a collective in it.
+            if let Err(SendError(Ok(late))) = sender.send(joined) {
+                late.abort();
+            }
+        };
+        // The library waits without end for a rank that does not come, and a communicator that can be ended before it is there makes every
+        // collective a thread of its own. The thread waits in its place, beyond the deadline if it must.
+        let thread = thread::Builder::new().name("isograd-join".into()).spawn(join);
+        thread.map_err(|e| Error::backend("join", format!("no thread can be started: {e}")))?;
+        match receiver.recv_timeout(timeout) {
+            Ok(joined) => Ok(Box::new(Arc::new(joined?))),
+            Err(_) => {
+                let ranks = format!("rank {rank} of {size}");
+                Err(Error::backend("join", format!("{}: {ranks} waited {timeout:?} for the others", library.name)))
+            }
+        }
     }
 
     fn start(&self, group: &Opaque, collective: Collective, operands: &Operands) -> Result<Opaque> {
@@ -268,17 +311,8 @@ impl ccl::Library for Collectives {
     }
 
     fn abort(&self, group: &Opaque) {
-        let Ok(member) = member(group) else { return };
-        // A thread may hold the lock and wait within the library, which abort ends.
-        if !member.is_aborted.swap(true, Ordering::AcqRel) && member.queue.enter().is_ok() {
-            // SAFETY: the library allows another thread to abort; no call after this one reaches the communicator.
-            let communicator = match member.communicator.try_lock() {
-                Some(communicator) => *communicator,
-                // SAFETY: the pointer is written when it is made and never again.
-                None => unsafe { *member.communicator.data_ptr() },
-            };
-            // SAFETY: as above.
-            unsafe { (self.library.functions.abort)(communicator) };
+        if let Ok(member) = member(group) {
+            member.abort();
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::number::{Checks, Range};
 use crate::optim::{Optimizer, Scaling};
 use crate::training::clip::gradients_of;
 use isograd_core::ops::Total;
-use isograd_core::ops::{total, unscale_, update_};
+use isograd_core::ops::{cast_each, total, unscale_, update_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::pointwise::rows::LEAST_SCALE;
 use isograd_core::{DType, Device, Error, Result, Tensor, TensorKey, no_grad};
@@ -100,8 +100,9 @@ impl GradScaler {
         wide.mul(&self.scale.copy()?.cast(wide.dtype())?)
     }
 
-    /// Divides the optimizer's gradients by the scale, once per step, before they are clipped or inspected. Gradients that were
-    /// unscaled with another optimizer's are not changed. Errors: `Value` if there are no other gradients, as in a second call or
+    /// Divides the optimizer's gradients by the scale, once per step, before they are clipped or inspected. Gradients in f16 become f32
+    /// tensors, because the scale exists for numbers that f16 does not hold; others change in place. Gradients that were unscaled with
+    /// another optimizer's are not changed. Errors: `Value` if there are no other gradients, as in a second call or
     /// after `step`, and if the optimizer has a parameter twice.
     pub fn unscale_(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
         let op = "unscale_";
@@ -210,17 +211,21 @@ impl GradScaler {
         self.seen.extend(parameters.into_iter().map(seen));
     }
 
-    /// Unscales the gradients of these parameters together.
+    /// Unscales the gradients of these parameters, which all have one, together.
     fn unscale_all(&mut self, op: &'static str, parameters: Vec<Tensor>) -> Result<()> {
         if parameters.is_empty() {
             return Ok(());
         }
         let found_inf = no_grad(|| {
-            let found_inf = self.scale.full_like(0.0)?;
-            unscale_(&gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)
-                .map_err(|e| e.of(op))?;
+            let (found_inf, mut gradients) = (self.scale.full_like(0.0)?, gradients_of(&parameters));
+            let narrow: Vec<usize> = (0..gradients.len()).filter(|&i| gradients[i].dtype() == DType::F16).collect();
+            let wide = cast_each(&narrow.iter().map(|&i| &gradients[i]).collect::<Vec<_>>(), DType::F32)?;
+            narrow.iter().zip(wide).for_each(|(&i, wide)| gradients[i] = wide);
+            unscale_(&gradients.iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
+            narrow.iter().try_for_each(|&i| parameters[i].set_grad(Some(gradients[i].clone())))?;
             Ok(found_inf)
-        })?;
+        })
+        .map_err(|e: Error| e.of(op))?;
         self.note(found_inf, parameters, Stage::Unscaled);
         Ok(())
     }

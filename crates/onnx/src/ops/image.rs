@@ -96,7 +96,19 @@ pub fn interpolate(t: &mut Translation<'_>) -> Found {
         text("nearest_mode", nearest),
     ];
     if mode == "cubic" {
-        attributes.push(float("cubic_coeff_a", -0.75));
+        attributes.push(float("cubic_coeff_a", t.float("cubic_a")?));
+    }
+    for (name, given) in [("antialias", "antialias"), ("exclude_outside", "excludes_outside")] {
+        if t.flag(given)? {
+            attributes.push(int(name, 1));
+        }
+    }
+    let policy = t.text("policy")?;
+    if policy != "stretch" {
+        attributes.push(text("keep_aspect_ratio_policy", policy));
+        let size = t.ints("size")?;
+        let size = t.graph.ints(&size)?;
+        return Ok(t.graph.node_of("Resize", &[Some(t.inputs[0]), None, None, Some(size)], &attributes, 1));
     }
     let first = (rank - dims) as usize;
     let (scales, sizes) = if scale.is_empty() {

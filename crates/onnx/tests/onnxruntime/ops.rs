@@ -3,7 +3,8 @@
 use crate::{Case, cpu, fill, integers};
 use isograd_core::ops::{
     Activation, Approximate, Attention, AvgPool, Causal, Conv, ConvTranspose, Gemm, GemmBias, Interpolate,
-    Interpolation, MaxPool, Order, Pad, Padding, Rounding, Running, ScanOptions, Statistics, Swiglu, Tie, Transpose,
+    Interpolation, MaxPool, Order, Pad, Padding, Rounding, Running, ScanOptions, Statistics, Swiglu, Target, Tie,
+    Transpose,
 };
 use isograd_core::{DType, Result, Tensor};
 
@@ -437,6 +438,16 @@ fn images_and_volumes() -> Vec<Case> {
         one("interpolate_linear", images(), move |x| x.interpolate(&to(Interpolation::Linear))),
         one("interpolate_corners", images(), move |x| x.interpolate(&to(Interpolation::Linear).align_corners())),
         one("interpolate_cubic", images(), move |x| x.interpolate(&to(Interpolation::Cubic))),
+        one("interpolate_cubic_a", images(), move |x| x.interpolate(&to(Interpolation::Cubic).cubic_a(-0.6))),
+        one("interpolate_inside", images(), move |x| x.interpolate(&to(Interpolation::Cubic).exclude_outside())),
+        one("interpolate_antialias", images(), move |x| x.interpolate(&to(Interpolation::Linear).antialias())),
+        one("interpolate_antialias_cubic", images(), move |x| x.interpolate(&to(Interpolation::Cubic).antialias())),
+        one("interpolate_not_larger", images(), |x| {
+            x.interpolate(&Interpolate::to(Target::NotLarger([13, 5])).mode(Interpolation::Linear))
+        }),
+        one("interpolate_not_smaller", images(), |x| {
+            x.interpolate(&Interpolate::to(Target::NotSmaller([13, 5])).mode(Interpolation::Linear))
+        }),
         one("interpolate_area", images(), move |x| x.interpolate(&to(Interpolation::Area))),
         one("interpolate_twice", images(), |x| x.interpolate(&Interpolate::scale([2.0, 2.0]))),
         one("interpolate_by", images(), move |x| x.interpolate(&by(Interpolation::Linear))),

@@ -2,6 +2,7 @@
 //! `ISOGRAD_REQUIRE=cuda,simt`, as for the emulator, makes it a failure.
 
 use crate::equality::{JOBS, Way, distance, losses, losses_by};
+use isograd_core::collective::Link;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
 use isograd_cpu as _;
 use isograd_cuda as _;
@@ -9,6 +10,7 @@ use isograd_hip as _;
 use isograd_nn::{Forward, Init, Linear, Optimizer, Sgd};
 use isograd_parallel::{FullySharded, Group, Reduction, ShardOptions, threads};
 use libtest_mimic::{Failed, Trial};
+use std::time::{Duration, Instant};
 
 /// Fewer than elsewhere: an emulator is slow.
 const STEPS: usize = 12;
@@ -22,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
             trial(kind, "fully_sharded", fully_sharded),
             trial(kind, "fully_sharded_with_limit", fully_sharded_with_limit),
             trial(kind, "another_shape", another_shape),
+            trial(kind, "a_rank_that_does_not_join", missing_rank),
         ]
     };
     ["cuda", "hip"].into_iter().flat_map(of).collect()
@@ -55,6 +58,19 @@ fn text(error: Error) -> Failed {
 
 fn check(is_right: bool, what: String) -> Result<()> {
     if is_right { Ok(()) } else { Err(Error::value("devices", format!("{what} is wrong"))) }
+}
+
+/// The other ranks do not wait without end.
+fn missing_rank(group: &Group, device: &Device) -> Result<()> {
+    if group.rank() != 0 {
+        return Ok(());
+    }
+    let identity = Link::identity(device)?.unwrap_or_default();
+    let (begin, timeout) = (Instant::now(), Duration::from_millis(500));
+    let joined = Link::join(device, &identity, 0, 2, timeout).err();
+    let message = joined.as_ref().map_or("no error", Error::message);
+    check(message.ends_with("rank 0 of 2 waited 500ms for the others"), format!("the error `{message}`"))?;
+    check(begin.elapsed() >= timeout && begin.elapsed() < 20 * timeout, format!("{:?} of waiting", begin.elapsed()))
 }
 
 fn collectives(group: &Group, device: &Device) -> Result<()> {

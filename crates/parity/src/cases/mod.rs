@@ -12,7 +12,7 @@ use crate::case::Case;
 use crate::check::caught;
 use crate::compare::{Distance, Miss, measure, precision, same_bits};
 use crate::devices::{describe, opened};
-use crate::golden::files::names;
+use crate::golden::names::names;
 use crate::options::{Check, Options};
 use crate::registry::{self, Attributes, Name, Op};
 use crate::report::{Finding, Outcome, Progress, Report, Worst};

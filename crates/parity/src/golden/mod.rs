@@ -1,9 +1,9 @@
 //! Values and gradients from PyTorch, included in this program.
 
-pub(crate) mod files;
+pub(crate) mod names;
 
 use crate::cases::{Recorded, parse};
-use files::FILES;
+use isograd_golden::FILES;
 use safetensors::SafeTensors;
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn every_file_is_included_and_has_cases() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
         let paths = |folder: &Path| -> Vec<PathBuf> {
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
         };

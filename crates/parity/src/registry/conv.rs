@@ -2,7 +2,7 @@
 
 use super::common::{absolute, extents, one};
 use super::invocation::Invocation;
-use super::op::Class::{Exact, Product, Reduction};
+use super::op::Class::{Exact, Product, Reduction, Stages};
 use super::op::Op;
 use crate::bench::{BF16, Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
@@ -28,6 +28,12 @@ pub(super) fn ops() -> Vec<Op> {
         transposed("conv_transpose1d", Tensor::conv_transpose1d),
         transposed("conv_transpose2d", Tensor::conv_transpose2d),
         transposed("conv_transpose3d", Tensor::conv_transpose3d),
+        Op::new("deform_conv2d", |c| one(deformed(c, |x| Ok(x.clone()))), deformed_case)
+            .class(Stages)
+            .companion(|c| one(deformed(c, Tensor::abs)))
+            .launches(500, 900)
+            .wide("an element that is read at a rounded offset may lie between other elements")
+            .finite(&["offset"]),
         Op::new("unfold", |c| one(c.input("x")?.unfold(&unfold_of(c, "")?)), unfold_case)
             .kernels(&["im2col"])
             .class(Exact)
@@ -80,6 +86,13 @@ fn conv<const N: usize>(name: &'static str, run: Run<N, Conv<N>>) -> Op {
 fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>) -> Op {
     let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), &transposed_of(c, "")?));
     Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
+}
+
+/// A deformable convolution of operands, of which all but the offsets are mapped.
+fn deformed(c: &Invocation<'_>, map: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let [mask, bias] = [c.optional("mask"), c.optional("b")].map(|t| t.map(&map).transpose());
+    let (x, w, conv) = (map(c.input("x")?)?, map(c.input("w")?)?, conv_of(c, "")?);
+    x.deform_conv2d(c.input("offset")?, mask?.as_ref(), &w, bias?.as_ref(), &conv)
 }
 
 /// An attribute with a number for each dimension, or one for all; `default` if it is absent.
@@ -229,6 +242,27 @@ fn transposed_case<const N: usize>(g: &mut Gen) -> Case {
         "groups": groups,
     });
     Case::new(attributes, operands(g, groups * inputs, [groups * inputs, outputs], groups * outputs, &sides))
+}
+
+fn deformed_case(g: &mut Gen) -> Case {
+    // As small as for three dimensions: there are as many offsets as elements of all windows.
+    let sides: Vec<Side> = (0..2).map(|_| Side::new(g, 3)).collect();
+    let [groups, inputs, outputs] = channels(g);
+    let attributes = json!({
+        "stride": list(&sides, |side| side.stride),
+        "padding": list(&sides, |side| side.padding),
+        "dilation": list(&sides, |side| side.dilation),
+        "groups": groups,
+    });
+    let mut all = operands(g, groups * inputs, [groups * outputs, inputs], groups * outputs, &sides);
+    let of_offsets = g.pick(&[1, groups * inputs]) * sides.iter().map(|side| side.kernel).product::<usize>();
+    let batch = all[0].1.dims()[..all[0].1.rank() - 3].to_vec();
+    let of = |rows: usize| [&batch[..], &[rows * of_offsets], &list(&sides, Side::windows)].concat();
+    all.insert(1, ("offset", g.tensor(Domain::Real, &of(2))));
+    if g.coin() {
+        all.insert(2, ("mask", g.tensor(Domain::Real, &of(1))));
+    }
+    Case::new(attributes, all)
 }
 
 fn windows(sides: &[Side]) -> Value {

@@ -6,7 +6,7 @@ use super::op::Class::{Arithmetic, Optimizer, Reduction, Stages};
 use super::op::{Changes, Op};
 use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::update_;
+use isograd_core::ops::{unscale_, update_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Result, Tensor, no_grad};
 use isograd_nn::optim::Scaling;
@@ -463,10 +463,14 @@ fn gradients(parameters: &[Tensor]) -> Vec<Tensor> {
 fn unscale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let parameters = with_gradients(c)?;
     let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
-    let mut scaler = GradScaler::new(first.device())?.init_scale(c.float("scale")?)?;
-    scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
-    scaler.update()?;
-    Ok(gradients(&parameters).into_iter().chain([scaler.current().copy()?]).collect())
+    let (scale, found) =
+        (Tensor::scalar(c.float("scale")? as f32, first.device())?, Tensor::scalar(0f32, first.device())?);
+    let (changed, tracker) = (gradients(&parameters), Tensor::scalar(0i32, first.device())?);
+    no_grad(|| {
+        unscale_(&changed.iter().collect::<Vec<_>>(), &scale, &found)?;
+        update_(Pointwise::AmpUpdateScale, &[&scale, &tracker], &[&found], &[2.0, 0.5, 2000.0])
+    })?;
+    Ok(changed.into_iter().chain([scale]).collect())
 }
 
 /// Scale and counter after three steps with the same gradients.

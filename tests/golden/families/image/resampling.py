@@ -1,5 +1,7 @@
 """Padding, interpolation, and other orders of pixels and channels."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -20,12 +22,46 @@ def pad(x, *, padding, mode="constant", value=None):
     return y
 
 
-def interpolate(x, *, size=None, scale_factor=None, mode="nearest", align_corners=None):
+def interpolate(x, *, size=None, scale_factor=None, mode="nearest", align_corners=None, antialias=None, policy=None, cubic_a=None, excludes_outside=None):
+    if policy or cubic_a or excludes_outside:
+        return interpolate_of_onnx(x, size, scale_factor, mode, policy, -0.75 if cubic_a is None else cubic_a, excludes_outside)
     size, scale_factor = [None if v is None else tuple(v) for v in (size, scale_factor)]
     is_sample = x.dim() == len(size or scale_factor) + 1
     x = x.unsqueeze(0) if is_sample else x
-    y = F.interpolate(x, size, scale_factor, mode, align_corners)
+    y = F.interpolate(x, size, scale_factor, mode, align_corners, antialias=bool(antialias))
     return y.squeeze(0) if is_sample else y
+
+
+def interpolate_of_onnx(x, size, scale_factor, mode, policy, a, excludes_outside):
+    """What ONNX's Resize has beyond PyTorch, by its description (version 19): a product with a matrix for each dimension."""
+    dims = len(size or scale_factor)
+    extents = x.shape[-dims:]
+    factors = list(scale_factor) if scale_factor else [s / e for s, e in zip(size, extents)]
+    if policy in ("not_larger", "not_smaller"):
+        factors = [(min if policy == "not_larger" else max)(factors)] * dims
+        size = [math.floor(f * e + 0.5) for f, e in zip(factors, extents)]
+    size = size or [math.floor(f * e) for f, e in zip(factors, extents)]
+    for d in range(dims):
+        matrix = torch.zeros(size[d], extents[d], dtype=x.dtype)
+        for o in range(size[d]):
+            center = (o + 0.5) / factors[d] - 0.5
+            below, last = math.floor(center), extents[d] - 1
+            taps = {below + i: weight_of(mode, a, abs(center - below - i)) for i in range(-1, 3)}
+            if mode == "nearest":
+                taps = {min(last, math.floor(o / factors[d])): 1.0}
+            if excludes_outside:
+                taps = {i: w for i, w in taps.items() if 0 <= i <= last}
+                taps = {i: w / sum(taps.values()) for i, w in taps.items()}
+            for i, w in taps.items():
+                matrix[o, max(0, min(last, i))] += w
+        x = torch.tensordot(x, matrix, dims=([x.dim() - dims + d], [1])).movedim(-1, x.dim() - dims + d)
+    return x
+
+
+def weight_of(mode, a, t):
+    if mode != "bicubic":
+        return max(0.0, 1.0 - t)
+    return (a + 2) * t**3 - (a + 3) * t**2 + 1 if t <= 1 else a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a if t < 2 else 0.0
 
 
 def grid_sample(x, grid, *, mode="bilinear", padding_mode="zeros", align_corners=False):
@@ -54,6 +90,8 @@ def cases(out):
     nearest(out)
     shuffles(out)
     grids(out)
+    filters(out)
+    of_onnx(out)
 
 
 def pads(out):
@@ -183,3 +221,35 @@ def grids(out):
         out.case(f"affine_grid/one_{key}", {"theta": normal(1, 2, 3)}, size=[1, 2], align_corners=align_corners)
         out.case(f"affine_grid/volume_{key}", {"theta": normal(1, 3, 4)}, size=[2, 3, 2], align_corners=align_corners)
     out.error("affine_grid/shape", "Shape", {"theta": normal(2, 2, 2)}, size=[3, 4])
+
+
+def filters(out):
+    x = {"x": normal(1, 2, 7, 9)}
+    for mode in "bilinear", "bicubic":
+        name = f"interpolate/antialias_{mode}"
+        for key, size in ("smaller", [3, 2]), ("larger", [9, 13]), ("one", [1, 1]), ("mixed", [11, 4]), ("same", [7, 9]):
+            out.case(f"{name}_{key}", x, size=size, mode=mode, antialias=True)
+        out.case(f"{name}_factor", x, scale_factor=[0.4, 1.7], mode=mode, antialias=True)
+        # PyTorch's result ignores the factor where the extents stay the same; its gradient does not.
+        out.case(f"{name}_factor_same", x, scale_factor=[1.1, 1.0], mode=mode, antialias=True, grads=[])
+        out.case(f"{name}_sample", {"x": normal(2, 6, 5)}, size=[2, 3], mode=mode, antialias=True)
+        out.case(f"{name}_no_batch", {"x": normal(0, 2, 6, 5)}, size=[2, 3], mode=mode, antialias=True, grads=[])
+    infinite = {"x": f64([[[[INF, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -INF]]]])}
+    out.case("interpolate/antialias_infinite", infinite, size=[1, 3], mode="bilinear", antialias=True)
+    out.error("interpolate/antialias_of_nearest", "Attr", x, size=[3, 2], antialias=True)
+    out.error("interpolate/antialias_corners", "Attr", x, size=[3, 2], mode="bilinear", align_corners=True, antialias=True)
+
+
+def of_onnx(out):
+    x = {"x": normal(1, 2, 5, 7)}
+    for mode in "nearest", "bilinear", "bicubic":
+        for policy in "not_larger", "not_smaller":
+            out.case(f"interpolate/{policy}_{mode}", x, size=[8, 9], mode=mode, policy=policy)
+            out.case(f"interpolate/{policy}_{mode}_smaller", x, size=[4, 3], mode=mode, policy=policy)
+    for key, size in ("larger", [9, 11]), ("smaller", [3, 4]):
+        out.case(f"interpolate/cubic_a_{key}", x, size=size, mode="bicubic", cubic_a=-0.5)
+        out.case(f"interpolate/inside_{key}", x, size=size, mode="bicubic", excludes_outside=True)
+        out.case(f"interpolate/inside_cubic_a_{key}", x, size=size, mode="bicubic", excludes_outside=True, cubic_a=-0.6)
+    out.error("interpolate/cubic_a_of_linear", "Attr", x, size=[3, 2], mode="bilinear", cubic_a=-0.5)
+    out.error("interpolate/inside_of_linear", "Attr", x, size=[3, 2], mode="bilinear", excludes_outside=True)
+    out.error("interpolate/not_larger_than_0", "Shape", x, size=[8, 0], mode="bilinear", policy="not_larger")

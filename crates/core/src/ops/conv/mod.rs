@@ -5,6 +5,7 @@
 //! weight. The gradients of each are the other two (`maps.rs`).
 
 pub(super) mod columns;
+mod deformable;
 mod exact;
 mod geometry;
 mod maps;

@@ -118,8 +118,8 @@ impl Fused for CastEach {
 }
 
 /// [`cast`](Tensor::cast) of each float tensor to a float dtype that it does not have. Together they are one op, which casts all gradients when
-/// the last of them is known. Some devices run it in one launch.
-pub(crate) fn cast_each(tensors: &[&Tensor], dtype: DType) -> Result<Vec<Tensor>> {
+/// the last of them is known. Some devices run it in one launch. Errors: `Dtype`, `Device`.
+pub fn cast_each(tensors: &[&Tensor], dtype: DType) -> Result<Vec<Tensor>> {
     let outputs = casts(&tensors.iter().map(|&x| (x, dtype)).collect::<Vec<_>>())?;
     let dtypes: Vec<DType> = tensors.iter().map(|x| x.dtype()).collect();
     Record::new("cast", tensors).stateless().rule(outputs, move |t| {

@@ -44,7 +44,8 @@ impl Fused for Unscale {
 
 /// Divides float tensors by `scale` in place, as a product with its f32 inverse. Sets `found_inf` to 1 if an element of a tensor
 /// was NaN or infinite before; otherwise it is unchanged. `scale` and `found_inf` are f32 and of rank 0. Some devices run all
-/// tensors of a dtype in one launch, which reads them once.
+/// tensors of a dtype in one launch, which reads them once. A quotient that a tensor's dtype does not hold is 0: gradients in f16 are cast to
+/// f32 first.
 ///
 /// Errors: `Shape` or `Dtype` for `scale` and `found_inf`; `Dtype` or `Device` for the tensors; `Value` on the tape, if a tensor
 /// shares memory with `scale` or `found_inf`, or if several elements of a tensor share a position.

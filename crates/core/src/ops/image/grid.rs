@@ -143,36 +143,7 @@ impl GridSample {
         let grid = grid.reshape((batch, points, n))?;
         let taps = |d: usize| self.taps(&grid.select(2, (n - 1 - d) as isize)?, extents[d]);
         let taps = (0..n).map(taps).collect::<Result<Vec<Vec<Tap>>>>()?;
-        let rows = x.reshape((batch, channels, extents.iter().product::<usize>()))?;
-        let mut sum: Option<Tensor> = None;
-        let count: usize = taps.iter().map(Vec::len).product();
-        for number in 0..count {
-            let (mut rest, mut at, mut weight): (usize, Option<Tensor>, Option<Tensor>) = (number, None, None);
-            for (taps, &extent) in taps.iter().zip(&extents) {
-                let tap = &taps[rest % taps.len()];
-                rest /= taps.len();
-                at = Some(match at {
-                    Some(at) => at.mul_scalar(extent as i64)?.add(&tap.at)?,
-                    None => tap.at.clone(),
-                });
-                weight = match (weight, &tap.weight) {
-                    (Some(a), Some(b)) => Some(a.mul(b)?),
-                    (a, b) => a.or(b.clone()),
-                };
-            }
-            let at = at.ok_or_else(|| Error::shape("grid_sample", "no dimensions"))?;
-            let index = at.unsqueeze(1)?.broadcast_to((batch, channels, points))?;
-            let values = rows.gather(2, &index)?;
-            let term = match weight {
-                Some(weight) => values.mul(&weight.unsqueeze(1)?)?,
-                None => values,
-            };
-            sum = Some(match sum {
-                Some(sum) => sum.add(&term)?,
-                None => term,
-            });
-        }
-        sum.ok_or_else(|| Error::shape("grid_sample", "no elements"))
+        sum_of_taps(&x.reshape((batch, channels, extents.iter().product::<usize>()))?, &taps, &extents)
     }
 
     /// The elements that coordinates `[N, P]` read along a dimension.
@@ -183,7 +154,12 @@ impl GridSample {
             GridEnds::Centers => coordinate.add_scalar(1.0)?.mul_scalar((extent as f64 - 1.0) / 2.0)?,
             GridEnds::Edges => coordinate.add_scalar(1.0)?.mul_scalar(half)?.sub_scalar(0.5)?,
         };
-        let place = place.isfinite()?.where_scalar(&place, OUTSIDE)?;
+        self.taps_at(&place, extent)
+    }
+
+    /// The elements that places `[N, P]` read along a dimension; those of elements are their indices.
+    fn taps_at(self, place: &Tensor, extent: usize) -> Result<Vec<Tap>> {
+        let place = place.isfinite()?.where_scalar(place, OUTSIDE)?;
         match self.mode {
             GridMode::Nearest => {
                 let nearest = no_grad(|| self.inside(&place.detach(), extent)?.round())?;
@@ -251,6 +227,49 @@ impl GridSample {
         };
         Ok(Tap { at, weight })
     }
+}
+
+/// The sums `[N, C, P]` over the elements of rows `[N, C, positions]` that points read, with their weights. There are taps along each
+/// dimension of the positions, which has one of the extents.
+fn sum_of_taps(rows: &Tensor, taps: &[Vec<Tap>], extents: &[usize]) -> Result<Tensor> {
+    let (batch, channels, points) = (rows.dims()[0], rows.dims()[1], taps[0][0].at.dims()[1]);
+    let mut sum: Option<Tensor> = None;
+    let count: usize = taps.iter().map(Vec::len).product();
+    for number in 0..count {
+        let (mut rest, mut at, mut weight): (usize, Option<Tensor>, Option<Tensor>) = (number, None, None);
+        for (taps, &extent) in taps.iter().zip(extents) {
+            let tap = &taps[rest % taps.len()];
+            rest /= taps.len();
+            at = Some(match at {
+                Some(at) => at.mul_scalar(extent as i64)?.add(&tap.at)?,
+                None => tap.at.clone(),
+            });
+            weight = match (weight, &tap.weight) {
+                (Some(a), Some(b)) => Some(a.mul(b)?),
+                (a, b) => a.or(b.clone()),
+            };
+        }
+        let at = at.ok_or_else(|| Error::shape("grid_sample", "no dimensions"))?;
+        let index = at.unsqueeze(1)?.broadcast_to((batch, channels, points))?;
+        let values = rows.gather(2, &index)?;
+        let term = match weight {
+            Some(weight) => values.mul(&weight.unsqueeze(1)?)?,
+            None => values,
+        };
+        sum = Some(match sum {
+            Some(sum) => sum.add(&term)?,
+            None => term,
+        });
+    }
+    sum.ok_or_else(|| Error::shape("grid_sample", "no elements"))
+}
+
+/// The values of rows `[N, C, positions]` at places `[N, P]` along each dimension of the positions, which has one of the extents: linear
+/// between elements, and 0 outside. `[N, C, P]`.
+pub(in crate::ops) fn linear_samples(rows: &Tensor, places: &[Tensor], extents: &[usize]) -> Result<Tensor> {
+    let taps = |(place, &extent)| GridSample::default().taps_at(place, extent);
+    let taps = places.iter().zip(extents).map(taps).collect::<Result<Vec<_>>>()?;
+    sum_of_taps(rows, &taps, extents)
 }
 
 /// A position outside of every image, and outside of the reach of its edge.

@@ -36,8 +36,29 @@ pub enum Rule {
     NearestExact(Step),
     /// The two neighbors of the output's center, by their distances.
     Linear(Step),
-    /// The four neighbors of the output's center, by the cubic convolution of Keys 1981 with `a = -0.75`.
-    Cubic(Step),
+    /// The four neighbors of the output's center, by the cubic convolution with the coefficient `a`.
+    Cubic(Step, f64, Outside),
+    /// All elements that a filter around the output's center covers. Its width is that of the two or four neighbors, times the distance
+    /// of outputs where this is above 1. Weights are divided by their sum. No [`Step::Corners`].
+    Filter(Step, Filter),
+}
+
+/// Neighbors outside of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// Copies of the first or the last element.
+    Edge,
+    /// They are left out. The weights of the others are divided by their sum.
+    Excluded,
+}
+
+/// The weights of elements by their distance from an output's center.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Filter {
+    /// `1 - |x|`.
+    Triangle,
+    /// The cubic convolution with the coefficient `a`.
+    Cubic(f64),
 }
 
 /// The distance in the input between adjacent outputs.
@@ -53,9 +74,9 @@ pub enum Step {
 
 /// The elements that outputs read.
 pub struct Taps {
-    /// Elements of an output.
-    pub count: usize,
-    /// Positions in the input, `count` for each output.
+    /// Output o reads elements `starts[o] .. starts[o + 1]` of the other lists, one at least.
+    pub starts: Vec<usize>,
+    /// Positions in the input.
     pub positions: Vec<usize>,
     /// Their weights; empty if all are 1.
     pub weights: Vec<f64>,
@@ -83,12 +104,37 @@ impl Step {
     }
 }
 
-/// The cubic convolution at four distances: `t + 1`, `t`, `1 - t` and `2 - t`.
-fn cubic(t: f64) -> [f64; 4] {
-    const A: f64 = -0.75;
-    let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
-    let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
-    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+impl Filter {
+    /// The distance from which on weights are 0.
+    fn reach(self) -> f64 {
+        match self {
+            Filter::Triangle => 1.0,
+            Filter::Cubic(_) => 2.0,
+        }
+    }
+
+    fn at(self, distance: f64) -> f64 {
+        match self {
+            Filter::Triangle => (1.0 - distance.abs()).max(0.0),
+            Filter::Cubic(a) => cubic(a, distance.abs()),
+        }
+    }
+}
+
+/// The cubic convolution at a distance of 0 or more, Keys 1981.
+fn cubic(a: f64, x: f64) -> f64 {
+    match x {
+        ..=1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        ..2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
+        _ => 0.0,
+    }
+}
+
+impl Rule {
+    /// True if not all weights are 1.
+    pub fn is_weighted(&self) -> bool {
+        matches!(self, Rule::Linear(_) | Rule::Cubic(..) | Rule::Filter(..))
+    }
 }
 
 impl Axis {
@@ -101,7 +147,7 @@ impl Axis {
     pub fn taps(&self) -> Taps {
         let last = self.input as isize - 1;
         let single = |f: &dyn Fn(usize) -> usize| Taps {
-            count: 1,
+            starts: (0..=self.output).collect(),
             positions: (0..self.output).map(f).collect(),
             weights: Vec::new(),
         };
@@ -115,52 +161,123 @@ impl Axis {
             Rule::Circular(low) => single(&|o| (o as isize - low).rem_euclid(last + 1) as usize),
             Rule::Nearest(step) => single(&|o| step.element(self, o, 0)),
             Rule::NearestExact(step) => single(&|o| step.element(self, o, 1)),
-            Rule::Linear(step) => self.neighbors(0, |o| step.center(self, o).max(0.0), |t| [1.0 - t, t]),
-            Rule::Cubic(step) => self.neighbors(1, |o| step.center(self, o), cubic),
+            Rule::Linear(step) => {
+                let center = |o| step.center(self, o).max(0.0);
+                self.neighbors(0, center, |t| [1.0 - t, t], Outside::Edge)
+            }
+            Rule::Cubic(step, a, outside) => {
+                let weights = |t: f64| [t + 1.0, t, 1.0 - t, 2.0 - t].map(|x| cubic(a, x));
+                self.neighbors(1, |o| step.center(self, o), weights, outside)
+            }
+            Rule::Filter(step, filter) => self.covered(step, filter),
         }
     }
 
-    /// `N` elements from `before` elements below the center of each output, clipped to the input, weighted by the distance of the
-    /// center from the element below it.
+    /// A bound of the number of all taps.
+    fn most_taps(&self) -> usize {
+        match self.rule {
+            Rule::Filter(..) => self.output.saturating_mul(6).saturating_add(self.input.saturating_mul(4)),
+            _ => self.output.saturating_mul(4),
+        }
+    }
+
+    /// `N` elements from `before` elements below the center of each output, weighted by the distance of the center from the element
+    /// below it.
     fn neighbors<const N: usize>(
         &self,
         before: isize,
         center: impl Fn(usize) -> f64,
         weights: impl Fn(f64) -> [f64; N],
+        outside: Outside,
     ) -> Taps {
         let last = self.input as isize - 1;
-        let mut taps = Taps { count: N, positions: Vec::new(), weights: Vec::new() };
+        let mut taps = Taps { starts: vec![0], positions: Vec::new(), weights: Vec::new() };
         for center in (0..self.output).map(center) {
             let below = (center.floor() as isize).min(last);
-            taps.weights.extend(weights((center - below as f64).clamp(0.0, 1.0)));
-            taps.positions.extend((0..N as isize).map(|i| (below + i - before).clamp(0, last) as usize));
+            let weights = weights((center - below as f64).clamp(0.0, 1.0));
+            let places = (0..N as isize).map(|i| below + i - before).zip(weights);
+            match outside {
+                Outside::Edge => taps.push(places.map(|(at, weight)| (at.clamp(0, last) as usize, weight))),
+                Outside::Excluded => {
+                    let inside: Vec<_> = places.filter(|(at, _)| (0..=last).contains(at)).collect();
+                    let sum: f64 = inside.iter().map(|(_, weight)| weight).sum();
+                    taps.push(inside.into_iter().map(|(at, weight)| (at as usize, weight / sum)));
+                }
+            }
+        }
+        taps
+    }
+
+    /// The elements that a filter covers; those of PyTorch's interpolation with antialiasing, which are Pillow's.
+    fn covered(&self, step: Step, filter: Filter) -> Taps {
+        let distance = match step {
+            Step::Factor(factor) => 1.0 / factor,
+            Step::Extents | Step::Corners => self.input as f64 / self.output as f64,
+        };
+        let (width, mut taps) =
+            (distance.max(1.0), Taps { starts: vec![0], positions: Vec::new(), weights: Vec::new() });
+        for o in 0..self.output {
+            let center = distance * (o as f64 + 0.5);
+            let end = |side: f64| ((center + side * filter.reach() * width + 0.5).max(0.0) as usize).min(self.input);
+            // A factor may put the last outputs beyond the input.
+            let last = end(1.0).max(1);
+            let first = end(-1.0).min(last - 1);
+            let weights: Vec<f64> = (first..last).map(|i| filter.at((i as f64 - center + 0.5) / width)).collect();
+            let sum: f64 = weights.iter().sum();
+            let sum = if sum == 0.0 { 1.0 } else { sum };
+            taps.push((first..last).zip(weights).map(|(i, weight)| (i, weight / sum)));
         }
         taps
     }
 
     /// The map along dimension `dim` in tensor ops.
     fn by_ops(&self, x: &Tensor, dim: usize) -> Result<Tensor> {
-        let Taps { count, positions, weights } = self.taps();
+        let Taps { starts, positions, weights } = self.taps();
+        let counts: Vec<usize> = starts.windows(2).map(|ends| ends[1] - ends[0]).collect();
+        let most = counts.iter().copied().max().unwrap_or(1);
         let term = |t: usize| {
-            let every = |o: usize| positions[o * count + t] as i64;
-            let index = Tensor::from_vec((0..self.output).map(every).collect(), self.output, x.device())?;
-            let elements = x.index_select(dim as isize, &index)?;
+            let has = |o: usize| t < counts[o];
+            let tap = |o: usize| if has(o) { starts[o] + t } else { starts[o] };
+            let index = (0..self.output).map(|o| positions[tap(o)] as i64).collect();
+            let mut elements = x.index_select(dim as isize, &Tensor::from_vec(index, self.output, x.device())?)?;
+            if !(0..self.output).all(has) {
+                // An element that is not read may be infinite. A sum keeps its sign if -0 is added.
+                let is_read =
+                    Tensor::from_vec((0..self.output).map(has).collect(), along(self.output, x, dim), x.device())?;
+                elements = is_read.broadcast_to(elements.shape())?.where_scalar(&elements, -0.0)?;
+            }
             if weights.is_empty() {
                 return Ok(elements);
             }
-            let weights = (0..self.output).map(|o| weights[o * count + t]).collect();
+            let weights = (0..self.output).map(|o| if has(o) { weights[tap(o)] } else { 1.0 }).collect();
             elements.mul(&column(weights, x, dim)?)
         };
-        (1..count).try_fold(term(0)?, |sum, t| sum.add(&term(t)?))
+        (1..most).try_fold(term(0)?, |sum, t| sum.add(&term(t)?))
     }
+}
+
+impl Taps {
+    /// Adds those of an output.
+    fn push(&mut self, taps: impl Iterator<Item = (usize, f64)>) {
+        let (positions, weights): (Vec<usize>, Vec<f64>) = taps.unzip();
+        self.positions.extend(positions);
+        self.weights.extend(weights);
+        self.starts.push(self.positions.len());
+    }
+}
+
+/// The shape of a tensor that broadcasts along dimension `dim` of `x`.
+fn along(extent: usize, x: &Tensor, dim: usize) -> Shape {
+    let dims: Vec<usize> = (dim..x.rank()).map(|d| if d == dim { extent } else { 1 }).collect();
+    Shape::new(&dims)
 }
 
 /// Weights along dimension `dim` of `x`, which is f32 or f64.
 fn column(weights: Vec<f64>, x: &Tensor, dim: usize) -> Result<Tensor> {
-    let dims: Vec<usize> = (dim..x.rank()).map(|d| if d == dim { weights.len() } else { 1 }).collect();
+    let shape = along(weights.len(), x, dim);
     match x.dtype() {
-        DType::F64 => Tensor::from_vec(weights, Shape::new(&dims), x.device()),
-        _ => Tensor::from_vec(weights.iter().map(|&w| w as f32).collect(), Shape::new(&dims), x.device()),
+        DType::F64 => Tensor::from_vec(weights, shape, x.device()),
+        _ => Tensor::from_vec(weights.iter().map(|&w| w as f32).collect(), shape, x.device()),
     }
 }
 
@@ -233,9 +350,9 @@ impl Resampling {
             return Ok(x.clone());
         }
         // Results and tables that no memory holds are errors before anything is computed.
-        let longest = self.axes.iter().map(|axis| axis.output).max().unwrap_or(0);
+        let most = self.axes.iter().map(Axis::most_taps).max().unwrap_or(0);
         drop(host::with_room::<f64>(self.names[0], self.to.numel())?);
-        drop(host::with_room::<[f64; 8]>(self.names[0], longest)?);
+        drop(host::with_room::<[f64; 2]>(self.names[0], most)?);
         match has_kernel::<Resample>(x) {
             true => self.by_kernel(x, Way::Forward),
             false => by_ops(&self.axes, x)?.reshape(&self.to),

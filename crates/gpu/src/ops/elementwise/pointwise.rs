@@ -11,12 +11,12 @@ use crate::launch::words::{bits, fits};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::{FLOATS, Variant, near, word};
+use hmac_sha256::Hash as Sha256;
 use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Scalar};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -368,7 +368,7 @@ impl Plan {
         if !self.is_group {
             return variant;
         }
-        let digest = Sha256::digest(self.text());
+        let digest = Sha256::hash(self.text().as_bytes());
         let words =
             digest.chunks_exact(4).map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]])));
         ["TEXT0", "TEXT1", "TEXT2", "TEXT3"]

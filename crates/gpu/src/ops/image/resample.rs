@@ -11,7 +11,7 @@ use crate::program::source::Variant;
 use isograd_core::fused::Fused;
 use isograd_core::operands::{Input, Output};
 use isograd_core::ops::image::resample::{Axis, Resample, Rule, Taps, Way};
-use isograd_core::ops::{Interpolate, Interpolation, Pad, Target};
+use isograd_core::ops::{Interpolate, Interpolation, Pad};
 use isograd_core::{Call, DType, Result};
 
 pub const FAMILY: Family = Family { launchers: &[Launcher::of::<Resample>()], examples: EXAMPLES };
@@ -31,18 +31,20 @@ struct Rows {
 
 impl Rows {
     fn new(axis: &Axis, way: Way) -> Rows {
-        let Taps { count, positions, weights } = axis.taps();
+        let Taps { starts, positions, weights } = axis.taps();
         let weights = if weights.is_empty() { vec![1.0; positions.len()] } else { weights };
         match way {
-            Way::Forward => Rows { starts: (0..=axis.output).map(|o| o * count).collect(), positions, weights },
+            Way::Forward => Rows { starts, positions, weights },
             Way::Backward => {
                 // The outputs that read an element, in order.
+                let outputs: Vec<usize> =
+                    (0..axis.output).flat_map(|o| (starts[o]..starts[o + 1]).map(move |_| o)).collect();
                 let mut order: Vec<usize> = (0..positions.len()).collect();
                 order.sort_by_key(|&tap| positions[tap]);
                 let before = |l: usize| order.partition_point(|&tap| positions[tap] < l);
                 Rows {
                     starts: (0..=axis.input).map(before).collect(),
-                    positions: order.iter().map(|&tap| tap / count).collect(),
+                    positions: order.iter().map(|&tap| outputs[tap]).collect(),
                     weights: order.iter().map(|&tap| weights[tap]).collect(),
                 }
             }
@@ -61,7 +63,7 @@ fn bits(weight: f64, acc: DType) -> i64 {
 fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
     let (Input { x }, Output { y }) = (of.inputs(call), of.outputs(call));
     let (n, acc) = (y.layout.shape().numel(), y.dtype.acc());
-    let is_weighted = of.axes.iter().any(|axis| matches!(axis.rule, Rule::Linear(_) | Rule::Cubic(_)));
+    let is_weighted = of.axes.iter().any(|axis| axis.rule.is_weighted());
     let planes = of.axes[..2].iter().take_while(|axis| axis.rule == Rule::Keep).count();
     let (mut words, mut starts, mut positions, mut weights) = (Vec::new(), [0; 3], [0; 3], [0; 3]);
     for (d, axis) in of.axes.iter().enumerate().skip(planes) {
@@ -101,8 +103,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] = &[
     |d, t| {
-        const LARGER: Interpolate<2> =
-            Interpolate { target: Target::Size([28, 28]), mode: Interpolation::Linear, align_corners: false };
+        const LARGER: Interpolate<2> = Interpolate::size([28, 28]).mode(Interpolation::Linear);
         differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].interpolate(&LARGER))
     },
     |d, t| differentiate(d, t, &[&[2, 16, 14, 14]], |x| x[0].pad(&[[1, 1], [1, 1]], Pad::Reflect)),

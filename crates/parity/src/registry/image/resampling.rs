@@ -194,6 +194,9 @@ fn interpolated(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
     }
 }
 
+/// The target of a size.
+type Policy<const N: usize> = fn([usize; N]) -> Target<N>;
+
 /// An interpolation, from attributes with the prefix `at`.
 pub(crate) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Interpolate<N>> {
     let of = |name: &str| format!("{at}{name}");
@@ -201,12 +204,20 @@ pub(crate) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Re
     let scale = c.optional_of(&of("scale_factor"), |c, name| c.get(name, "a factor for each dimension", factors))?;
     let size = |v: &Value| v.as_array()?.iter().map(|v| Some(v.as_u64()? as usize)).collect::<Option<Vec<_>>>();
     let size = |c: &Invocation<'_>, name: &str| c.get(name, "a size for each dimension", |v| size(v)?.try_into().ok());
+    let policies: [(&str, Policy<N>); 3] =
+        [("stretch", Target::Size), ("not_larger", Target::NotLarger), ("not_smaller", Target::NotSmaller)];
     let target = match scale {
         Some(factors) => Target::Scale(factors),
-        None => Target::Size(size(c, &of("size"))?),
+        None => c.choice_or_first(&of("policy"), &policies)?(size(c, &of("size"))?),
     };
-    let mode = c.choice_or_first(&of("mode"), &MODES)?;
-    Ok(Interpolate { target, mode, align_corners: c.flag(&of("align_corners"))? })
+    Ok(Interpolate {
+        target,
+        mode: c.choice_or_first(&of("mode"), &MODES)?,
+        align_corners: c.flag(&of("align_corners"))?,
+        antialias: c.flag(&of("antialias"))?,
+        cubic_a: c.optional_of(&of("cubic_a"), |c, name| c.float(name))?,
+        excludes_outside: c.flag(&of("excludes_outside"))?,
+    })
 }
 
 /// Small images: fewer elements for more dimensions.
@@ -235,7 +246,12 @@ fn interpolation<const N: usize>(g: &mut Gen, modes: &[&str]) -> Case {
         false => json!({"scale_factor": (0..N).map(|_| g.pick(&[1.0, 1.5, 2.0, 2.7])).collect::<Vec<_>>()}),
     };
     attributes["mode"] = mode.into();
-    attributes["align_corners"] = (has_corners && g.coin()).into();
+    let antialias = has_corners && g.coin();
+    attributes["antialias"] = antialias.into();
+    attributes["align_corners"] = (has_corners && !antialias && g.coin()).into();
+    if mode == "bicubic" {
+        attributes["excludes_outside"] = g.coin().into();
+    }
     Case::new(attributes, vec![("x", x)])
 }
 

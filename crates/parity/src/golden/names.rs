@@ -1,27 +1,10 @@
-//! The files of the golden families, and the names that their cases have.
+//! The names that the cases of the golden families have.
 
 use crate::registry::Name;
+use isograd_golden::FILES;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
-
-macro_rules! families {
-    ($($name:literal)*) => {
-        /// Name, cases and tensors of each family.
-        pub(super) const FILES: &[(&str, &str, &[u8])] = &[$((
-            $name,
-            include_str!(concat!("../../golden/", $name, ".json")),
-            include_bytes!(concat!("../../golden/", $name, ".safetensors")),
-        )),*];
-    };
-}
-
-families! {
-    "attention" "conv" "elementwise/activation" "elementwise/binary" "elementwise/copy" "elementwise/fused_pointwise" "elementwise/in_place"
-    "elementwise/unary" "graph/edges" "graph/mesh" "image/pooling" "image/resampling" "indexing/embedding" "indexing/index" "indexing/segment"
-    "indexing/select" "linalg" "loss" "matrix/gemm_bias" "matrix/matmul" "matrix/products" "normalization/channel_norm" "normalization/norm"
-    "optimizer" "random" "recurrent" "reduction" "sequence" "shape/arrange" "shape/concat" "shape/factory" "shape/view" "sparse"
-}
 
 static NAMES: LazyLock<BTreeMap<String, BTreeSet<Name>>> = LazyLock::new(|| {
     let mut names: BTreeMap<String, BTreeSet<Name>> = BTreeMap::new();
