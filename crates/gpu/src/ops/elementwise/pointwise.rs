@@ -16,8 +16,11 @@ use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Scalar};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 /// The computation of an element.
 #[derive(Clone, Copy, Debug)]
@@ -299,6 +302,13 @@ impl Body {
         }
     }
 
+    /// About how many instructions it takes.
+    pub fn operations(self) -> usize {
+        static KNOWN: LazyLock<Mutex<HashMap<Pointwise, usize>>> = LazyLock::new(Mutex::default);
+        let Body::Row(row) = self else { return 1 };
+        *KNOWN.lock().entry(row).or_insert_with(|| operations(&c_source(row)))
+    }
+
     /// How many numbers it takes as arguments.
     pub fn attributes(self) -> usize {
         match self {
@@ -307,6 +317,18 @@ impl Body {
             Body::Copy | Body::Cast => 0,
         }
     }
+}
+
+/// About how many instructions the text of a row takes: one a statement, more for functions.
+fn operations(text: &str) -> usize {
+    const FUNCTION: usize = 16;
+    const QUOTIENT: usize = 8;
+    let of_line = |line: &str| match line.split_once(" = ") {
+        Some((_, value)) if value.contains("divide_(") => QUOTIENT,
+        Some((_, value)) if value.contains("_(") && !value.contains("abs_(") => FUNCTION,
+        _ => 1,
+    };
+    text.lines().filter(|line| line.contains(" = ")).map(of_line).sum()
 }
 
 /// The name of a row's function that calls less exact ones, beside other functions.

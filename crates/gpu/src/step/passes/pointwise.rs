@@ -92,11 +92,15 @@ pub fn run(program: &mut Program, report: &mut Report) {
 }
 
 impl Item {
+    /// The kernel of its elementwise calls.
+    pub fn kernel(&self, entries: &[Entry], uses: &Uses) -> Draft {
+        let acc = self.group.as_ref().and_then(|group| group.acc);
+        draft(entries, &self.members, &self.clones, acc, uses)
+    }
+
     /// The kernel of a group; none of a single call.
     fn draft(&self, entries: &[Entry], uses: &Uses) -> Option<Draft> {
-        let acc = self.group.as_ref().and_then(|group| group.acc);
-        let is_group = self.members.len() + self.clones.len() > 1;
-        is_group.then(|| draft(entries, &self.members, &self.clones, acc, uses))
+        (self.members.len() + self.clones.len() > 1).then(|| self.kernel(entries, uses))
     }
 
     /// The names of its calls, in order.

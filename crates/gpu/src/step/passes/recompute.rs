@@ -1,12 +1,13 @@
-//! Values are computed again where they are read, if that moves fewer bytes than a store and loads.
+//! Values are computed again where they are read, if that takes less time than a store and loads.
 //!
 //! A group stores a value that other groups read. If these compute it themselves, from what the first group reads, it need not be
 //! stored. Its bits are the same, and its memory is not held from a forward pass to the backward pass.
 
 use crate::memory::block::Place;
-use crate::step::passes::draft::{Elements, elementwise, traffic, walk};
+use crate::step::passes::draft::{Draft, Elements, elementwise, walk};
 use crate::step::passes::pointwise::{Item, MOST_CALLS, MOST_OPERANDS, Uses, draft};
 use crate::step::program::Entry;
+use isograd_core::DType;
 use std::collections::HashMap;
 
 /// Calls that are made again for one value.
@@ -76,7 +77,8 @@ fn again(
     if inputs.iter().map(longer).sum::<usize>() > bytes[number] {
         return None;
     }
-    let (mut before, mut after) = (traffic(part), 0);
+    // The kernel that stores the value, and then those that read it.
+    let mut drafts = vec![items[k].kernel(entries, uses)];
     let mut joined = Vec::new();
     for &reader in &readers {
         let item = &items[reader];
@@ -99,15 +101,18 @@ fn again(
         if item.members.len() + clones.len() > MOST_CALLS {
             return None;
         }
-        before += draft(entries, &item.members, &item.clones, open.acc, uses).traffic();
-        let draft = draft(entries, &item.members, &clones, acc, uses);
-        if draft.operands() > MOST_OPERANDS {
-            return None;
-        }
-        after += draft.traffic();
+        drafts.push(item.kernel(entries, uses));
         joined.push((reader, clones, acc));
     }
-    if before <= after {
+    uses.again.insert(part.place);
+    let with = |(reader, clones, acc): &(usize, Vec<usize>, Option<DType>)| {
+        draft(entries, &items[*reader].members, clones, *acc, uses)
+    };
+    let then: Vec<Draft> = std::iter::once(items[k].kernel(entries, uses)).chain(joined.iter().map(with)).collect();
+    let sum = |drafts: &[Draft], of: fn(&Draft) -> usize| drafts.iter().map(of).sum::<usize>();
+    let has_room = then.iter().all(|draft| draft.operands() <= MOST_OPERANDS);
+    if !has_room || sum(&drafts, Draft::cost) <= sum(&then, Draft::cost) {
+        uses.again.remove(&part.place);
         return None;
     }
     for (reader, clones, acc) in joined {
@@ -117,9 +122,8 @@ fn again(
         }
         inputs.iter().for_each(|place| memory.readers.entry(*place).or_default().push(reader));
     }
-    uses.again.insert(part.place);
     uses.pinned.extend(inputs);
-    Some(before - after)
+    Some(sum(&drafts, Draft::traffic).saturating_sub(sum(&then, Draft::traffic)))
 }
 
 /// The calls of an item that make the result of call `i`, in order, and the memory that they read from elsewhere. None if they are too
