@@ -24,6 +24,8 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../../ARCHITECTURE.md")]
     mod architecture {}
+    #[doc = include_str!("../../docs/src/features.md")]
+    mod features {}
     #[doc = include_str!("../../docs/src/first-model.md")]
     mod first_model {}
     #[doc = include_str!("../../docs/src/data.md")]

@@ -93,7 +93,7 @@ fn main() -> Result<()> {
     let small = std::env::args().nth(2).is_some();
     let device: Device = name.parse()?;
     let r = |shape: &[usize], dt: DType| {
-        Tensor::randn(shape, 0.0, 1.0, DType::F32, &device, &mut Rng::new(7))
+        Tensor::randn(shape, 0.0, 1.0, DType::F32, &device, &Rng::new(7))
             .and_then(|t| t.mul_scalar(0.5))
             .and_then(|t| t.cast(dt))
     };
@@ -115,7 +115,7 @@ fn main() -> Result<()> {
         }
         let mask = Tensor::from_vec(mask, (t, t), &device)?.cast(dt)?;
         let p = |shape: &[usize]| {
-            Tensor::randn(shape, 0.0, 1.0, DType::F32, &device, &mut Rng::new(3))
+            Tensor::randn(shape, 0.0, 1.0, DType::F32, &device, &Rng::new(3))
                 .and_then(|t| t.mul_scalar(0.02))
                 .and_then(|t| t.cast(dt))
                 .and_then(|t| t.require_grad())

@@ -30,6 +30,7 @@ pub(super) fn ops() -> Vec<Op> {
         transposed("conv_transpose3d", Tensor::conv_transpose3d),
         Op::new("deform_conv2d", |c| one(deformed(c, |x| Ok(x.clone()))), deformed_case)
             .class(Stages)
+            .fused()
             .companion(|c| one(deformed(c, Tensor::abs)))
             .launches(500, 900)
             .wide("an element that is read at a rounded offset may lie between other elements")
