@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What `cargo package` writes about the commit.
+/// The file in which `cargo package` writes the commit.
 const PACKAGED: &str = ".cargo_vcs_info.json";
 
 fn main() {

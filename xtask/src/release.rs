@@ -18,7 +18,7 @@ const COMMAND: &[&str] = &[
     "isograd",
 ];
 
-/// What stands beside the command.
+/// Files of the repository that the archive has beside the command.
 const TEXTS: &[&str] = &["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md"];
 
 /// Builds the command in `out`, or in target/dist, and an archive of it with its licences.

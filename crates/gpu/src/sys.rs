@@ -1,4 +1,4 @@
-//! What systems do differently: the folder for caches, and files that are one user's alone.
+//! Functions that differ between systems: the folder for caches, and files that are one user's alone.
 
 use std::env::var_os;
 use std::fs::{DirBuilder, Metadata, OpenOptions};

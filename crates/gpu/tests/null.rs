@@ -563,7 +563,7 @@ fn values_are_computed_again_instead_of_stored() -> Result<()> {
     assert!(text.contains("1 values are computed again where they are read"), "{text}");
     let operands = |line: &str| line.matches("f32[1000, 512]").count();
     assert!(text.lines().filter(|line| line.contains("one kernel")).all(|line| operands(line) <= 3), "{text}");
-    // What is changed in between is not what would be read.
+    // A value is not computed again from a tensor that was changed in between.
     let state = x.copy()?;
     let text = explained(&device, &x, |x| {
         let s = state.sigmoid()?;

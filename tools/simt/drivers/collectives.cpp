@@ -57,9 +57,10 @@ struct Member {
     int rank;
 };
 
-std::mutex lock;
-std::condition_variable changed;
-std::map<std::string, std::shared_ptr<Group>> groups;
+// Never destroyed: a thread may still wait for a rank when the process ends, and the end would wait for the thread.
+std::mutex &lock = *new std::mutex;
+std::condition_variable &changed = *new std::condition_variable;
+std::map<std::string, std::shared_ptr<Group>> &groups = *new std::map<std::string, std::shared_ptr<Group>>;
 thread_local std::string why = "";
 thread_local bool is_open;
 thread_local std::vector<std::pair<Member *, Call>> opened;

@@ -94,7 +94,7 @@ impl Block {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// What identifies the memory while a step is recorded whose own memory is `own`.
+    /// The name of the memory within a step that is being recorded. `own` is the memory that the step has asked for.
     pub fn place(&self, own: &[Arc<Later>]) -> Result<Place> {
         if let Home::Later(later) = &self.home
             && own.get(later.number).is_some_and(|known| Arc::ptr_eq(known, later))

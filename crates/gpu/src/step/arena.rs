@@ -87,7 +87,7 @@ pub enum Reuse {
     No,
 }
 
-/// What was placed.
+/// The memory of a program, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Placed {
     /// Bytes of results and states.

@@ -3,7 +3,7 @@
 use crate::memory::block::Place;
 use crate::step::arena::Placed;
 use crate::step::passes::Report;
-use crate::step::program::{Entry, Part, Program, Work};
+use crate::step::program::{Entry, KeptOperand, Program, Work};
 use std::fmt::Write;
 
 /// The calls of a program in the order in which they run, what the passes did, and the memory. `sealed` says why later calls are not
@@ -31,7 +31,7 @@ pub fn text(program: &Program, report: &Report, placed: &Placed, sealed: Option<
 }
 
 fn line(entry: &Entry) -> String {
-    let parts = |parts: &[Part]| parts.iter().map(part).collect::<Vec<_>>().join(", ");
+    let parts = |parts: &[KeptOperand]| parts.iter().map(part).collect::<Vec<_>>().join(", ");
     let kernel = match &entry.work {
         Work::Upload(bytes) => format!("{} bytes from the host", bytes.len()),
         Work::Call { kernel, .. } => kernel.kernel().to_string(),
@@ -40,7 +40,7 @@ fn line(entry: &Entry) -> String {
     format!("{}: {kernel} ({}) -> {}", entry.whole, parts(&entry.inputs), parts(&entry.outputs))
 }
 
-fn part(part: &Part) -> String {
+fn part(part: &KeptOperand) -> String {
     let place = match part.place {
         Place::At(address) => format!("@{address:x}"),
         Place::Later(number) => format!("%{number}"),

@@ -15,7 +15,7 @@ use crate::{ops, vendor};
 use arena::{Placed, Reuse, keep, settle};
 use isograd_core::backend::as_part_of;
 use isograd_core::{Call, Error, Operand, Result};
-use program::{Entry, Part, Program, Work};
+use program::{Entry, KeptOperand, Program, Work};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::RefCell;
@@ -153,8 +153,9 @@ fn launch_all(gpu: &Gpu, program: &Program, reuse: Reuse) -> Result<(Vec<pool::B
 }
 
 fn launch(gpu: &Gpu, program: &Program, entry: &Entry) -> Result<()> {
-    let blocks =
-        |parts: &[Part]| parts.iter().map(|part| program.block(part, &gpu.pool)).collect::<SmallVec<[Block; 8]>>();
+    let blocks = |parts: &[KeptOperand]| {
+        parts.iter().map(|part| program.block(part, &gpu.pool)).collect::<SmallVec<[Block; 8]>>()
+    };
     let (read, written) = (blocks(&entry.inputs), blocks(&entry.outputs));
     let inputs = operands(&entry.inputs, &read);
     let outputs = operands(&entry.outputs, &written);
@@ -169,7 +170,8 @@ fn launch(gpu: &Gpu, program: &Program, entry: &Entry) -> Result<()> {
     }
 }
 
-fn operands<'a>(parts: &'a [Part], blocks: &'a [Block]) -> SmallVec<[Operand<'a>; 8]> {
-    let operand = |(part, memory): (&'a Part, &'a Block)| Operand { memory, layout: &part.layout, dtype: part.dtype };
+fn operands<'a>(parts: &'a [KeptOperand], blocks: &'a [Block]) -> SmallVec<[Operand<'a>; 8]> {
+    let operand =
+        |(part, memory): (&'a KeptOperand, &'a Block)| Operand { memory, layout: &part.layout, dtype: part.dtype };
     parts.iter().zip(blocks).map(operand).collect()
 }

@@ -27,13 +27,13 @@ pub struct Entry {
     /// The op that this one is a part of, or itself.
     pub whole: &'static str,
     pub work: Work,
-    pub inputs: SmallVec<[Part; 4]>,
-    pub outputs: SmallVec<[Part; 2]>,
+    pub inputs: SmallVec<[KeptOperand; 4]>,
+    pub outputs: SmallVec<[KeptOperand; 2]>,
 }
 
-/// An operand.
+/// An operand that outlives its call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct KeptOperand {
     pub place: Place,
     pub layout: Layout,
     pub dtype: DType,
@@ -43,7 +43,7 @@ pub enum Work {
     /// A copy from the host to the start of the output's memory.
     Upload(Vec<u8>),
     Call {
-        kernel: Kept,
+        kernel: KeptKernel,
         ints: SmallVec<[i64; 4]>,
         floats: SmallVec<[f64; 4]>,
     },
@@ -52,15 +52,15 @@ pub enum Work {
 }
 
 /// A kernel that outlives its call.
-pub enum Kept {
+pub enum KeptKernel {
     Fused(Arc<dyn AnyFused>, [Mask; 2]),
     Other(Kernel<'static>),
 }
 
-impl Kept {
-    fn new(kernel: Kernel<'_>) -> Kept {
-        Kept::Other(match kernel {
-            Kernel::Fused(fused) => return Kept::Fused(fused.fused().kept(), fused.masks()),
+impl KeptKernel {
+    fn new(kernel: Kernel<'_>) -> KeptKernel {
+        KeptKernel::Other(match kernel {
+            Kernel::Fused(fused) => return KeptKernel::Fused(fused.fused().kept(), fused.masks()),
             Kernel::Fill => Kernel::Fill,
             Kernel::Copy => Kernel::Copy,
             Kernel::Cast => Kernel::Cast,
@@ -81,8 +81,8 @@ impl Kept {
     /// The kernel of the call.
     pub fn kernel(&self) -> Kernel<'_> {
         match self {
-            Kept::Fused(fused, masks) => Kernel::Fused(FusedCall::of(&**fused, *masks)),
-            Kept::Other(kernel) => *kernel,
+            KeptKernel::Fused(fused, masks) => Kernel::Fused(FusedCall::of(&**fused, *masks)),
+            KeptKernel::Other(kernel) => *kernel,
         }
     }
 }
@@ -90,7 +90,7 @@ impl Kept {
 impl Entry {
     /// Whether it is an elementwise call that reads its outputs.
     pub fn is_inout(&self) -> bool {
-        let Work::Call { kernel: Kept::Other(Kernel::Pointwise(row)), .. } = &self.work else { return false };
+        let Work::Call { kernel: KeptKernel::Other(Kernel::Pointwise(row)), .. } = &self.work else { return false };
         row.is_inout()
     }
 }
@@ -107,11 +107,11 @@ impl Program {
     pub fn call(&mut self, call: &Call<'_>) -> Result<()> {
         let part = |operand: &Operand<'_>| {
             let place = block(operand.memory)?.place(&self.memory)?;
-            Ok(Part { place, layout: operand.layout.clone(), dtype: operand.dtype })
+            Ok(KeptOperand { place, layout: operand.layout.clone(), dtype: operand.dtype })
         };
         let inputs = call.inputs.iter().map(part).collect::<Result<_>>()?;
         let outputs = call.outputs.iter().map(part).collect::<Result<_>>()?;
-        let (kernel, whole) = (Kept::new(call.kernel), outermost(call.op));
+        let (kernel, whole) = (KeptKernel::new(call.kernel), outermost(call.op));
         let work = Work::Call {
             kernel,
             ints: call.ints.iter().copied().collect(),
@@ -124,7 +124,7 @@ impl Program {
     /// Adds a copy from the host.
     pub fn upload(&mut self, place: Place, bytes: &[u8]) {
         const OP: &str = "upload";
-        let part = Part { place, layout: Layout::contiguous(bytes.len().into()), dtype: DType::U8 };
+        let part = KeptOperand { place, layout: Layout::contiguous(bytes.len().into()), dtype: DType::U8 };
         let (inputs, outputs) = (SmallVec::new(), SmallVec::from_iter([part]));
         self.entries.push(Entry { op: OP, whole: outermost(OP), work: Work::Upload(bytes.to_vec()), inputs, outputs });
     }
@@ -135,7 +135,7 @@ impl Program {
     }
 
     /// The memory of an operand, for the duration of a call.
-    pub fn block(&self, part: &Part, pool: &Arc<Pool>) -> Block {
+    pub fn block(&self, part: &KeptOperand, pool: &Arc<Pool>) -> Block {
         match part.place {
             Place::At(address) => Block::at(pool, address),
             Place::Later(number) => Block::later(pool, self.memory[number].clone()),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug)]
 pub struct Group {
     pub steps: SmallVec<[Step; 1]>,
-    /// What each output becomes.
+    /// The value of each output.
     pub stored: SmallVec<[Source; 4]>,
     /// The arithmetic of all steps.
     pub acc: DType,

@@ -57,7 +57,7 @@ pub struct Step {
 /// A kernel before its text is generated: all that the text depends on.
 pub struct Plan {
     pub steps: SmallVec<[Step; 1]>,
-    /// What each output becomes.
+    /// The value of each output.
     pub stored: SmallVec<[Source; 4]>,
     /// Whether the steps are those of several calls. Their names do not tell what the kernel computes.
     pub is_group: bool,

@@ -2,7 +2,7 @@
 
 use crate::memory::block::Place;
 use crate::step::passes::Report;
-use crate::step::program::{Entry, Part, Program, Work};
+use crate::step::program::{Entry, KeptOperand, Program, Work};
 use isograd_core::Kernel;
 
 /// Leaves out calls that write only memory of the step which nobody reads later.
@@ -10,7 +10,7 @@ pub fn run(program: &mut Program, report: &mut Report) {
     let mut is_read = program.survivors();
     let mut is_kept = vec![true; program.entries.len()];
     for (entry, is_kept) in program.entries.iter().zip(&mut is_kept).rev() {
-        let matters = |part: &Part| if let Place::Later(number) = part.place { is_read[number] } else { true };
+        let matters = |part: &KeptOperand| if let Place::Later(number) = part.place { is_read[number] } else { true };
         *is_kept = may_fail(entry) || entry.outputs.iter().any(matters);
         if *is_kept {
             for part in &entry.inputs {

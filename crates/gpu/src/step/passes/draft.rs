@@ -4,7 +4,7 @@ use crate::memory::block::Place;
 use crate::ops::elementwise::group::Group;
 use crate::ops::elementwise::pointwise::{Body, Number, Source, Step, acc, body, numbers};
 use crate::program::source::near;
-use crate::step::program::{Entry, Part, Work};
+use crate::step::program::{Entry, KeptOperand, Work};
 use isograd_core::{DType, Layout};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -41,27 +41,27 @@ pub fn elementwise(entry: &Entry) -> Option<Elementwise> {
     same.then_some(Elementwise { body, acc })
 }
 
-/// What tells elements in memory apart: strides along dimensions of one element do not count.
+/// The elements of an operand in memory. Two operands with equal regions have the same elements; strides along dimensions of one element are 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Elements {
+pub struct Region {
     place: Place,
     offset: usize,
     strides: SmallVec<[usize; 6]>,
     dtype: DType,
 }
 
-impl Elements {
-    pub fn new(part: &Part) -> Elements {
-        let Part { place, layout, dtype } = part;
+impl Region {
+    pub fn new(part: &KeptOperand) -> Region {
+        let KeptOperand { place, layout, dtype } = part;
         let dims = layout.strides().iter().zip(layout.shape().dims());
         let strides = dims.map(|(&stride, &extent)| if extent == 1 { 0 } else { stride }).collect();
-        Elements { place: *place, offset: layout.offset(), strides, dtype: *dtype }
+        Region { place: *place, offset: layout.offset(), strides, dtype: *dtype }
     }
 }
 
 /// Whether two parts of one memory have no byte in common.
-pub fn are_apart(a: &Part, b: &Part) -> bool {
-    let range = |part: &Part| {
+pub fn are_apart(a: &KeptOperand, b: &KeptOperand) -> bool {
+    let range = |part: &KeptOperand| {
         let size = part.dtype.size();
         (part.layout.offset() * size, part.layout.end() * size)
     };
@@ -70,8 +70,8 @@ pub fn are_apart(a: &Part, b: &Part) -> bool {
 }
 
 /// Bytes of memory that moving an operand takes.
-pub fn traffic(part: &Part) -> usize {
-    let Part { layout, dtype, .. } = part;
+pub fn traffic(part: &KeptOperand) -> usize {
+    let KeptOperand { layout, dtype, .. } = part;
     let dims = layout.shape().dims().iter().zip(layout.strides());
     dims.map(|(&extent, &stride)| if stride == 0 { 1 } else { extent }).product::<usize>() * dtype.size()
 }
@@ -85,8 +85,8 @@ pub enum Made {
 
 /// The kernel of some calls.
 pub struct Draft {
-    pub inputs: Vec<Part>,
-    pub outputs: Vec<Part>,
+    pub inputs: Vec<KeptOperand>,
+    pub outputs: Vec<KeptOperand>,
     pub steps: Vec<Step>,
     stored: Vec<Source>,
     numbers: Vec<SmallVec<[Number; 4]>>,
@@ -102,13 +102,13 @@ impl Draft {
         is_local: impl Fn(Place) -> bool,
     ) -> Draft {
         let (mut inputs, mut steps, mut all_numbers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut values: HashMap<Elements, Source> = HashMap::new();
-        let mut written: Vec<(Elements, &Part)> = Vec::new();
+        let mut values: HashMap<Region, Source> = HashMap::new();
+        let mut written: Vec<(Region, &KeptOperand)> = Vec::new();
         let mut results = 0;
         for (entry, Elementwise { body, .. }, made) in members {
             let Work::Call { ints, floats, .. } = &entry.work else { continue };
-            let mut source = |part: &Part| {
-                *values.entry(Elements::new(part)).or_insert_with(|| {
+            let mut source = |part: &KeptOperand| {
+                *values.entry(Region::new(part)).or_insert_with(|| {
                     inputs.push(part.clone());
                     Source::Input(inputs.len() - 1)
                 })
@@ -116,7 +116,7 @@ impl Draft {
             let before = if entry.is_inout() { &entry.outputs[..] } else { &[] };
             let sources: SmallVec<[Source; 8]> = before.iter().chain(&entry.inputs).map(&mut source).collect();
             for (m, part) in entry.outputs.iter().enumerate() {
-                let elements = Elements::new(part);
+                let elements = Region::new(part);
                 let value = if matches!(body, Body::Copy) { sources[0] } else { Source::Result(results + m) };
                 values.insert(elements.clone(), value);
                 if made == Made::Once && written.iter().all(|(known, _)| *known != elements) {
@@ -175,7 +175,7 @@ impl Draft {
         self.steps.retain(|_| *keeps.next().unwrap_or(&true));
         let mut keeps = is_needed.iter();
         self.numbers.retain(|_| *keeps.next().unwrap_or(&true));
-        let known: Vec<Elements> = self.outputs.iter().map(Elements::new).collect();
+        let known: Vec<Region> = self.outputs.iter().map(Region::new).collect();
         let mut inputs = Vec::new();
         let mut places: Vec<Option<Source>> = vec![None; self.inputs.len()];
         let mut place = |source: &mut Source| match *source {
@@ -183,7 +183,7 @@ impl Draft {
             Source::Output(_) => (),
             Source::Input(k) => {
                 *source = *places[k].get_or_insert_with(|| {
-                    let elements = Elements::new(&self.inputs[k]);
+                    let elements = Region::new(&self.inputs[k]);
                     match known.iter().position(|known| *known == elements) {
                         Some(m) => Source::Output(m),
                         None => {
@@ -225,7 +225,7 @@ impl Draft {
     }
 
     /// The kernel, of calls of these ops.
-    pub fn group(self, ops: Vec<String>) -> (Group, Vec<Part>, Vec<Part>) {
+    pub fn group(self, ops: Vec<String>) -> (Group, Vec<KeptOperand>, Vec<KeptOperand>) {
         let Draft { inputs, outputs, steps, stored, numbers, acc } = self;
         let group = Group {
             steps: steps.into_iter().collect(),

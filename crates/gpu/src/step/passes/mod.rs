@@ -7,7 +7,7 @@ mod recompute;
 
 use crate::step::program::Program;
 
-/// What the passes did.
+/// The results of the passes, in numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Calls before the passes.

@@ -6,9 +6,9 @@
 
 use crate::memory::block::Place;
 use crate::step::passes::Report;
-use crate::step::passes::draft::{Draft, Elements, Elementwise, Made, are_apart, elementwise, walk};
+use crate::step::passes::draft::{Draft, Elementwise, Made, Region, are_apart, elementwise, walk};
 use crate::step::passes::recompute;
-use crate::step::program::{Entry, Part, Program, Work};
+use crate::step::program::{Entry, KeptOperand, Program, Work};
 use isograd_core::{DType, Shape};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -40,7 +40,7 @@ pub struct Open {
     pub acc: Option<DType>,
     pub walk: (SmallVec<[usize; 6]>, bool),
     /// The operands of its calls, and whether they are written.
-    parts: Vec<(Elements, Part, bool)>,
+    parts: Vec<(Region, KeptOperand, bool)>,
     traffic: usize,
     /// Why a call that shares memory was not added.
     end: Option<String>,
@@ -248,7 +248,7 @@ impl<'a> Grouping<'a> {
             }
             if let Some(open) = &mut self.items[item].group {
                 open.acc = open.acc.or(call.and_then(|call| call.acc));
-                open.parts.push((Elements::new(part), part.clone(), writes));
+                open.parts.push((Region::new(part), part.clone(), writes));
             }
         }
     }
@@ -315,8 +315,8 @@ impl<'a> Grouping<'a> {
         }
         let parts = entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)));
         for (part, writes) in parts {
-            let elements = Elements::new(part);
-            let meets = |(known, other, wrote): &(Elements, Part, bool)| {
+            let elements = Region::new(part);
+            let meets = |(known, other, wrote): &(Region, KeptOperand, bool)| {
                 other.place == part.place && (writes || *wrote) && *known != elements && !are_apart(other, part)
             };
             if open.parts.iter().any(meets) {

@@ -4,7 +4,7 @@
 //! stored. Its bits are the same, and its memory is not held from a forward pass to the backward pass.
 
 use crate::memory::block::Place;
-use crate::step::passes::draft::{Draft, Elements, elementwise, walk};
+use crate::step::passes::draft::{Draft, Region, elementwise, walk};
 use crate::step::passes::pointwise::{Item, MOST_CALLS, MOST_OPERANDS, Uses, draft};
 use crate::step::program::Entry;
 use isograd_core::DType;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// Calls that are made again for one value.
 const MOST_CHAIN: usize = 12;
 
-/// What is known of a program's memory.
+/// The writers and readers of each memory of a program.
 struct Memory {
     /// The calls that write each.
     writers: HashMap<Place, Vec<usize>>,
@@ -56,7 +56,7 @@ fn again(
     items[k].group.as_ref()?;
     let [part] = &entries[i].outputs[..] else { return None };
     let Place::Later(number) = part.place else { return None };
-    let elements = Elements::new(part);
+    let elements = Region::new(part);
     let mut readers = memory.readers.get(&part.place)?.clone();
     readers.sort_unstable();
     readers.dedup();
@@ -65,7 +65,7 @@ fn again(
         return None;
     }
     let (chain, inputs) = chain(entries, &items[k], memory, i)?;
-    // What is read again stays in memory until then.
+    // The memory that the repeated calls read is held until the last reader.
     let last = *readers.last()?;
     let longer = |place: &Place| match *place {
         Place::Later(n) if !uses.survivors[n] => {
@@ -84,7 +84,7 @@ fn again(
         let item = &items[reader];
         let open = item.group.as_ref()?;
         let reads = item.members.iter().flat_map(|&m| &entries[m].inputs).filter(|read| read.place == part.place);
-        if reads.into_iter().any(|read| Elements::new(read) != elements) || open.shape != *part.layout.shape() {
+        if reads.into_iter().any(|read| Region::new(read) != elements) || open.shape != *part.layout.shape() {
             return None;
         }
         let mut clones = item.clones.clone();
@@ -139,8 +139,8 @@ fn chain(entries: &[Entry], item: &Item, memory: &Memory, i: usize) -> Option<(V
             return None;
         }
         for part in &entry.inputs {
-            let elements = Elements::new(part);
-            let makes = |&&made: &&usize| entries[made].outputs.iter().any(|part| Elements::new(part) == elements);
+            let elements = Region::new(part);
+            let makes = |&&made: &&usize| entries[made].outputs.iter().any(|part| Region::new(part) == elements);
             match item.members.iter().chain(&item.clones).filter(|&&made| made < m).find(makes) {
                 Some(&made) if chain.contains(&made) => (),
                 Some(&made) => chain.push(made),
