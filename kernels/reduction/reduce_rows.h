@@ -1,29 +1,11 @@
 // Where the elements of a result lie side by side.
 
-// Joins the values of a team's threads. The first thread gets the result. Every thread of the group must call this.
+#include "reduction/team.h"
 #if WAVE > 1
 WAVE_EXCHANGE(exchange, P)
-LOCAL_FUNCTION P team_joined(P mine, int member, int members, LOCAL P *shared) {
-    for (int by = (members < WAVE ? members : WAVE) / 2; by > 0; by /= 2) mine = join(mine, exchange(mine, by));
-    if (members > WAVE) {
-        if (LANE % WAVE == 0) shared[LANE / WAVE] = mine;
-        BARRIER();
-        if (member == 0)
-            for (int i = 1; i < members / WAVE; i++) mine = join(mine, shared[LANE / WAVE + i]);
-    }
-    return mine;
-}
-#else
-LOCAL_FUNCTION P team_joined(P mine, int member, int members, LOCAL P *shared) {
-    for (int below = members / 2; below > 0; below /= 2) {
-        shared[LANE] = mine;
-        BARRIER();
-        if (member < below) mine = join(mine, shared[LANE + below]);
-        BARRIER();
-    }
-    return mine;
-}
 #endif
+// The first thread of a team gets the result.
+TEAM_JOINED(team_joined, P, exchange, join, member == 0)
 
 #ifdef LAST_JOINS
 #include "reduction/reduce_parts.h"

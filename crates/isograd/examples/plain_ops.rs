@@ -1,5 +1,5 @@
-//! Times of captured and plain steps that are written in plain ops, as JSON lines: `plain_ops DEVICE [small]`. `benches/plain_ops.py` times
-//! the same steps in PyTorch.
+//! Times of captured and plain steps that are written in plain ops, as JSON lines: `plain_ops DEVICE [small] [explain]`, with the program
+//! of each. `benches/plain_ops.py` times the same steps in PyTorch.
 use isograd::prelude::*;
 use std::time::Instant;
 
@@ -37,6 +37,9 @@ fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Resu
         best * 1e3,
         captured.is_recorded()
     );
+    if std::env::args().any(|word| word == "explain") {
+        println!("{}", captured.explain().unwrap_or_default());
+    }
     Ok(())
 }
 
@@ -90,7 +93,7 @@ fn block(x: &Tensor, p: &Block, mask: &Tensor, heads: usize) -> Result<Tensor> {
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or("cpu".into());
-    let small = std::env::args().nth(2).is_some();
+    let small = std::env::args().any(|word| word == "small");
     let device: Device = name.parse()?;
     let r = |shape: &[usize], dt: DType| {
         Tensor::randn(shape, 0.0, 1.0, DType::F32, &device, &Rng::new(7))

@@ -13,7 +13,7 @@ pub mod matrix;
 mod normalization;
 mod random;
 mod recurrent;
-mod reduction;
+pub(crate) mod reduction;
 mod sequence;
 mod sparse;
 

@@ -6,6 +6,7 @@
 
 use crate::driver::Dialect;
 use crate::program::names::Names;
+use hmac_sha256::Hash as Sha256;
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -161,6 +162,14 @@ impl Variant {
     /// Puts the function of a row of floats before the file.
     pub fn calling(self, row: Pointwise) -> Variant {
         Variant { row: Some(row), ..self }
+    }
+
+    /// A program whose generated text the other definitions do not tell.
+    pub fn of_text(self, text: &str) -> Variant {
+        let digest = Sha256::hash(text.as_bytes());
+        let words =
+            digest.chunks_exact(4).map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+        ["TEXT0", "TEXT1", "TEXT2", "TEXT3"].into_iter().zip(words).fold(self, |v, (name, word)| v.define(name, word))
     }
 
     /// Reads the factors of a product as this file says, which takes the place of `matrix/loader.h`.

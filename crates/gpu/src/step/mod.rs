@@ -126,7 +126,7 @@ pub fn capture(gpu: &Gpu, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Bo
 fn finish(gpu: &Gpu) -> Result<()> {
     let Some(mut program) = take(gpu) else { return Ok(()) };
     let report = match gpu.fuses.load(Ordering::Relaxed) {
-        true => passes::run(&mut program),
+        true => passes::run(&mut program, gpu.driver().limits()),
         false => passes::Report::default(),
     };
     let settled = launch_all(gpu, &program, Reuse::Yes).inspect_err(|_| drop(keep(&program, &gpu.pool)));

@@ -1,7 +1,9 @@
-//! Several elementwise calls in one kernel. Results that later steps read stay in registers, rounded as in memory.
+//! Several calls in one kernel. Results that later steps read stay in registers, rounded as in memory.
 
 use crate::launch::device::Gpu;
 use crate::ops::elementwise::pointwise::{Elements, Number, Source, Step, launch};
+use crate::ops::elementwise::rows;
+use crate::ops::reduction::reduce::Team;
 use isograd_core::{DType, Operand, Result};
 use smallvec::SmallVec;
 
@@ -14,12 +16,17 @@ pub struct Group {
     /// The arithmetic of all steps.
     pub acc: DType,
     pub numbers: SmallVec<[Number; 4]>,
+    /// The last dimensions of the operands are rows, which such teams have, if some of the calls reduce rows.
+    pub rows: Option<(usize, Team)>,
     /// The names of the ops whose calls these are.
     pub ops: Vec<String>,
 }
 
 /// Launches a group.
 pub fn run(gpu: &Gpu, op: &'static str, group: &Group, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
+    if let Some(rows) = group.rows {
+        return rows::launch(gpu, op, group, rows, inputs, outputs);
+    }
     let elements = Elements {
         op,
         steps: group.steps.clone(),

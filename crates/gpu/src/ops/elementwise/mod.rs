@@ -3,3 +3,4 @@
 pub(crate) mod each;
 pub(crate) mod group;
 pub(crate) mod pointwise;
+pub(crate) mod rows;

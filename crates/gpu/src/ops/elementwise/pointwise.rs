@@ -11,8 +11,7 @@ use crate::launch::words::{bits, fits};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::{FLOATS, Variant, near, word};
-use hmac_sha256::Hash as Sha256;
-use isograd_core::backend::{round_to_odd, value_error};
+use isograd_core::backend::{Reduce, round_to_odd, value_error};
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Scalar};
@@ -22,13 +21,15 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-/// The computation of an element.
+/// The computation of an element, or of a number of a row of elements.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     Fill,
     Copy,
     Cast,
     Row(Pointwise),
+    /// A reduction of the elements of a row, in a kernel of rows.
+    Reduce(Reduce),
 }
 
 /// An operand of a step.
@@ -52,6 +53,8 @@ pub struct Step {
     pub results: SmallVec<[DType; 4]>,
     /// Definitions of less exact functions for the row, if all results are rounded to 16 bits.
     pub near: &'static str,
+    /// Whether its results are numbers of a row, not of an element, in a kernel of rows.
+    pub is_of_rows: bool,
 }
 
 /// A kernel before its text is generated: all that the text depends on.
@@ -83,7 +86,7 @@ impl Step {
         let is_inout = matches!(body, Body::Row(row) if row.is_inout());
         let read = (0..if is_inout { outputs.len() } else { 0 }).map(Source::Output);
         let sources = read.chain((0..inputs).map(Source::Input)).collect();
-        Step { body, sources, results: results.iter().copied().collect(), near: near(acc, results) }
+        Step { body, sources, results: results.iter().copied().collect(), near: near(acc, results), is_of_rows: false }
     }
 
     /// How many results there are, with those that are summed.
@@ -108,7 +111,7 @@ pub fn numbers(body: Body, acc: DType, ints: &[i64], floats: &[f64], to: DType) 
         Body::Fill => SmallVec::from_iter([Number::Float(floats[0])]),
         Body::Row(_) if acc == DType::I64 => ints.iter().map(|&v| Number::Int(v)).collect(),
         Body::Row(_) => floats.iter().map(|&v| Number::Float(v)).collect(),
-        Body::Copy | Body::Cast => SmallVec::new(),
+        Body::Copy | Body::Cast | Body::Reduce(_) => SmallVec::new(),
     }
 }
 
@@ -299,6 +302,7 @@ impl Body {
             Body::Copy => "copy",
             Body::Cast => "cast",
             Body::Row(row) => row.name(),
+            Body::Reduce(_) => "reduce",
         }
     }
 
@@ -314,7 +318,7 @@ impl Body {
         match self {
             Body::Fill => 1,
             Body::Row(row) => row.attributes(),
-            Body::Copy | Body::Cast => 0,
+            Body::Copy | Body::Cast | Body::Reduce(_) => 0,
         }
     }
 }
@@ -368,13 +372,7 @@ impl Plan {
         if !self.is_group {
             return variant;
         }
-        let digest = Sha256::hash(self.text().as_bytes());
-        let words =
-            digest.chunks_exact(4).map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]])));
-        ["TEXT0", "TEXT1", "TEXT2", "TEXT3"]
-            .into_iter()
-            .zip(words)
-            .fold(variant, |v, (name, word)| v.define(name, word))
+        variant.of_text(&self.text())
     }
 
     /// Adds all that the text depends on.
@@ -397,7 +395,7 @@ impl Plan {
     pub fn functions(&self) -> String {
         let mut text = String::from("CONTRACT_OFF\n");
         // With sums it is the type of joins, which have it already.
-        if self.sums == 0 {
+        if self.sums == 0 && !self.steps.iter().any(|step| matches!(step.body, Body::Reduce(_))) {
             text += &format!("typedef {} A;\n", self.acc.name());
         }
         match self.acc {
@@ -470,7 +468,7 @@ impl Plan {
         if k < self.inputs.len() { format!("x{k}") } else { format!("y{}", k - self.inputs.len()) }
     }
 
-    fn parameter(&self, k: usize) -> String {
+    pub fn parameter(&self, k: usize) -> String {
         let is_constant = if k < self.inputs.len() { "const " } else { "" };
         format!("GLOBAL {is_constant}S_{} *{}", self.operands()[k].0, self.operand(k))
     }
@@ -524,7 +522,7 @@ impl Plan {
     }
 
     /// The statement that stores what output `m` becomes.
-    fn store(&self, m: usize, to: &str, at: &str) -> String {
+    pub fn store(&self, m: usize, to: &str, at: &str) -> String {
         let storage = self.operands()[self.inputs.len() + m].0;
         match self.stored[m] {
             Source::Result(n) if self.is_read(n) => format!("{to}[{at}] = s{n}[0];"),
@@ -535,14 +533,17 @@ impl Plan {
 
     /// `c0, c1, ..`: the bits that outputs take from operands, which are read before anything is stored.
     fn moved(&self, indent: &str, raw: &dyn Fn(usize) -> String, text: &mut String) {
-        for (m, source) in self.stored.iter().enumerate() {
-            let k = match *source {
-                Source::Input(k) => k,
-                Source::Output(m) => self.inputs.len() + m,
-                Source::Result(_) => continue,
-            };
-            let _ = writeln!(text, "{indent}S_{} c{m} = {};", self.operands()[k].0, raw(k));
-        }
+        (0..self.stored.len()).for_each(|m| self.moved_to(m, indent, raw, text));
+    }
+
+    /// The bits that output `m` takes from an operand, if it does.
+    pub fn moved_to(&self, m: usize, indent: &str, raw: &dyn Fn(usize) -> String, text: &mut String) {
+        let k = match self.stored[m] {
+            Source::Input(k) => k,
+            Source::Output(m) => self.inputs.len() + m,
+            Source::Result(_) => return,
+        };
+        let _ = writeln!(text, "{indent}S_{} c{m} = {};", self.operands()[k].0, raw(k));
     }
 
     /// Whether a later step reads a result.
@@ -553,62 +554,72 @@ impl Plan {
     /// `r0, r1, ..` of the values of the inputs; `read` are the values that outputs had. Results that later steps read are rounded as
     /// in memory, `s0, s1, ..`.
     fn compute(&self, indent: &str, inputs: &[String], read: &[String], position: &str, text: &mut String) {
-        let dtypes: SmallVec<[DType; 8]> = self.steps.iter().flat_map(|step| step.results.iter().copied()).collect();
+        let dtypes = self.result_dtypes();
         let value = |source: &Source| match *source {
             Source::Input(k) => inputs[k].clone(),
             Source::Output(m) => read[m].clone(),
             Source::Result(n) => format!("LOAD_{}(s{n}, 0)", dtypes[n].name()),
         };
+        (0..self.steps.len()).for_each(|s| self.step(s, indent, &value, position, text));
+    }
+
+    /// The dtypes of all results.
+    pub fn result_dtypes(&self) -> SmallVec<[DType; 8]> {
+        self.steps.iter().flat_map(|step| step.results.iter().copied()).collect()
+    }
+
+    /// The results of step `s`, of the values of its sources.
+    pub fn step(&self, s: usize, indent: &str, value: &dyn Fn(&Source) -> String, position: &str, text: &mut String) {
+        let (step, dtypes) = (&self.steps[s], self.result_dtypes());
+        let before = &self.steps[..s];
+        let first = before.iter().map(Step::count).sum::<usize>();
+        let values = before.iter().map(|step| step.sources.len()).sum::<usize>();
+        let attributes = before.iter().map(|step| step.body.attributes()).sum::<usize>();
         let dtype = |source: &Source| match *source {
             Source::Input(k) => self.inputs[k],
             Source::Output(m) => self.outputs[m],
             Source::Result(n) => dtypes[n],
         };
-        let (mut first, mut values, mut attributes) = (0, 0, 0);
-        for step in &self.steps {
-            let results: Vec<String> = (first..first + step.count()).map(|n| format!("r{n}")).collect();
-            match step.body {
-                Body::Fill => {
-                    let _ = writeln!(text, "{indent}A {} = k{attributes};", results[0]);
+        let results: Vec<String> = (first..first + step.count()).map(|n| format!("r{n}")).collect();
+        match step.body {
+            Body::Fill => {
+                let _ = writeln!(text, "{indent}A {} = k{attributes};", results[0]);
+            }
+            Body::Copy => {
+                let source = &step.sources[0];
+                let _ = writeln!(text, "{indent}S_{} {} = {};", bits(dtype(source)), results[0], value(source));
+            }
+            Body::Cast => {
+                let source = &step.sources[0];
+                let (ctype, value) = cast(&value(source), dtype(source), step.results[0]);
+                let _ = writeln!(text, "{indent}{ctype} {} = {value};", results[0]);
+            }
+            Body::Row(row) => {
+                let names: Vec<String> = (values..values + step.sources.len()).map(|i| format!("v{i}")).collect();
+                for (name, source) in names.iter().zip(&step.sources) {
+                    let _ = writeln!(text, "{indent}A {name} = (A){};", value(source));
                 }
-                Body::Copy => {
-                    let source = &step.sources[0];
-                    let _ = writeln!(text, "{indent}S_{} {} = {};", bits(dtype(source)), results[0], value(source));
-                }
-                Body::Cast => {
-                    let source = &step.sources[0];
-                    let (ctype, value) = cast(&value(source), dtype(source), step.results[0]);
-                    let _ = writeln!(text, "{indent}{ctype} {} = {value};", results[0]);
-                }
-                Body::Row(row) => {
-                    let names: Vec<String> = (values..values + step.sources.len()).map(|i| format!("v{i}")).collect();
-                    for (name, source) in names.iter().zip(&step.sources) {
-                        let _ = writeln!(text, "{indent}A {name} = (A){};", value(source));
-                    }
-                    values += names.len();
-                    let numbers = (attributes..attributes + row.attributes()).map(|i| format!("k{i}"));
-                    let arguments: Vec<String> = names.into_iter().chain(numbers).collect();
-                    let zeros = results.iter().map(|r| format!("{r} = 0")).collect::<Vec<_>>().join(", ");
-                    let _ = writeln!(text, "{indent}A {zeros};");
-                    let pointers: Vec<String> = results.iter().map(|r| format!("&{r}")).collect();
-                    let name =
-                        if self.is_group && !step.near.is_empty() { near_name(row) } else { row.name().to_string() };
-                    let evaluate = format!("{name}({});", [arguments.clone(), pointers].concat().join(", "));
-                    if row.is_checked() {
-                        let check = format!("{}_check({})", row.name(), arguments.join(", "));
-                        let _ = writeln!(text, "{indent}if ({check}) {evaluate}");
-                        let _ = writeln!(text, "{indent}else note(status, (i64)({position}), 0);");
-                    } else {
-                        let _ = writeln!(text, "{indent}{evaluate}");
-                    }
+                let numbers = (attributes..attributes + row.attributes()).map(|i| format!("k{i}"));
+                let arguments: Vec<String> = names.into_iter().chain(numbers).collect();
+                let zeros = results.iter().map(|r| format!("{r} = 0")).collect::<Vec<_>>().join(", ");
+                let _ = writeln!(text, "{indent}A {zeros};");
+                let pointers: Vec<String> = results.iter().map(|r| format!("&{r}")).collect();
+                let name = if self.is_group && !step.near.is_empty() { near_name(row) } else { row.name().to_string() };
+                let evaluate = format!("{name}({});", [arguments.clone(), pointers].concat().join(", "));
+                if row.is_checked() {
+                    let check = format!("{}_check({})", row.name(), arguments.join(", "));
+                    let _ = writeln!(text, "{indent}if ({check}) {evaluate}");
+                    let _ = writeln!(text, "{indent}else note(status, (i64)({position}), 0);");
+                } else {
+                    let _ = writeln!(text, "{indent}{evaluate}");
                 }
             }
-            attributes += step.body.attributes();
-            for n in (first..first + step.count()).filter(|&n| self.is_read(n)) {
-                let dtype = dtypes[n].name();
-                let _ = writeln!(text, "{indent}S_{dtype} s{n}[1];\n{indent}STORE_{dtype}(s{n}, 0, r{n});");
-            }
-            first += step.count();
+            // A kernel of rows joins what its threads have added up, before this.
+            Body::Reduce(_) => (),
+        }
+        for n in (first..first + step.count()).filter(|&n| self.is_read(n)) {
+            let dtype = dtypes[n].name();
+            let _ = writeln!(text, "{indent}S_{dtype} s{n}[1];\n{indent}STORE_{dtype}(s{n}, 0, r{n});");
         }
     }
 

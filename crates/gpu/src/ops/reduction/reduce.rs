@@ -219,7 +219,7 @@ fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
     let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
     let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
-    let prologue = Prologue::new(call, of, &is_summed)?;
+    let prologue = Prologue::new(call, of)?;
     let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
         of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
     };
@@ -243,6 +243,43 @@ fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
         prologue: Some(&prologue),
     };
     reduce(gpu, task)
+}
+
+/// How threads add up a row: words of `vector` elements, `team` of them side by side, in groups of `threads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Team {
+    pub vector: usize,
+    pub team: usize,
+    pub threads: usize,
+}
+
+/// How a launch of its own reduces `rows` rows of `count` elements side by side, if every row begins at a word. None if a row has several
+/// parts, or ends within a word.
+pub fn team(
+    limits: &Limits,
+    kind: Reduce,
+    dtype: DType,
+    prologue: Option<&Prologue>,
+    [rows, count]: [usize; 2],
+) -> Option<Team> {
+    let task = Task {
+        op: "reduce",
+        fold: Fold::of(Kernel::Reduce(kind))?,
+        acc: dtype.acc(),
+        from: Some(dtype),
+        to: Some(dtype),
+        x: 0,
+        y: 0,
+        second: 0,
+        kept: Joint::of(&[rows], [&[count][..], &[1]].into_iter()).at_least_one(),
+        reduced: Joint::of(&[count], [&[1][..]].into_iter()).at_least_one(),
+        divisor: 1.0,
+        is_wide: false,
+        prologue,
+    };
+    let Plan { is_columns, vector, threads, team, parts, .. } = Plan::new(limits, &task);
+    let is_one = !is_columns && parts == 1 && count.is_multiple_of(vector);
+    is_one.then_some(Team { vector, team, threads })
 }
 
 /// Joint dimensions in descending order of the first operand's strides; repeated elements come first.

@@ -6,7 +6,7 @@ use crate::launch::operands::start_of;
 use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::pointwise::{Pointwise, c_source};
-use isograd_core::{Call, DType, Operand, Result};
+use isograd_core::{Call, DType, Layout, Operand, Result};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -45,34 +45,49 @@ pub struct Prologue {
 }
 
 impl Prologue {
-    /// Of a call, with the dimensions that are summed over.
-    pub fn new(call: &Call<'_>, sum: &PointwiseSum, is_summed: &[bool]) -> Result<Prologue> {
-        let dims = call.inputs[0].layout.shape().dims();
-        let part = |operand: &Operand<'_>, at| Ok(Part { address: start_of(operand)?, dtype: operand.dtype, at });
-        let at = |operand: &Operand<'_>| {
-            let steps = operand.layout.strides().iter().zip(dims).zip(is_summed).filter(|((_, d), _)| **d > 1);
-            let moves =
-                |is: bool| steps.clone().filter(|(_, summed)| **summed == is).any(|((&stride, _), _)| stride > 0);
-            match (steps.clone().all(|((&stride, _), _)| stride > 0), moves(false), moves(true)) {
+    /// Of a call.
+    pub fn new(call: &Call<'_>, sum: &PointwiseSum) -> Result<Prologue> {
+        let find = |operand: &&Operand<'_>| -> Result<(Address, DType, Layout)> {
+            Ok((start_of(operand)?, operand.dtype, operand.layout.clone()))
+        };
+        let all = |operands: &[Operand<'_>]| operands.iter().map(|o| find(&o)).collect::<Result<SmallVec<[_; 4]>>>();
+        Ok(Prologue::of(sum, &all(call.inputs)?, &all(call.outputs)?))
+    }
+
+    /// Of operands with these addresses.
+    pub fn of(
+        sum: &PointwiseSum,
+        inputs: &[(Address, DType, Layout)],
+        outputs: &[(Address, DType, Layout)],
+    ) -> Prologue {
+        let (shape, acc) = (inputs[0].2.shape(), inputs[0].1.acc());
+        let summed = outputs.iter().map(|y| y.2.shape()).find(|y| *y != shape).unwrap_or(shape);
+        let at = |layout: &Layout| {
+            let strides = layout.strides().iter().zip(shape.dims()).zip(summed.dims());
+            let steps = strides.filter(|((_, d), _)| **d > 1).map(|((stride, d), y)| (*stride, d != y));
+            let moves = |is_summed: bool| steps.clone().any(|(stride, is)| is == is_summed && stride > 0);
+            match (steps.clone().all(|(stride, _)| stride > 0), moves(false), moves(true)) {
                 (true, ..) => At::Same,
                 (_, true, _) => At::Kept,
                 (_, _, true) => At::Summed,
                 _ => At::One,
             }
         };
-        let of = |operand: &Operand<'_>| match operand.layout.shape() == call.inputs[0].layout.shape() {
-            true => part(operand, At::Same).map(Some),
-            false => Ok(None),
+        let part = |(address, dtype, layout): &(Address, DType, Layout)| Part {
+            address: *address,
+            dtype: *dtype,
+            at: at(layout),
         };
-        let (acc, results) = (call.inputs[0].dtype.acc(), call.outputs.iter().map(|y| y.dtype));
-        Ok(Prologue {
+        let written = |y: &(Address, DType, Layout)| (y.2.shape() == shape).then(|| Part { at: At::Same, ..part(y) });
+        let results: SmallVec<[DType; 4]> = outputs.iter().map(|y| y.1).collect();
+        Prologue {
             row: sum.row,
-            inputs: call.inputs.iter().map(|x| part(x, at(x))).collect::<Result<_>>()?,
-            outputs: call.outputs.iter().map(of).collect::<Result<_>>()?,
+            inputs: inputs.iter().map(part).collect(),
+            outputs: outputs.iter().map(written).collect(),
             floats: sum.attributes.iter().copied().collect(),
             acc,
-            near: near(acc, &results.collect::<SmallVec<[DType; 4]>>()),
-        })
+            near: near(acc, &results),
+        }
     }
 
     /// Operands that are read or written at the place of the first input, by their names.

@@ -1,18 +1,29 @@
-//! Elementwise calls as the steps of one kernel.
+//! Elementwise calls, and reductions of rows, as the steps of one kernel.
 
+use crate::driver::{Address, Limits};
+use crate::launch::layout::Joint;
+use crate::launch::words::fits;
 use crate::memory::block::Place;
 use crate::ops::elementwise::group::Group;
 use crate::ops::elementwise::pointwise::{Body, Number, Source, Step, acc, body, numbers};
+use crate::ops::elementwise::rows::is_kept;
+use crate::ops::reduction::reduce::{self, Team};
+use crate::ops::reduction::reduce_prologue::Prologue;
 use crate::program::source::near;
 use crate::step::program::{Entry, KeptOperand, Work};
-use isograd_core::{DType, Layout};
+use isograd_core::backend::Reduce;
+use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
+use isograd_core::{DType, Dims, Kernel, Layout, Shape};
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::iter;
 
 /// Instructions of f32 in the time in which a device moves a byte: some 7 on an H200, more on those before it.
 const OPERATIONS_PER_BYTE: usize = 6;
 /// Instructions that round a result to 16 bits, and convert it back.
 const ROUNDING: usize = 3;
+/// Operands of a kernel, for which there are names.
+const MOST_OPERANDS: usize = 16;
 
 /// An elementwise call.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +50,104 @@ pub fn elementwise(entry: &Entry) -> Option<Elementwise> {
     let shape = entry.outputs[0].layout.shape();
     let same = entry.inputs.iter().chain(&entry.outputs).all(|part| part.layout.shape() == shape);
     same.then_some(Elementwise { body, acc })
+}
+
+/// The rows of a shape: its last `dims` dimensions, which a team of threads has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    pub shape: Shape,
+    pub dims: usize,
+    pub team: Team,
+}
+
+impl Rows {
+    /// An operand in the shape, one that has a number a row repeated within it. None if it has another shape, or if elements of a row lie
+    /// apart.
+    pub fn within(&self, part: &KeptOperand) -> Option<KeptOperand> {
+        let (kept, shape) = (&self.shape.dims()[..self.shape.rank() - self.dims], part.layout.shape());
+        let layout = if *shape == self.shape {
+            part.layout.clone()
+        } else {
+            let rest = shape.dims().strip_prefix(kept)?;
+            if !(rest.is_empty() || rest.len() == self.dims && rest.iter().all(|&d| d == 1)) {
+                return None;
+            }
+            let ones: Dims = kept.iter().copied().chain(iter::repeat_n(1, self.dims)).collect();
+            part.layout.reshape(&Shape::from(ones))?.expand(&self.shape)
+        };
+        let row = row_of(&layout, self.dims);
+        let is_side_by_side = row.rank() == 0 || row.rank() == 1 && row.strides[0][0] <= 1;
+        is_side_by_side.then(|| KeptOperand { layout, ..part.clone() })
+    }
+
+    /// Elements of a row.
+    fn count(&self) -> usize {
+        self.shape.dims()[self.shape.rank() - self.dims..].iter().product()
+    }
+}
+
+/// The last dimensions of a layout, as few as there can be.
+fn row_of(layout: &Layout, dims: usize) -> Joint {
+    let at = layout.shape().rank() - dims;
+    Joint::of(&layout.shape().dims()[at..], [&layout.strides()[at..]].into_iter())
+}
+
+/// A reduction of rows.
+#[derive(Clone, Debug)]
+pub struct Reduction<'a> {
+    kind: Reduce,
+    pub rows: Rows,
+    pub acc: DType,
+    /// The row of the pointwise table whose result is reduced.
+    of: Option<&'a PointwiseSum>,
+}
+
+/// The reduction of rows of an entry, if it can be one of several calls.
+pub fn reduction<'a>(entry: &'a Entry, limits: &Limits) -> Option<Reduction<'a>> {
+    let Work::Call { kernel, ints, .. } = &entry.work else { return None };
+    let x = entry.inputs.first()?;
+    let (shape, acc) = (x.layout.shape(), x.dtype.acc());
+    let size = |dims: usize| {
+        let (kept, row) = shape.dims().split_at(shape.rank() - dims);
+        [kept.iter().product(), row.iter().product()]
+    };
+    // As it would be in memory, which begins at a word.
+    let address = |part: &KeptOperand| {
+        let start = if let Place::At(address) = part.place { address } else { 0 };
+        start + (part.layout.offset() * part.dtype.size()) as Address
+    };
+    let found = match kernel.kernel() {
+        Kernel::Reduce(kind @ (Reduce::Sum | Reduce::Mean | Reduce::Max | Reduce::Min))
+            if x.dtype.is_float() && entry.outputs.len() == 1 =>
+        {
+            let dims = usize::try_from(ints[0]).ok()?;
+            let team = reduce::team(limits, kind, x.dtype, None, size(dims))?;
+            let (outer, row) = (&x.layout.strides()[..shape.rank() - dims], row_of(&x.layout, dims));
+            let begins_at_words = fits(team.vector, outer.iter().copied(), [(address(x), x.dtype.size())]);
+            if !begins_at_words || row.rank() != 1 || row.strides[0][0] != 1 {
+                return None;
+            }
+            Reduction { kind, rows: Rows { shape: shape.clone(), dims, team }, acc, of: None }
+        }
+        Kernel::Fused(fused) => {
+            let of = fused.fused().downcast_ref::<PointwiseSum>()?;
+            let y = entry.outputs.iter().find(|y| y.layout.shape() != shape)?.layout.shape();
+            let first = shape.iter().zip(y.iter()).position(|(d, y)| d != y)?;
+            let dims = shape.rank() - first;
+            let is_of_rows = y.dims()[first..].iter().all(|&d| d == 1);
+            if !is_of_rows || of.row.is_inout() || of.row.is_checked() || acc == DType::I64 {
+                return None;
+            }
+            let find = |part: &KeptOperand| (address(part), part.dtype, part.layout.clone());
+            let all = |parts: &[KeptOperand]| parts.iter().map(find).collect::<Vec<_>>();
+            let prologue = Prologue::of(of, &all(&entry.inputs), &all(&entry.outputs));
+            let team = reduce::team(limits, Reduce::Sum, x.dtype, Some(&prologue), size(dims))?;
+            Reduction { kind: Reduce::Sum, rows: Rows { shape: shape.clone(), dims, team }, acc, of: Some(of) }
+        }
+        _ => return None,
+    };
+    let all = || entry.inputs.iter().chain(&entry.outputs);
+    (found.rows.count() > 1 && all().all(|part| found.rows.within(part).is_some())).then_some(found)
 }
 
 /// The elements of an operand in memory. Two operands with equal regions have the same elements; strides along dimensions of one element are 0.
@@ -91,51 +200,102 @@ pub struct Draft {
     stored: Vec<Source>,
     numbers: Vec<SmallVec<[Number; 4]>>,
     acc: DType,
+    rows: Option<Rows>,
 }
 
 impl Draft {
     /// The kernel of calls in this order. `is_local` says of memory whether nobody else reads it. The results of calls that are made again
     /// are not stored.
     pub fn new<'a>(
-        members: impl Iterator<Item = (&'a Entry, Elementwise, Made)>,
+        members: impl Iterator<Item = (&'a Entry, Made)>,
         acc: DType,
+        rows: Option<&Rows>,
+        limits: &Limits,
         is_local: impl Fn(Place) -> bool,
     ) -> Draft {
-        let (mut inputs, mut steps, mut all_numbers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut inputs, mut steps, mut all_numbers) = (Vec::new(), Vec::<Step>::new(), Vec::new());
         let mut values: HashMap<Region, Source> = HashMap::new();
-        let mut written: Vec<(Region, &KeptOperand)> = Vec::new();
+        let mut written: Vec<(Region, KeptOperand)> = Vec::new();
         let mut results = 0;
-        for (entry, Elementwise { body, .. }, made) in members {
+        // In the rows' shape, where there are rows.
+        let placed = |part: &KeptOperand| rows.and_then(|rows| rows.within(part)).unwrap_or_else(|| part.clone());
+        for (entry, made) in members {
             let Work::Call { ints, floats, .. } = &entry.work else { continue };
             let mut source = |part: &KeptOperand| {
-                *values.entry(Region::new(part)).or_insert_with(|| {
-                    inputs.push(part.clone());
+                let part = placed(part);
+                *values.entry(Region::new(&part)).or_insert_with(|| {
+                    inputs.push(part);
                     Source::Input(inputs.len() - 1)
                 })
             };
             let before = if entry.is_inout() { &entry.outputs[..] } else { &[] };
             let sources: SmallVec<[Source; 8]> = before.iter().chain(&entry.inputs).map(&mut source).collect();
-            for (m, part) in entry.outputs.iter().enumerate() {
-                let elements = Region::new(part);
-                let value = if matches!(body, Body::Copy) { sources[0] } else { Source::Result(results + m) };
+            let mut step = |body, sources, dtypes: SmallVec<[DType; 4]>, near, is_of_rows, numbers| {
+                let first = results;
+                results += dtypes.len();
+                steps.push(Step { body, sources, results: dtypes, near, is_of_rows });
+                all_numbers.push(numbers);
+                first
+            };
+            let dtypes: SmallVec<[DType; 4]> = entry.outputs.iter().map(|part| part.dtype).collect();
+            let made_of: SmallVec<[Source; 4]> = if let Some(Elementwise { body, .. }) = elementwise(entry) {
+                let is_of_rows = rows.is_some_and(|rows| *entry.outputs[0].layout.shape() != rows.shape);
+                match body {
+                    Body::Copy => SmallVec::from_iter([sources[0]]),
+                    _ => {
+                        let numbers = numbers(body, acc, ints, floats, dtypes[0]);
+                        let (near, count) = (near(acc, &dtypes), dtypes.len());
+                        let first = step(body, sources, dtypes, near, is_of_rows, numbers);
+                        (first..first + count).map(Source::Result).collect()
+                    }
+                }
+            } else if let Some(Reduction { kind, of, .. }) = reduction(entry, limits) {
+                let reduce = Body::Reduce(kind);
+                match of {
+                    None => {
+                        let first = step(reduce, sources, dtypes, "", true, SmallVec::new());
+                        SmallVec::from_iter([Source::Result(first)])
+                    }
+                    Some(of) => {
+                        // What is summed is not rounded.
+                        let summed = entry.outputs.iter().position(|y| *y.layout.shape() != *entry.inputs[0].layout.shape());
+                        let summed = summed.unwrap_or(0);
+                        let (mut own, near, count) = (dtypes.clone(), near(acc, &dtypes), dtypes.len());
+                        own[summed] = acc;
+                        let numbers = of.attributes.iter().map(|&v| Number::Float(v)).collect();
+                        let first = step(Body::Row(of.row), sources, own, near, false, numbers);
+                        let terms = SmallVec::from_iter([Source::Result(first + summed)]);
+                        let sum = step(reduce, terms, SmallVec::from_iter([dtypes[summed]]), "", true, SmallVec::new());
+                        (0..count).map(|m| Source::Result(if m == summed { sum } else { first + m })).collect()
+                    }
+                }
+            } else {
+                continue;
+            };
+            for (part, value) in entry.outputs.iter().map(placed).zip(made_of) {
+                let elements = Region::new(&part);
                 values.insert(elements.clone(), value);
                 if made == Made::Once && written.iter().all(|(known, _)| *known != elements) {
                     written.push((elements, part));
                 }
             }
-            if matches!(body, Body::Copy) {
-                continue;
-            }
-            let dtypes: SmallVec<[DType; 4]> = entry.outputs.iter().map(|part| part.dtype).collect();
-            results += dtypes.len();
-            all_numbers.push(numbers(body, acc, ints, floats, dtypes[0]));
-            steps.push(Step { body, sources, near: near(acc, &dtypes), results: dtypes });
         }
-        let outputs = written.iter().filter(|(_, part)| !is_local(part.place));
-        let (outputs, stored) = outputs.map(|(elements, part)| ((*part).clone(), values[elements])).unzip();
-        let mut draft = Draft { inputs, outputs, steps, stored, numbers: all_numbers, acc };
+        let outputs = written.into_iter().filter(|(_, part)| !is_local(part.place));
+        let (outputs, stored) = outputs.map(|(elements, part)| (part, values[&elements])).unzip();
+        let mut draft = Draft { inputs, outputs, steps, stored, numbers: all_numbers, acc, rows: rows.cloned() };
         draft.leave_out();
         draft
+    }
+
+    /// Why there cannot be such a kernel, if there cannot.
+    pub fn refusal(&self) -> Option<&'static str> {
+        let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
+        if self.inputs.len() + self.outputs.len() > MOST_OPERANDS {
+            return Some("as the kernel has no room for its operands");
+        }
+        let is_of_rows = self.rows.is_some();
+        let reads = is_of_rows && read.into_iter().any(|source| matches!(source, Source::Output(_)));
+        reads.then_some("as a kernel of rows does not read what it writes")
     }
 
     /// Leaves out steps whose results are neither stored nor read, and inputs that no step reads. An input that is an output as well is
@@ -199,11 +359,6 @@ impl Draft {
         self.inputs = inputs;
     }
 
-    /// The number of operands.
-    pub fn operands(&self) -> usize {
-        self.inputs.len() + self.outputs.len()
-    }
-
     /// Bytes that the kernel moves.
     pub fn traffic(&self) -> usize {
         let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
@@ -212,7 +367,27 @@ impl Draft {
         old.sort_unstable();
         old.dedup();
         let old: usize = old.iter().map(|&m| traffic(&self.outputs[m])).sum();
-        old + self.inputs.iter().chain(&self.outputs).map(traffic).sum::<usize>()
+        let all = self.inputs.iter().chain(&self.outputs).map(traffic).sum::<usize>();
+        old + all + self.turns() * self.read_again()
+    }
+
+    /// How often rows are read again, if threads do not keep them.
+    fn turns(&self) -> usize {
+        self.steps.iter().filter(|step| matches!(step.body, Body::Reduce(_))).count()
+    }
+
+    /// Bytes that are read in each turn over long rows, which threads do not keep.
+    fn read_again(&self) -> usize {
+        let Some(Rows { shape, dims, team }) = &self.rows else { return 0 };
+        let at = shape.rank() - dims;
+        let moves = |part: &&KeptOperand| {
+            let (outer, inner) = part.layout.strides().split_at(at);
+            outer.iter().any(|&s| s > 0) && inner.iter().any(|&s| s > 0)
+        };
+        let moving = || self.inputs.iter().filter(moves);
+        let count: usize = shape.dims()[at..].iter().product();
+        let is_kept = is_kept(*team, count, moving().map(|part| part.dtype.size()));
+        if is_kept { 0 } else { moving().map(traffic).sum() }
     }
 
     /// Bytes that a device moves in the time of the kernel, which is that of its traffic or that of its arithmetic.
@@ -226,12 +401,13 @@ impl Draft {
 
     /// The kernel, of calls of these ops.
     pub fn group(self, ops: Vec<String>) -> (Group, Vec<KeptOperand>, Vec<KeptOperand>) {
-        let Draft { inputs, outputs, steps, stored, numbers, acc } = self;
+        let Draft { inputs, outputs, steps, stored, numbers, acc, rows } = self;
         let group = Group {
             steps: steps.into_iter().collect(),
             stored: stored.into_iter().collect(),
             acc,
             numbers: numbers.into_iter().flatten().collect(),
+            rows: rows.map(|rows| (rows.dims, rows.team)),
             ops,
         };
         (group, inputs, outputs)

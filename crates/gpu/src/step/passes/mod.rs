@@ -5,6 +5,7 @@ mod draft;
 mod pointwise;
 mod recompute;
 
+use crate::driver::Limits;
 use crate::step::program::Program;
 
 /// The results of the passes, in numbers.
@@ -26,10 +27,10 @@ pub struct Report {
 }
 
 /// Runs all passes.
-pub fn run(program: &mut Program) -> Report {
+pub fn run(program: &mut Program, limits: &Limits) -> Report {
     let mut report = Report { calls: program.entries.len(), ..Report::default() };
     dead::run(program, &mut report);
-    pointwise::run(program, &mut report);
+    pointwise::run(program, limits, &mut report);
     report
 }
 

@@ -1,20 +1,21 @@
-//! Elementwise calls over one shape become one kernel.
+//! Elementwise calls over one shape become one kernel, and so do reductions of its rows, with elementwise calls on what they make of a row.
 //!
 //! Calls are visited in order. One joins an earlier group if it may run at the group's place, because it depends on no call after that, or
 //! if the group may run at the call's place, because no call between depends on the group. So the order of calls is at all times
 //! one in which they can run.
 
+use crate::driver::Limits;
 use crate::memory::block::Place;
 use crate::step::passes::Report;
-use crate::step::passes::draft::{Draft, Elementwise, Made, Region, are_apart, elementwise, walk};
+use crate::step::passes::draft::{
+    Draft, Elementwise, Made, Reduction, Region, Rows, are_apart, elementwise, reduction, walk,
+};
 use crate::step::passes::recompute;
 use crate::step::program::{Entry, KeptOperand, Program, Work};
 use isograd_core::{DType, Shape};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
-/// Operands of a kernel, for which there are names.
-pub const MOST_OPERANDS: usize = 16;
 /// Calls of a kernel: its values take registers, and its compilation takes time.
 pub const MOST_CALLS: usize = 48;
 /// Groups that a call is compared with, the latest ones.
@@ -37,6 +38,8 @@ pub struct Item {
 /// A group to which calls may be added.
 pub struct Open {
     pub shape: Shape,
+    /// Once there is a reduction of rows.
+    pub rows: Option<Rows>,
     pub acc: Option<DType>,
     pub walk: (SmallVec<[usize; 6]>, bool),
     /// The operands of its calls, and whether they are written.
@@ -51,13 +54,21 @@ struct Choice {
     item: usize,
     /// Whether the group moves to the call's place.
     moves: bool,
+    rows: Option<Rows>,
     traffic: usize,
     gain: usize,
 }
 
-pub fn run(program: &mut Program, report: &mut Report) {
-    let (mut items, saved) = Grouping::new(program).run();
-    let mut uses = Uses::new(program);
+/// A call that can be one of a kernel.
+struct Member {
+    shape: Shape,
+    rows: Option<Rows>,
+    acc: Option<DType>,
+}
+
+pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
+    let (mut items, saved) = Grouping::new(program, limits).run();
+    let mut uses = Uses::new(program, limits);
     let bytes: Vec<usize> = program.memory.iter().map(|later| later.bytes).collect();
     let (again, saved_again) = recompute::run(&program.entries, &mut items, &mut uses, &bytes);
     report.again += again;
@@ -94,8 +105,8 @@ pub fn run(program: &mut Program, report: &mut Report) {
 impl Item {
     /// The kernel of its elementwise calls.
     pub fn kernel(&self, entries: &[Entry], uses: &Uses) -> Draft {
-        let acc = self.group.as_ref().and_then(|group| group.acc);
-        draft(entries, &self.members, &self.clones, acc, uses)
+        let (acc, rows) = self.group.as_ref().map_or((None, None), |group| (group.acc, group.rows.as_ref()));
+        draft(entries, &self.members, &self.clones, (acc, rows), uses)
     }
 
     /// The kernel of a group; none of a single call.
@@ -114,7 +125,8 @@ impl Item {
 }
 
 /// Who needs memory of the step.
-pub struct Uses {
+pub struct Uses<'a> {
+    pub limits: &'a Limits,
     pub survivors: Vec<bool>,
     /// How often calls read and write each memory.
     touches: HashMap<Place, usize>,
@@ -124,10 +136,10 @@ pub struct Uses {
     pub pinned: HashSet<Place>,
 }
 
-impl Uses {
-    fn new(program: &Program) -> Uses {
+impl Uses<'_> {
+    fn new<'a>(program: &Program, limits: &'a Limits) -> Uses<'a> {
         let (again, pinned) = (HashSet::new(), HashSet::new());
-        Uses { survivors: program.survivors(), touches: touches(program.entries.iter()), again, pinned }
+        Uses { limits, survivors: program.survivors(), touches: touches(program.entries.iter()), again, pinned }
     }
 
     /// Whether memory must be stored, since others read it for what they compute again.
@@ -146,7 +158,13 @@ fn touches<'a>(entries: impl Iterator<Item = &'a Entry>) -> HashMap<Place, usize
 }
 
 /// The kernel of some calls, and of others that it makes again.
-pub fn draft(entries: &[Entry], members: &[usize], clones: &[usize], acc: Option<DType>, uses: &Uses) -> Draft {
+pub fn draft(
+    entries: &[Entry],
+    members: &[usize],
+    clones: &[usize],
+    (acc, rows): (Option<DType>, Option<&Rows>),
+    uses: &Uses<'_>,
+) -> Draft {
     let own = touches(members.iter().map(|&i| &entries[i]));
     let is_local = |place: Place| {
         let is_own = || own.get(&place) == uses.touches.get(&place) && !uses.is_pinned(place);
@@ -155,13 +173,13 @@ pub fn draft(entries: &[Entry], members: &[usize], clones: &[usize], acc: Option
     let once = members.iter().map(|&i| (i, Made::Once));
     let mut calls: Vec<(usize, Made)> = once.chain(clones.iter().map(|&i| (i, Made::Again))).collect();
     calls.sort_unstable_by_key(|call| call.0);
-    let calls = calls.into_iter().filter_map(|(i, made)| Some((&entries[i], elementwise(&entries[i])?, made)));
-    Draft::new(calls, acc.unwrap_or(DType::I64), is_local)
+    let calls = calls.into_iter().map(|(i, made)| (&entries[i], made));
+    Draft::new(calls, acc.unwrap_or(DType::I64), rows, uses.limits, is_local)
 }
 
 struct Grouping<'a> {
     entries: &'a [Entry],
-    uses: Uses,
+    uses: Uses<'a>,
     /// Bytes of each memory of the step.
     bytes: Vec<usize>,
     items: Vec<Item>,
@@ -174,10 +192,10 @@ struct Grouping<'a> {
 }
 
 impl<'a> Grouping<'a> {
-    fn new(program: &'a Program) -> Grouping<'a> {
+    fn new(program: &'a Program, limits: &'a Limits) -> Grouping<'a> {
         Grouping {
             entries: &program.entries,
-            uses: Uses::new(program),
+            uses: Uses::new(program, limits),
             bytes: program.memory.iter().map(|later| later.bytes).collect(),
             items: Vec::new(),
             users: HashMap::new(),
@@ -199,13 +217,13 @@ impl<'a> Grouping<'a> {
     fn add(&mut self, i: usize) {
         let entry = &self.entries[i];
         let before = self.conflicts(entry);
-        let call = elementwise(entry);
-        let chosen = call.and_then(|call| self.choose(i, call, &before));
+        let call = self.member(entry);
+        let chosen = call.as_ref().and_then(|call| self.choose(i, call, &before));
         for &item in &before {
             self.items[item].has_dependents |= chosen.as_ref().is_none_or(|chosen| chosen.item != item);
         }
         let item = match chosen {
-            Some(Choice { item, moves, traffic, gain }) => {
+            Some(Choice { item, moves, rows, traffic, gain }) => {
                 self.saved += gain;
                 if moves {
                     self.items[item].slot = self.next_slot();
@@ -213,14 +231,20 @@ impl<'a> Grouping<'a> {
                 self.items[item].members.push(i);
                 if let Some(open) = &mut self.items[item].group {
                     open.traffic = traffic;
+                    // Calls on a number a row may have come first.
+                    if open.rows.is_none() && rows.is_some() {
+                        open.parts.clear();
+                    }
+                    open.rows = rows;
                 }
                 item
             }
             None => {
                 self.note_ends(entry, &before);
                 let slot = self.next_slot();
-                let open = call.map(|call| Open {
-                    shape: entry.outputs[0].layout.shape().clone(),
+                let open = call.as_ref().map(|call| Open {
+                    shape: call.shape.clone(),
+                    rows: call.rows.clone(),
                     acc: call.acc,
                     walk: walk(entry),
                     parts: Vec::new(),
@@ -240,22 +264,35 @@ impl<'a> Grouping<'a> {
                 self.items.len() - 1
             }
         };
-        let parts = entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)));
-        for (part, writes) in parts {
+        for (part, writes) in operands(entry) {
             let users = self.users.entry(part.place).or_default();
             if !users.contains(&(item, writes)) {
                 users.push((item, writes));
             }
-            if let Some(open) = &mut self.items[item].group {
-                open.acc = open.acc.or(call.and_then(|call| call.acc));
-                open.parts.push((Region::new(part), part.clone(), writes));
+        }
+        let Item { members, group, .. } = &mut self.items[item];
+        if let Some(open) = group {
+            open.acc = open.acc.or(call.and_then(|call| call.acc));
+            let new = if open.parts.is_empty() { &members[..] } else { &members[members.len() - 1..] };
+            for (part, writes) in new.iter().flat_map(|&m| operands(&self.entries[m])) {
+                let part = placed(open.rows.as_ref(), part).unwrap_or_else(|| part.clone());
+                open.parts.push((Region::new(&part), part, writes));
             }
         }
     }
 
+    /// A call that can be one of a kernel.
+    fn member(&self, entry: &Entry) -> Option<Member> {
+        if let Some(Elementwise { acc, .. }) = elementwise(entry) {
+            return Some(Member { shape: entry.outputs[0].layout.shape().clone(), rows: None, acc });
+        }
+        let Reduction { rows, acc, .. } = reduction(entry, self.uses.limits)?;
+        Some(Member { shape: rows.shape.clone(), rows: Some(rows), acc: Some(acc) })
+    }
+
     /// Bytes that a call moves by itself.
-    fn alone(&self, i: usize, call: Elementwise) -> usize {
-        draft(self.entries, &[i], &[], call.acc, &self.uses).traffic()
+    fn alone(&self, i: usize, call: &Member) -> usize {
+        draft(self.entries, &[i], &[], (call.acc, call.rows.as_ref()), &self.uses).traffic()
     }
 
     fn next_slot(&mut self) -> usize {
@@ -278,12 +315,16 @@ impl<'a> Grouping<'a> {
     }
 
     /// The group in which a call saves the most bytes; the latest of several.
-    fn choose(&mut self, i: usize, call: Elementwise, before: &[usize]) -> Option<Choice> {
+    fn choose(&mut self, i: usize, call: &Member, before: &[usize]) -> Option<Choice> {
         let entry = &self.entries[i];
-        let of_shape = self.groups.get(entry.outputs[0].layout.shape())?;
-        let latest: Vec<usize> = of_shape.iter().rev().take(MOST_GROUPS).copied().collect();
+        let of_shape = self.groups.get(&call.shape).into_iter().flatten().rev().take(MOST_GROUPS);
+        // A call on a number a row has another shape than its group.
+        let of_rows = before.iter().rev().filter(|&&item| {
+            self.items[item].group.as_ref().is_some_and(|open| open.rows.is_some() && open.shape != call.shape)
+        });
+        let candidates: Vec<usize> = of_shape.chain(of_rows).copied().collect();
         let mut best: Option<Choice> = None;
-        for item in latest {
+        for item in candidates {
             match self.joined(i, call, item, before) {
                 Ok(choice) if best.as_ref().is_none_or(|best| choice.gain > best.gain) => best = Some(choice),
                 Ok(_) => (),
@@ -300,7 +341,7 @@ impl<'a> Grouping<'a> {
     }
 
     /// A group with a call, or why the call cannot be one of the group.
-    fn joined(&self, i: usize, call: Elementwise, item: usize, before: &[usize]) -> Result<Choice, &'static str> {
+    fn joined(&self, i: usize, call: &Member, item: usize, before: &[usize]) -> Result<Choice, &'static str> {
         let (entry, Item { members, slot, has_dependents, group, .. }) = (&self.entries[i], &self.items[item]);
         let open = group.as_ref().ok_or("which is no group")?;
         if members.len() >= MOST_CALLS {
@@ -313,26 +354,39 @@ impl<'a> Grouping<'a> {
         if is_late && *has_dependents {
             return Err("as calls between them depend on one and are needed by the other");
         }
-        let parts = entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)));
-        for (part, writes) in parts {
-            let elements = Region::new(part);
+        let rows = match (&open.rows, &call.rows) {
+            (Some(a), Some(b)) if a != b => return Err("as other rows are reduced, or in another order"),
+            (a, b) => a.as_ref().or(b.as_ref()),
+        };
+        let acc = open.acc.or(call.acc);
+        if rows.is_some() && !acc.is_some_and(DType::is_float) {
+            return Err("as only floats are reduced");
+        }
+        let of_another_shape = "as it has another shape, or elements of a row lie apart";
+        let begins = open.rows.is_none() && rows.is_some();
+        if begins && members.iter().flat_map(|&m| operands(&self.entries[m])).any(|(part, _)| placed(rows, part).is_none())
+        {
+            return Err(of_another_shape);
+        }
+        for (part, writes) in operands(entry) {
+            let part = placed(rows, part).ok_or(of_another_shape)?;
+            let elements = Region::new(&part);
             let meets = |(known, other, wrote): &(Region, KeptOperand, bool)| {
-                other.place == part.place && (writes || *wrote) && *known != elements && !are_apart(other, part)
+                other.place == part.place && (writes || *wrote) && *known != elements && !are_apart(other, &part)
             };
             if open.parts.iter().any(meets) {
                 return Err("as it reads or writes other elements of the same memory");
             }
         }
-        let (walk, acc) = (walk(entry), open.acc.or(call.acc));
         let alone = self.alone(i, call);
         let is_small = alone <= SMALL && open.traffic <= SMALL;
-        if walk != open.walk && !is_small {
+        if rows.is_none() && walk(entry) != open.walk && !is_small {
             return Err("as its elements lie in another order");
         }
         let members: Vec<usize> = members.iter().copied().chain([i]).collect();
-        let draft = draft(self.entries, &members, &[], acc, &self.uses);
-        if draft.operands() > MOST_OPERANDS {
-            return Err("as the kernel has no room for its operands");
+        let draft = draft(self.entries, &members, &[], (acc, rows), &self.uses);
+        if let Some(refusal) = draft.refusal() {
+            return Err(refusal);
         }
         let traffic = draft.traffic();
         let gain = (open.traffic + alone).saturating_sub(traffic);
@@ -340,7 +394,7 @@ impl<'a> Grouping<'a> {
         if !is_worth(gain, is_small, held) {
             return Err("which saves nothing, or holds memory for long");
         }
-        Ok(Choice { item, moves: is_late, traffic, gain })
+        Ok(Choice { item, moves: is_late, rows: rows.cloned(), traffic, gain })
     }
 
     /// Bytes of temporary memory that a group holds longer when it runs later: of what it reads, without what it writes.
@@ -369,6 +423,16 @@ impl<'a> Grouping<'a> {
             }
         }
     }
+}
+
+/// The operands of a call, and whether they are written.
+pub fn operands(entry: &Entry) -> impl Iterator<Item = (&KeptOperand, bool)> {
+    entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)))
+}
+
+/// An operand as a kernel has it: in the shape of the rows, if there are some. None if it does not fit them.
+pub fn placed(rows: Option<&Rows>, part: &KeptOperand) -> Option<KeptOperand> {
+    rows.map_or_else(|| Some(part.clone()), |rows| rows.within(part))
 }
 
 /// Whether a call is added to a group, which then moves so many bytes less than both alone, and holds so many bytes of memory longer.

@@ -5,7 +5,7 @@
 
 use crate::memory::block::Place;
 use crate::step::passes::draft::{Draft, Region, elementwise, walk};
-use crate::step::passes::pointwise::{Item, MOST_CALLS, MOST_OPERANDS, Uses, draft};
+use crate::step::passes::pointwise::{Item, MOST_CALLS, Uses, draft, operands};
 use crate::step::program::Entry;
 use isograd_core::DType;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ struct Memory {
 
 /// Adds to groups the calls of other groups whose values they compute again. Returns how many values are not stored any more, and
 /// the bytes that are neither written nor read.
-pub fn run(entries: &[Entry], items: &mut [Item], uses: &mut Uses, bytes: &[usize]) -> (usize, usize) {
+pub fn run(entries: &[Entry], items: &mut [Item], uses: &mut Uses<'_>, bytes: &[usize]) -> (usize, usize) {
     let mut memory = Memory { writers: HashMap::new(), readers: HashMap::new() };
     for (k, item) in items.iter().enumerate() {
         for &i in &item.members {
@@ -47,7 +47,7 @@ pub fn run(entries: &[Entry], items: &mut [Item], uses: &mut Uses, bytes: &[usiz
 fn again(
     entries: &[Entry],
     items: &mut [Item],
-    uses: &mut Uses,
+    uses: &mut Uses<'_>,
     bytes: &[usize],
     memory: &mut Memory,
     k: usize,
@@ -93,7 +93,11 @@ fn again(
         let mut acc = open.acc;
         for &m in &chain {
             let own = elementwise(&entries[m])?.acc;
-            if matches!((acc, own), (Some(a), Some(b)) if a != b) || walk(&entries[m]) != open.walk {
+            let fits = match &open.rows {
+                Some(rows) => operands(&entries[m]).all(|(part, _)| rows.within(part).is_some()),
+                None => walk(&entries[m]) == open.walk && *entries[m].outputs[0].layout.shape() == open.shape,
+            };
+            if matches!((acc, own), (Some(a), Some(b)) if a != b) || !fits {
                 return None;
             }
             acc = acc.or(own);
@@ -106,11 +110,12 @@ fn again(
     }
     uses.again.insert(part.place);
     let with = |(reader, clones, acc): &(usize, Vec<usize>, Option<DType>)| {
-        draft(entries, &items[*reader].members, clones, *acc, uses)
+        let rows = items[*reader].group.as_ref().and_then(|open| open.rows.as_ref());
+        draft(entries, &items[*reader].members, clones, (*acc, rows), uses)
     };
     let then: Vec<Draft> = std::iter::once(items[k].kernel(entries, uses)).chain(joined.iter().map(with)).collect();
     let sum = |drafts: &[Draft], of: fn(&Draft) -> usize| drafts.iter().map(of).sum::<usize>();
-    let has_room = then.iter().all(|draft| draft.operands() <= MOST_OPERANDS);
+    let has_room = then.iter().all(|draft| draft.refusal().is_none());
     if !has_room || sum(&drafts, Draft::cost) <= sum(&then, Draft::cost) {
         uses.again.remove(&part.place);
         return None;
