@@ -216,24 +216,28 @@ fn view(a: &Tensor, choices: &mut Choices) -> Result<Tensor> {
     }
 }
 
-/// A gradient of a few calls, or the gradient of a gradient.
+/// A gradient of a few calls, or the gradient of a gradient. The second operand, which may broadcast, may have one too.
 fn gradients(a: &Tensor, b: &Tensor, choices: &mut Choices) -> Result<Vec<Tensor>> {
     let leaf = a.detach().require_grad()?;
+    let other = b.detach().cast(a.dtype())?;
+    let is_leaf = choices.below(2) == 0 && other.dtype().is_float();
+    let other = if is_leaf { other.require_grad()? } else { other };
     let mut y = leaf.clone();
     for _ in 0..1 + choices.below(4) {
-        y = match choices.below(3) {
-            0 => binary(&y, &b.detach().cast(a.dtype())?, choices)?,
+        y = match choices.below(if is_leaf { 2 } else { 3 }) {
+            0 => binary(&y, &other, choices)?,
             1 => scalar(&y, choices)?,
             _ => unary(&y, choices)?,
         };
     }
     let is_second = choices.below(3) == 0;
     let options = BackwardOptions { create_graph: is_second, ..BackwardOptions::default() };
-    let mut found = grad_with(&y.sum(..)?, &[&leaf], &options)?;
+    let leaves = if is_leaf { vec![&leaf, &other] } else { vec![&leaf] };
+    let mut found = grad_with(&y.square()?.sum(..)?, &leaves, &options)?;
     if is_second && found[0].requires_grad() {
-        found = grad_with(&found[0].square()?.sum(..)?, &[&leaf], &BackwardOptions::default())?;
+        found = grad_with(&found[0].square()?.sum(..)?, &leaves, &BackwardOptions::default())?;
     }
-    Ok(vec![found.swap_remove(0).detach(), y.detach()])
+    Ok(found.iter().chain([&y]).map(Tensor::detach).collect())
 }
 
 /// Whether two tensors have the same bits, or NaN of any bits.

@@ -3,7 +3,7 @@
 use crate::launch::device::Gpu;
 use crate::ops::elementwise::pointwise::{Elements, Number, Source, Step, launch};
 use crate::ops::elementwise::rows;
-use crate::ops::reduction::reduce::Team;
+use crate::ops::reduction::reduce::{self, Team};
 use isograd_core::{DType, Operand, Result};
 use smallvec::SmallVec;
 
@@ -16,16 +16,35 @@ pub struct Group {
     /// The arithmetic of all steps.
     pub acc: DType,
     pub numbers: SmallVec<[Number; 4]>,
-    /// The last dimensions of the operands are rows, which such teams have, if some of the calls reduce rows.
-    pub rows: Option<(usize, Team)>,
+    pub reduces: Reduces,
     /// The names of the ops whose calls these are.
     pub ops: Vec<String>,
 }
 
+/// What the calls of a group reduce.
+#[derive(Clone, Copy, Debug)]
+pub enum Reduces {
+    Nothing,
+    /// The last dimensions of the operands, so many, which are rows of such teams.
+    Rows(usize, Team),
+    /// The last step sums over the dimensions in which its output has one element.
+    Sum,
+}
+
+impl Group {
+    /// The output of the last step.
+    pub fn summed(&self) -> Option<usize> {
+        let last = self.steps.iter().map(|step| step.results.len()).sum::<usize>().checked_sub(1)?;
+        self.stored.iter().position(|source| *source == Source::Result(last))
+    }
+}
+
 /// Launches a group.
 pub fn run(gpu: &Gpu, op: &'static str, group: &Group, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
-    if let Some(rows) = group.rows {
-        return rows::launch(gpu, op, group, rows, inputs, outputs);
+    match group.reduces {
+        Reduces::Nothing => (),
+        Reduces::Rows(dims, team) => return rows::launch(gpu, op, group, (dims, team), inputs, outputs),
+        Reduces::Sum => return reduce::group(gpu, op, group, inputs, outputs),
     }
     let elements = Elements {
         op,

@@ -346,7 +346,7 @@ impl Plan {
         self.steps.iter().any(|step| matches!(step.body, Body::Row(row) if row.is_checked()))
     }
 
-    fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         if self.is_group { "group" } else { self.steps[0].body.name() }
     }
 

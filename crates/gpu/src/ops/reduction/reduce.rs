@@ -16,7 +16,8 @@ use crate::launch::words::widest;
 use crate::memory::last_group;
 use crate::ops::elementwise::each::share_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
-use crate::ops::reduction::reduce_prologue::Prologue;
+use crate::ops::elementwise::group::Group;
+use crate::ops::reduction::reduce_prologue::{Found, Prologue};
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
 use isograd_core::fused::Fused;
@@ -215,34 +216,69 @@ fn run_fold(
 /// A pointwise row, one result of which is summed along the dimensions in which it has one element and the first input more.
 fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     let x = &call.inputs[0];
-    let dims = x.layout.shape().dims();
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
     let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
-    let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
     let prologue = Prologue::new(call, of)?;
+    reduce(gpu, sum_of(call.op, &prologue, x.dtype.acc(), &found(x)?, &found(y)?))
+}
+
+/// The steps of a group, the last of which is a sum.
+pub fn group(gpu: &Gpu, op: &'static str, group: &Group, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
+    let all = |operands: &[Operand<'_>]| operands.iter().map(found).collect::<Result<SmallVec<[_; 8]>>>();
+    let (inputs, outputs) = (all(inputs)?, all(outputs)?);
+    let missing = || Error::backend(op, "the operands of a sum are not as it reads them");
+    let y = group.summed().ok_or_else(missing)?;
+    let prologue = Prologue::of_group(group, y, &inputs, &outputs).ok_or_else(missing)?;
+    reduce(gpu, sum_of(op, &prologue, group.acc, &inputs[prologue.first()], &outputs[y]))
+}
+
+fn found(operand: &Operand<'_>) -> Result<Found> {
+    Ok((start_of(operand)?, operand.dtype, operand.layout.clone()))
+}
+
+/// The sum of what a prologue makes, over the dimensions in which `y` has one element and `x` more.
+fn sum_of<'a>(op: &'static str, prologue: &'a Prologue, acc: DType, x: &Found, y: &Found) -> Task<'a> {
+    let (dims, summed) = (x.2.shape().dims(), y.2.shape().dims());
+    let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(summed).map(|(d, y)| d != y).collect();
     let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
         of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
     };
-    let [from, to] = [x, y].map(|operand| operand.layout.strides());
+    let [from, to] = [x, y].map(|operand| operand.2.strides());
     let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
     let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
-    let address = start_of(y)?;
-    let task = Task {
-        op: call.op,
+    Task {
+        op,
         fold: Fold::plain("JOIN_SUM"),
-        acc: x.dtype.acc(),
-        from: Some(x.dtype),
-        to: Some(y.dtype),
-        x: start_of(x)?,
-        y: address,
-        second: address,
+        acc,
+        from: Some(x.1),
+        to: Some(y.1),
+        x: x.0,
+        y: y.0,
+        second: y.0,
         kept: kept.at_least_one(),
         reduced: reduced.at_least_one(),
         divisor: 1.0,
         is_wide: false,
-        prologue: Some(&prologue),
-    };
-    reduce(gpu, task)
+        prologue: Some(prologue),
+    }
+}
+
+/// The order in which a sum is added up. Two sums of equal orders have the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    is_columns: bool,
+    vector: usize,
+    threads: usize,
+    team: usize,
+    part: usize,
+    parts: usize,
+}
+
+/// The order of the sum of what a prologue makes.
+pub fn order(limits: &Limits, prologue: &Prologue, acc: DType, x: &Found, y: &Found) -> Order {
+    let task = sum_of("reduce", prologue, acc, x, y);
+    let Plan { is_columns, vector, threads, team, part, parts, .. } = Plan::new(limits, &task);
+    Order { is_columns, vector, threads, team, part, parts }
 }
 
 /// How threads add up a row: words of `vector` elements, `team` of them side by side, in groups of `threads`.
@@ -568,7 +604,7 @@ impl Task<'_> {
         let (variant, geometry) = (self.variant(plan), plan.geometry(self).following());
         let Some(prologue) = self.prologue else { return gpu.launch(variant, entry, geometry, &arguments) };
         let text = || prologue.text(plan.vector, plan.is_columns);
-        gpu.generated(prologue.variant(variant), entry, &text, geometry, &prologue.arguments(arguments))
+        gpu.generated(prologue.variant(variant, &text), entry, &text, geometry, &prologue.arguments(arguments))
     }
 }
 

@@ -1,12 +1,13 @@
-//! A row in front of a reduction: one of its results is summed and the others are written, in one pass over its operands.
+//! Elementwise steps in front of a sum: one of their results is summed and others are written, in one pass over their operands.
 
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::start_of;
-use crate::program::source::{FLOATS, Variant, near, word};
+use crate::ops::elementwise::group::Group;
+use crate::ops::elementwise::pointwise::{Body, Number, Plan, Source, Step};
+use crate::program::source::{Variant, near, word};
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
-use isograd_core::pointwise::{Pointwise, c_source};
-use isograd_core::{Call, DType, Layout, Operand, Result};
+use isograd_core::{Call, DType, Layout, Operand, Result, Shape};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -31,69 +32,101 @@ struct Part {
     at: At,
 }
 
-/// A row with its operands.
+/// Where an operand is, its dtype, and its layout in the shape of what is summed.
+pub type Found = (Address, DType, Layout);
+
+/// Steps in front of a sum, with their operands.
 pub struct Prologue {
-    row: Pointwise,
-    /// The first is the operand of the reduction.
+    plan: Plan,
     inputs: SmallVec<[Part; 4]>,
-    /// None is the result that is summed.
-    outputs: SmallVec<[Option<Part>; 4]>,
-    floats: SmallVec<[f64; 4]>,
-    acc: DType,
-    /// Definitions of less exact functions, if all results are rounded to 16 bits.
-    near: &'static str,
+    /// The input that is the operand of the reduction.
+    first: usize,
+    outputs: SmallVec<[Part; 4]>,
+    /// The result that is summed.
+    term: usize,
+    numbers: SmallVec<[Number; 4]>,
 }
 
 impl Prologue {
     /// Of a call.
     pub fn new(call: &Call<'_>, sum: &PointwiseSum) -> Result<Prologue> {
-        let find = |operand: &&Operand<'_>| -> Result<(Address, DType, Layout)> {
-            Ok((start_of(operand)?, operand.dtype, operand.layout.clone()))
-        };
-        let all = |operands: &[Operand<'_>]| operands.iter().map(|o| find(&o)).collect::<Result<SmallVec<[_; 4]>>>();
+        let find = |o: &Operand<'_>| -> Result<Found> { Ok((start_of(o)?, o.dtype, o.layout.clone())) };
+        let all = |operands: &[Operand<'_>]| operands.iter().map(find).collect::<Result<SmallVec<[_; 4]>>>();
         Ok(Prologue::of(sum, &all(call.inputs)?, &all(call.outputs)?))
     }
 
-    /// Of operands with these addresses.
-    pub fn of(
-        sum: &PointwiseSum,
-        inputs: &[(Address, DType, Layout)],
-        outputs: &[(Address, DType, Layout)],
-    ) -> Prologue {
+    /// Of operands of a call.
+    pub fn of(sum: &PointwiseSum, inputs: &[Found], outputs: &[Found]) -> Prologue {
         let (shape, acc) = (inputs[0].2.shape(), inputs[0].1.acc());
-        let summed = outputs.iter().map(|y| y.2.shape()).find(|y| *y != shape).unwrap_or(shape);
-        let at = |layout: &Layout| {
-            let strides = layout.strides().iter().zip(shape.dims()).zip(summed.dims());
-            let steps = strides.filter(|((_, d), _)| **d > 1).map(|((stride, d), y)| (*stride, d != y));
-            let moves = |is_summed: bool| steps.clone().any(|(stride, is)| is == is_summed && stride > 0);
-            match (steps.clone().all(|(stride, _)| stride > 0), moves(false), moves(true)) {
-                (true, ..) => At::Same,
-                (_, true, _) => At::Kept,
-                (_, _, true) => At::Summed,
-                _ => At::One,
-            }
-        };
-        let part = |(address, dtype, layout): &(Address, DType, Layout)| Part {
-            address: *address,
-            dtype: *dtype,
-            at: at(layout),
-        };
-        let written = |y: &(Address, DType, Layout)| (y.2.shape() == shape).then(|| Part { at: At::Same, ..part(y) });
+        let term = outputs.iter().position(|y| y.2.shape() != shape).unwrap_or(0);
         let results: SmallVec<[DType; 4]> = outputs.iter().map(|y| y.1).collect();
-        Prologue {
-            row: sum.row,
-            inputs: inputs.iter().map(part).collect(),
-            outputs: outputs.iter().map(written).collect(),
-            floats: sum.attributes.iter().copied().collect(),
-            acc,
+        let stored: SmallVec<[usize; 4]> = (0..outputs.len()).filter(|&m| m != term).collect();
+        let step = Step {
+            body: Body::Row(sum.row),
+            sources: (0..inputs.len()).map(Source::Input).collect(),
             near: near(acc, &results),
-        }
+            results,
+            is_of_rows: false,
+        };
+        let plan = Plan {
+            steps: SmallVec::from_iter([step]),
+            stored: stored.iter().map(|&m| Source::Result(m)).collect(),
+            is_group: false,
+            ..plan(acc)
+        };
+        let written: SmallVec<[Found; 4]> = stored.iter().map(|&m| outputs[m].clone()).collect();
+        let numbers = sum.attributes.iter().map(|&v| Number::Float(v)).collect();
+        Prologue::with(plan, term, numbers, (inputs, &written), outputs[term].2.shape())
+            .expect("the first input of the row has its shape")
+    }
+
+    /// Of the steps of a group, the last of which sums a result to the output of this number, with these operands. None if an operand is
+    /// not in memory as the reduction reads it.
+    pub fn of_group(group: &Group, y: usize, inputs: &[Found], outputs: &[Found]) -> Option<Prologue> {
+        let (sum, steps) = group.steps.split_last()?;
+        let Source::Result(term) = sum.sources[0] else { return None };
+        let others = |m: &usize| *m != y;
+        let plan = Plan {
+            steps: steps.iter().cloned().collect(),
+            stored: (0..outputs.len()).filter(others).map(|m| group.stored[m]).collect(),
+            is_group: true,
+            ..plan(group.acc)
+        };
+        let written: SmallVec<[Found; 4]> = (0..outputs.len()).filter(others).map(|m| outputs[m].clone()).collect();
+        Prologue::with(plan, term, group.numbers.clone(), (inputs, &written), outputs[y].2.shape())
+    }
+
+    fn with(
+        plan: Plan,
+        term: usize,
+        numbers: SmallVec<[Number; 4]>,
+        (inputs, outputs): (&[Found], &[Found]),
+        summed: &Shape,
+    ) -> Option<Prologue> {
+        let shape = inputs.iter().chain(outputs).map(|found| found.2.shape()).next()?;
+        let part = |(address, dtype, layout): &Found| {
+            Some(Part { address: *address, dtype: *dtype, at: at(layout, shape, summed)? })
+        };
+        let inputs = inputs.iter().map(part).collect::<Option<SmallVec<[Part; 4]>>>()?;
+        let outputs = outputs.iter().map(part).collect::<Option<SmallVec<[Part; 4]>>>()?;
+        let first = inputs.iter().position(|part| part.at == At::Same)?;
+        let plan = Plan {
+            inputs: inputs.iter().map(|part| part.dtype).collect(),
+            outputs: outputs.iter().map(|part| part.dtype).collect(),
+            ..plan
+        };
+        outputs.iter().all(|part| part.at == At::Same).then_some(Prologue { plan, inputs, first, outputs, term, numbers })
+    }
+
+    /// The number of the input that the reduction reads.
+    pub fn first(&self) -> usize {
+        self.first
     }
 
     /// Operands that are read or written at the place of the first input, by their names.
     fn moving(&self) -> impl Iterator<Item = (String, &Part)> {
         let inputs = self.inputs.iter().enumerate().filter(|(_, part)| part.at == At::Same);
-        let outputs = self.outputs.iter().enumerate().filter_map(|(m, part)| Some((m, part.as_ref()?)));
+        let outputs = self.outputs.iter().enumerate();
         inputs.map(|(k, part)| (format!("x{k}"), part)).chain(outputs.map(|(m, part)| (format!("y{m}"), part)))
     }
 
@@ -107,38 +140,48 @@ impl Prologue {
         self.moving().map(|(_, part)| (part.address, part.dtype.size())).collect()
     }
 
-    /// The program of a reduction with this in front of it.
-    pub fn variant(&self, reduction: Variant) -> Variant {
-        let starts = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
-        let written = self.outputs.iter().rev().fold(0, |all, part| 2 * all + part.is_some() as usize);
-        let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.row.name());
-        let variant = variant.define("PLACES", starts).define("WRITTEN", written);
-        const NAMES: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
-        let parts = NAMES.into_iter().zip(self.inputs.iter().chain(self.outputs.iter().flatten()));
+    /// The program of a reduction with this in front of it. `text` makes its text, which identifies that of a group.
+    pub fn variant(&self, reduction: Variant, text: &dyn Fn() -> String) -> Variant {
+        let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.plan.name());
+        let variant = if self.plan.is_group {
+            variant.of_text(&text())
+        } else {
+            let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
+            variant.define("PLACES", places).define("WRITTEN", self.outputs.len()).define("TERM", self.term)
+        };
+        const NAMES: [&str; 16] =
+            ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12", "T13", "T14", "T15"];
+        let parts = NAMES.into_iter().zip(self.inputs.iter().chain(&self.outputs));
         parts.fold(variant, |variant, (name, part)| variant.define(name, part.dtype))
     }
 
-    /// Adds the row's operands and attributes, which follow the arguments of the reduction.
+    /// Adds the operands and numbers of the steps, which follow the arguments of the reduction.
     pub fn arguments(&self, arguments: Arguments) -> Arguments {
-        let pointers = self.inputs.iter().skip(1).chain(self.outputs.iter().flatten()).map(|part| part.address);
-        arguments.pointers(pointers).floats(self.floats.iter().copied(), self.acc)
+        let others = self.inputs.iter().enumerate().filter(|(k, _)| *k != self.first).map(|(_, part)| part);
+        let arguments = arguments.pointers(others.chain(&self.outputs).map(|part| part.address));
+        self.numbers.iter().fold(arguments, |arguments, number| match *number {
+            Number::Int(v) => arguments.int(v),
+            Number::Float(v) => arguments.float(v, self.plan.acc),
+        })
     }
 
     /// The functions that `reduce.c` calls for each word of operands, then that file.
     pub fn text(&self, vector: usize, is_columns: bool) -> String {
+        let plan = &self.plan;
         // Not contracted, as elementwise kernels are not: a result has the same bits there.
-        let mut text = format!("CONTRACT_OFF\n{FLOATS}{}{}", self.near, c_source(self.row));
+        let mut text = plan.functions();
         let storage = |part: &Part| format!("S_{}", part.dtype.name());
         let inputs = || self.inputs.iter().enumerate();
-        let outputs = || self.outputs.iter().enumerate().filter_map(|(m, part)| Some((m, part.as_ref()?)));
+        let outputs = || self.outputs.iter().enumerate();
         let same = || inputs().filter(|(_, part)| part.at == At::Same);
         let fixed = || inputs().filter(|(_, part)| matches!(part.at, At::Kept | At::One));
         let mut parameters: Vec<(String, String)> = Vec::new();
         let pointer =
             |constant: &str, part: &Part, name: String| (format!("GLOBAL {constant}{} *", storage(part)), name);
-        parameters.extend(inputs().skip(1).map(|(k, part)| pointer("const ", part, format!("x{k}"))));
+        let others = inputs().filter(|(k, _)| *k != self.first);
+        parameters.extend(others.map(|(k, part)| pointer("const ", part, format!("x{k}"))));
         parameters.extend(outputs().map(|(m, part)| pointer("", part, format!("y{m}"))));
-        parameters.extend((0..self.floats.len()).map(|i| ("A ".to_string(), format!("k{i}"))));
+        parameters.extend((0..plan.attributes()).map(|i| ("A ".to_string(), format!("k{i}"))));
         let declared: String = parameters.iter().map(|(of, name)| format!(", {of}{name}")).collect();
         let given: String = parameters.iter().map(|(_, name)| format!(", {name}")).collect();
         let word = |part: &Part| word(vector * part.dtype.size());
@@ -150,21 +193,21 @@ impl Prologue {
         }
         text += "} Read;\n#define READ(w, x, at) do {";
         for (k, part) in same() {
-            let from = if k == 0 { "(x)".to_string() } else { format!("x{k}") };
+            let from = if k == self.first { "(x)".to_string() } else { format!("x{k}") };
             let _ = write!(text, " (w).x{k}.all = *(GLOBAL const {} *)({from} + (at));", word(part));
         }
         // Operands that are the same for all elements of a result, or of neighbouring results.
         let side_by_side = if is_columns { vector } else { 1 };
         let _ = writeln!(text, " }} while (0)\n#define SIDE_BY_SIDE {side_by_side}\ntypedef struct {{\n    int none;");
-        for (k, _) in fixed() {
-            let _ = writeln!(text, "    A x{k}[SIDE_BY_SIDE];");
+        for (k, part) in fixed() {
+            let _ = writeln!(text, "    {} x{k}[SIDE_BY_SIDE];", storage(part));
         }
         text +=
             "} Fixed;\nFUNCTION Fixed fixed_of(idx number ROW_PARAMETERS) {\n    Fixed fixed;\n    fixed.none = 0;\n";
         text += "#pragma unroll\n    for (int j = 0; j < SIDE_BY_SIDE; j++) {\n";
         for (k, part) in fixed() {
             let at = if part.at == At::One { "0" } else { "number * SIDE_BY_SIDE + j" };
-            let _ = writeln!(text, "        fixed.x{k}[j] = (A)LOAD_{}(x{k}, {at});", part.dtype.name());
+            let _ = writeln!(text, "        fixed.x{k}[j] = x{k}[{at}];");
         }
         text += "    }\n    return fixed;\n}\n";
         text += "FUNCTION void take_words(A *acc, Read w, Fixed fixed, idx at, idx i ROW_PARAMETERS) {\n";
@@ -175,32 +218,74 @@ impl Prologue {
         }
         text += "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) {\n";
         let (fixed_at, summed_at) = if is_columns { ("j", "i") } else { ("0", "i + j") };
-        for (k, part) in inputs() {
-            let dtype = part.dtype.name();
-            let value = match part.at {
-                At::Same => format!("(A)LOAD_{dtype}(w.x{k}.each, j)"),
-                At::Kept | At::One => format!("fixed.x{k}[{fixed_at}]"),
-                At::Summed => format!("(A)LOAD_{dtype}(x{k}, {summed_at})"),
-            };
-            let _ = writeln!(text, "        A v{k} = {value};");
+        let place = |k: usize| match self.inputs[k].at {
+            At::Same => (format!("w.x{k}.each"), "j"),
+            At::Kept | At::One => (format!("fixed.x{k}"), fixed_at),
+            At::Summed => (format!("x{k}"), summed_at),
+        };
+        let dtypes = plan.result_dtypes();
+        let value = |source: &Source| match *source {
+            Source::Input(k) => {
+                let (from, at) = place(k);
+                format!("LOAD_{}({from}, {at})", plan.inputs[k].name())
+            }
+            Source::Result(n) => format!("LOAD_{}(s{n}, 0)", dtypes[n].name()),
+            // A sum does not read what it writes.
+            Source::Output(m) => format!("LOAD_{}(y{m}, at)", plan.outputs[m].name()),
+        };
+        (0..plan.steps.len()).for_each(|s| plan.step(s, "        ", &value, "0", &mut text));
+        for (m, _) in outputs() {
+            plan.moved_to(m, "        ", &|k| format!("{}[{}]", place(k).0, place(k).1), &mut text);
+            let _ = writeln!(text, "        {}", plan.store(m, &format!("e{m}"), "j"));
         }
-        let list = |name: &str, count: usize| (0..count).map(|i| format!("{name}{i}")).collect::<Vec<_>>();
-        let results = list("r", self.outputs.len());
-        let pointers = results.iter().map(|r| format!("&{r}")).collect();
-        let arguments = [list("v", self.inputs.len()), list("k", self.floats.len()), pointers].concat().join(", ");
-        let zeros = results.iter().map(|r| format!("{r} = 0")).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "        A {zeros};\n        {}({arguments});", self.row.name());
-        for (m, part) in self.outputs.iter().enumerate() {
-            let _ = match part {
-                Some(part) => writeln!(text, "        STORE_{}(e{m}, j, r{m});", part.dtype.name()),
-                None => writeln!(text, "        acc[j] = acc[j] + r{m};"),
-            };
-        }
-        text += "    }\n";
+        let _ = writeln!(text, "        acc[j] = acc[j] + r{};\n    }}", self.term);
         for (m, part) in outputs() {
             let _ = writeln!(text, "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) w{m}.each[j] = e{m}[j];");
             let _ = writeln!(text, "    *(GLOBAL {} *)(y{m} + at) = w{m}.all;", word(part));
         }
         text + "}\n#include \"reduction/reduce.c\"\n"
+    }
+}
+
+/// Where an operand's elements are; none if the reduction has no name for it.
+fn at(layout: &Layout, shape: &Shape, summed: &Shape) -> Option<At> {
+    if layout.shape() != shape {
+        return None;
+    }
+    let dims = || layout.strides().iter().zip(shape.dims()).zip(summed.dims()).filter(|((_, d), _)| **d > 1);
+    // Whether the dimensions are those of a contiguous tensor without the others, in which it is repeated.
+    let are = |is_part: &dyn Fn(bool) -> bool| {
+        let mut next = 1;
+        dims().rev().all(|((&stride, &d), y)| {
+            let expected = if is_part(d != *y) { next } else { 0 };
+            next *= if is_part(d != *y) { d } else { 1 };
+            stride == expected
+        })
+    };
+    Some(match () {
+        () if are(&|_| true) => At::Same,
+        () if are(&|_| false) => At::One,
+        () if are(&|is_summed| !is_summed) => At::Kept,
+        () if are(&|is_summed| is_summed) => At::Summed,
+        () => return None,
+    })
+}
+
+/// A plan without steps.
+fn plan(acc: DType) -> Plan {
+    Plan {
+        steps: SmallVec::new(),
+        stored: SmallVec::new(),
+        is_group: false,
+        acc,
+        inputs: SmallVec::new(),
+        outputs: SmallVec::new(),
+        is_still: SmallVec::new(),
+        rank: 1,
+        vector: 1,
+        is_wide: false,
+        // One result is summed.
+        sums: 1,
+        is_squared: false,
     }
 }

@@ -4,11 +4,11 @@ use crate::driver::{Address, Limits};
 use crate::launch::layout::Joint;
 use crate::launch::words::fits;
 use crate::memory::block::Place;
-use crate::ops::elementwise::group::Group;
+use crate::ops::elementwise::group::{Group, Reduces};
 use crate::ops::elementwise::pointwise::{Body, Number, Source, Step, acc, body, numbers};
 use crate::ops::elementwise::rows::is_kept;
-use crate::ops::reduction::reduce::{self, Team};
-use crate::ops::reduction::reduce_prologue::Prologue;
+use crate::ops::reduction::reduce::{self, Order, Team};
+use crate::ops::reduction::reduce_prologue::{Found, Prologue};
 use crate::program::source::near;
 use crate::step::program::{Entry, KeptOperand, Work};
 use isograd_core::backend::Reduce;
@@ -86,23 +86,68 @@ impl Rows {
     }
 }
 
+/// A sum of what elementwise calls make of operands of one shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum {
+    pub shape: Shape,
+    /// The shape of the sum, with one element in the dimensions over which it goes.
+    to: Shape,
+    /// The order in which a launch of its own adds up.
+    order: Order,
+}
+
+/// What the calls of a kernel reduce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    Rows(Rows),
+    Sum(Sum),
+}
+
+impl Frame {
+    /// The shape of what is reduced.
+    pub fn shape(&self) -> &Shape {
+        match self {
+            Frame::Rows(rows) => &rows.shape,
+            Frame::Sum(sum) => &sum.shape,
+        }
+    }
+
+    /// An operand as the kernel has it; none if it does not fit.
+    pub fn within(&self, part: &KeptOperand) -> Option<KeptOperand> {
+        match self {
+            Frame::Rows(rows) => rows.within(part),
+            Frame::Sum(sum) => [&sum.shape, &sum.to].contains(&part.layout.shape()).then(|| part.clone()),
+        }
+    }
+
+    fn rows(&self) -> Option<&Rows> {
+        if let Frame::Rows(rows) = self { Some(rows) } else { None }
+    }
+}
+
 /// The last dimensions of a layout, as few as there can be.
 fn row_of(layout: &Layout, dims: usize) -> Joint {
     let at = layout.shape().rank() - dims;
     Joint::of(&layout.shape().dims()[at..], [&layout.strides()[at..]].into_iter())
 }
 
-/// A reduction of rows.
+/// A reduction that can be one of the calls of a kernel.
 #[derive(Clone, Debug)]
 pub struct Reduction<'a> {
     kind: Reduce,
-    pub rows: Rows,
+    pub frame: Frame,
     pub acc: DType,
     /// The row of the pointwise table whose result is reduced.
-    of: Option<&'a PointwiseSum>,
+    pub of: Option<&'a PointwiseSum>,
 }
 
-/// The reduction of rows of an entry, if it can be one of several calls.
+/// An operand as it will be in memory, where it begins at a word.
+fn found(part: &KeptOperand) -> Found {
+    let start = if let Place::At(address) = part.place { address } else { 0 };
+    (start + (part.layout.offset() * part.dtype.size()) as Address, part.dtype, part.layout.clone())
+}
+
+/// The reduction of an entry, if it can be one of several calls.
 pub fn reduction<'a>(entry: &'a Entry, limits: &Limits) -> Option<Reduction<'a>> {
     let Work::Call { kernel, ints, .. } = &entry.work else { return None };
     let x = entry.inputs.first()?;
@@ -111,43 +156,46 @@ pub fn reduction<'a>(entry: &'a Entry, limits: &Limits) -> Option<Reduction<'a>>
         let (kept, row) = shape.dims().split_at(shape.rank() - dims);
         [kept.iter().product(), row.iter().product()]
     };
-    // As it would be in memory, which begins at a word.
-    let address = |part: &KeptOperand| {
-        let start = if let Place::At(address) = part.place { address } else { 0 };
-        start + (part.layout.offset() * part.dtype.size()) as Address
+    let rows = |dims, team| {
+        let rows = Rows { shape: shape.clone(), dims, team };
+        let mut all = entry.inputs.iter().chain(&entry.outputs);
+        (rows.count() > 1 && all.all(|part| rows.within(part).is_some())).then_some(Frame::Rows(rows))
     };
-    let found = match kernel.kernel() {
+    match kernel.kernel() {
         Kernel::Reduce(kind @ (Reduce::Sum | Reduce::Mean | Reduce::Max | Reduce::Min))
             if x.dtype.is_float() && entry.outputs.len() == 1 =>
         {
             let dims = usize::try_from(ints[0]).ok()?;
             let team = reduce::team(limits, kind, x.dtype, None, size(dims))?;
             let (outer, row) = (&x.layout.strides()[..shape.rank() - dims], row_of(&x.layout, dims));
-            let begins_at_words = fits(team.vector, outer.iter().copied(), [(address(x), x.dtype.size())]);
-            if !begins_at_words || row.rank() != 1 || row.strides[0][0] != 1 {
-                return None;
-            }
-            Reduction { kind, rows: Rows { shape: shape.clone(), dims, team }, acc, of: None }
+            let begins_at_words = fits(team.vector, outer.iter().copied(), [(found(x).0, x.dtype.size())]);
+            let is_row = begins_at_words && row.rank() == 1 && row.strides[0][0] == 1;
+            let frame = is_row.then(|| rows(dims, team)).flatten()?;
+            Some(Reduction { kind, frame, acc, of: None })
         }
         Kernel::Fused(fused) => {
             let of = fused.fused().downcast_ref::<PointwiseSum>()?;
-            let y = entry.outputs.iter().find(|y| y.layout.shape() != shape)?.layout.shape();
-            let first = shape.iter().zip(y.iter()).position(|(d, y)| d != y)?;
-            let dims = shape.rank() - first;
-            let is_of_rows = y.dims()[first..].iter().all(|&d| d == 1);
-            if !is_of_rows || of.row.is_inout() || of.row.is_checked() || acc == DType::I64 {
+            if of.row.is_inout() || of.row.is_checked() || !acc.is_float() {
                 return None;
             }
-            let find = |part: &KeptOperand| (address(part), part.dtype, part.layout.clone());
-            let all = |parts: &[KeptOperand]| parts.iter().map(find).collect::<Vec<_>>();
+            let y = entry.outputs.iter().find(|y| y.layout.shape() != shape)?;
+            let to = y.layout.shape();
+            let first = shape.iter().zip(to.iter()).position(|(d, y)| d != y)?;
+            let all = |parts: &[KeptOperand]| parts.iter().map(found).collect::<Vec<_>>();
             let prologue = Prologue::of(of, &all(&entry.inputs), &all(&entry.outputs));
-            let team = reduce::team(limits, Reduce::Sum, x.dtype, Some(&prologue), size(dims))?;
-            Reduction { kind: Reduce::Sum, rows: Rows { shape: shape.clone(), dims, team }, acc, of: Some(of) }
+            let order = reduce::order(limits, &prologue, acc, &found(x), &found(y));
+            let sum = || Frame::Sum(Sum { shape: shape.clone(), to: to.clone(), order });
+            let dims = shape.rank() - first;
+            let frame = match to.dims()[first..].iter().all(|&d| d == 1) {
+                true => reduce::team(limits, Reduce::Sum, x.dtype, Some(&prologue), size(dims))
+                    .and_then(|team| rows(dims, team))
+                    .unwrap_or_else(sum),
+                false => sum(),
+            };
+            Some(Reduction { kind: Reduce::Sum, frame, acc, of: Some(of) })
         }
-        _ => return None,
-    };
-    let all = || entry.inputs.iter().chain(&entry.outputs);
-    (found.rows.count() > 1 && all().all(|part| found.rows.within(part).is_some())).then_some(found)
+        _ => None,
+    }
 }
 
 /// The elements of an operand in memory. Two operands with equal regions have the same elements; strides along dimensions of one element are 0.
@@ -193,6 +241,7 @@ pub enum Made {
 }
 
 /// The kernel of some calls.
+#[derive(Clone)]
 pub struct Draft {
     pub inputs: Vec<KeptOperand>,
     pub outputs: Vec<KeptOperand>,
@@ -200,7 +249,7 @@ pub struct Draft {
     stored: Vec<Source>,
     numbers: Vec<SmallVec<[Number; 4]>>,
     acc: DType,
-    rows: Option<Rows>,
+    frame: Option<Frame>,
 }
 
 impl Draft {
@@ -209,7 +258,7 @@ impl Draft {
     pub fn new<'a>(
         members: impl Iterator<Item = (&'a Entry, Made)>,
         acc: DType,
-        rows: Option<&Rows>,
+        frame: Option<&Frame>,
         limits: &Limits,
         is_local: impl Fn(Place) -> bool,
     ) -> Draft {
@@ -217,8 +266,8 @@ impl Draft {
         let mut values: HashMap<Region, Source> = HashMap::new();
         let mut written: Vec<(Region, KeptOperand)> = Vec::new();
         let mut results = 0;
-        // In the rows' shape, where there are rows.
-        let placed = |part: &KeptOperand| rows.and_then(|rows| rows.within(part)).unwrap_or_else(|| part.clone());
+        let placed = |part: &KeptOperand| frame.and_then(|frame| frame.within(part)).unwrap_or_else(|| part.clone());
+        let rows = frame.and_then(Frame::rows);
         for (entry, made) in members {
             let Work::Call { ints, floats, .. } = &entry.work else { continue };
             let mut source = |part: &KeptOperand| {
@@ -282,20 +331,32 @@ impl Draft {
         }
         let outputs = written.into_iter().filter(|(_, part)| !is_local(part.place));
         let (outputs, stored) = outputs.map(|(elements, part)| (part, values[&elements])).unzip();
-        let mut draft = Draft { inputs, outputs, steps, stored, numbers: all_numbers, acc, rows: rows.cloned() };
+        let mut draft = Draft { inputs, outputs, steps, stored, numbers: all_numbers, acc, frame: frame.cloned() };
         draft.leave_out();
         draft
     }
 
     /// Why there cannot be such a kernel, if there cannot.
-    pub fn refusal(&self) -> Option<&'static str> {
-        let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
+    pub fn refusal(&self, limits: &Limits) -> Option<&'static str> {
+        let mut read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
         if self.inputs.len() + self.outputs.len() > MOST_OPERANDS {
             return Some("as the kernel has no room for its operands");
         }
-        let is_of_rows = self.rows.is_some();
-        let reads = is_of_rows && read.into_iter().any(|source| matches!(source, Source::Output(_)));
-        reads.then_some("as a kernel of rows does not read what it writes")
+        let frame = self.frame.as_ref()?;
+        if read.any(|source| matches!(source, Source::Output(_))) {
+            return Some("as a kernel that reduces does not read what it writes");
+        }
+        let Frame::Sum(sum) = frame else { return None };
+        (self.order(limits) != Some(sum.order)).then_some("as the sum would be in another order")
+    }
+
+    /// The order in which the kernel's sum is added up; none if it cannot be.
+    fn order(&self, limits: &Limits) -> Option<Order> {
+        let (group, inputs, outputs) = self.clone().group(Vec::new());
+        let all = |parts: &[KeptOperand]| parts.iter().map(found).collect::<Vec<_>>();
+        let (inputs, outputs, y) = (all(&inputs), all(&outputs), group.summed()?);
+        let prologue = Prologue::of_group(&group, y, &inputs, &outputs)?;
+        Some(reduce::order(limits, &prologue, self.acc, &inputs[prologue.first()], &outputs[y]))
     }
 
     /// Leaves out steps whose results are neither stored nor read, and inputs that no step reads. An input that is an output as well is
@@ -378,7 +439,7 @@ impl Draft {
 
     /// Bytes that are read in each turn over long rows, which threads do not keep.
     fn read_again(&self) -> usize {
-        let Some(Rows { shape, dims, team }) = &self.rows else { return 0 };
+        let Some(Frame::Rows(Rows { shape, dims, team })) = &self.frame else { return 0 };
         let at = shape.rank() - dims;
         let moves = |part: &&KeptOperand| {
             let (outer, inner) = part.layout.strides().split_at(at);
@@ -395,19 +456,24 @@ impl Draft {
         let of_step =
             |step: &Step| step.body.operations() + step.results.iter().filter(|d| d.size() == 2).count() * ROUNDING;
         let operations: usize = self.steps.iter().map(of_step).sum();
-        let elements = self.outputs.first().or(self.inputs.first()).map_or(0, |part| part.layout.shape().numel());
+        let all = self.outputs.iter().chain(&self.inputs);
+        let elements = all.map(|part| part.layout.shape().numel()).max().unwrap_or(0);
         self.traffic().max(operations.saturating_mul(elements) / OPERATIONS_PER_BYTE)
     }
 
     /// The kernel, of calls of these ops.
     pub fn group(self, ops: Vec<String>) -> (Group, Vec<KeptOperand>, Vec<KeptOperand>) {
-        let Draft { inputs, outputs, steps, stored, numbers, acc, rows } = self;
+        let Draft { inputs, outputs, steps, stored, numbers, acc, frame } = self;
         let group = Group {
             steps: steps.into_iter().collect(),
             stored: stored.into_iter().collect(),
             acc,
             numbers: numbers.into_iter().flatten().collect(),
-            rows: rows.map(|rows| (rows.dims, rows.team)),
+            reduces: match frame {
+                None => Reduces::Nothing,
+                Some(Frame::Rows(rows)) => Reduces::Rows(rows.dims, rows.team),
+                Some(Frame::Sum(_)) => Reduces::Sum,
+            },
             ops,
         };
         (group, inputs, outputs)

@@ -4,6 +4,7 @@ mod dead;
 mod draft;
 mod pointwise;
 mod recompute;
+mod split;
 
 use crate::driver::Limits;
 use crate::step::program::Program;

@@ -8,9 +8,9 @@ use crate::driver::Limits;
 use crate::memory::block::Place;
 use crate::step::passes::Report;
 use crate::step::passes::draft::{
-    Draft, Elementwise, Made, Reduction, Region, Rows, are_apart, elementwise, reduction, walk,
+    Draft, Elementwise, Frame, Made, Reduction, Region, are_apart, elementwise, reduction, walk,
 };
-use crate::step::passes::recompute;
+use crate::step::passes::{recompute, split};
 use crate::step::program::{Entry, KeptOperand, Program, Work};
 use isograd_core::{DType, Shape};
 use smallvec::SmallVec;
@@ -38,8 +38,8 @@ pub struct Item {
 /// A group to which calls may be added.
 pub struct Open {
     pub shape: Shape,
-    /// Once there is a reduction of rows.
-    pub rows: Option<Rows>,
+    /// Once there is a reduction.
+    pub frame: Option<Frame>,
     pub acc: Option<DType>,
     pub walk: (SmallVec<[usize; 6]>, bool),
     /// The operands of its calls, and whether they are written.
@@ -54,7 +54,7 @@ struct Choice {
     item: usize,
     /// Whether the group moves to the call's place.
     moves: bool,
-    rows: Option<Rows>,
+    frame: Option<Frame>,
     traffic: usize,
     gain: usize,
 }
@@ -62,15 +62,17 @@ struct Choice {
 /// A call that can be one of a kernel.
 struct Member {
     shape: Shape,
-    rows: Option<Rows>,
+    frame: Option<Frame>,
     acc: Option<DType>,
 }
 
 pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
+    let pairs = split::run(program, limits);
     let (mut items, saved) = Grouping::new(program, limits).run();
     let mut uses = Uses::new(program, limits);
     let bytes: Vec<usize> = program.memory.iter().map(|later| later.bytes).collect();
     let (again, saved_again) = recompute::run(&program.entries, &mut items, &mut uses, &bytes);
+    split::join(pairs, &mut program.entries, &mut items, |place| uses.again.contains(&place));
     report.again += again;
     report.saved += saved + saved_again;
     let drafts: Vec<_> =
@@ -104,14 +106,22 @@ pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
 
 impl Item {
     /// The kernel of its elementwise calls.
-    pub fn kernel(&self, entries: &[Entry], uses: &Uses) -> Draft {
-        let (acc, rows) = self.group.as_ref().map_or((None, None), |group| (group.acc, group.rows.as_ref()));
-        draft(entries, &self.members, &self.clones, (acc, rows), uses)
+    pub fn kernel(&self, entries: &[Entry], uses: &Uses<'_>) -> Draft {
+        let (acc, frame) = self.group.as_ref().map_or((None, None), |group| (group.acc, group.frame.as_ref()));
+        draft(entries, &self.members, &self.clones, (acc, frame), uses)
     }
 
-    /// The kernel of a group; none of a single call.
-    fn draft(&self, entries: &[Entry], uses: &Uses) -> Option<Draft> {
-        (self.members.len() + self.clones.len() > 1).then(|| self.kernel(entries, uses))
+    /// The kernel of a group; none of a single call whose results all are read.
+    fn draft(&self, entries: &[Entry], uses: &Uses<'_>) -> Option<Draft> {
+        let open = self.group.as_ref()?;
+        let outputs = self.members.iter().map(|&i| entries[i].outputs.len()).sum::<usize>();
+        let is_single = self.members.len() + self.clones.len() == 1;
+        let may_leave_out = outputs > 1 || matches!(open.frame, Some(Frame::Sum(_)));
+        if is_single && !may_leave_out {
+            return None;
+        }
+        let draft = self.kernel(entries, uses);
+        (!is_single || draft.outputs.len() < outputs).then_some(draft)
     }
 
     /// The names of its calls, in order.
@@ -162,7 +172,7 @@ pub fn draft(
     entries: &[Entry],
     members: &[usize],
     clones: &[usize],
-    (acc, rows): (Option<DType>, Option<&Rows>),
+    (acc, frame): (Option<DType>, Option<&Frame>),
     uses: &Uses<'_>,
 ) -> Draft {
     let own = touches(members.iter().map(|&i| &entries[i]));
@@ -174,7 +184,7 @@ pub fn draft(
     let mut calls: Vec<(usize, Made)> = once.chain(clones.iter().map(|&i| (i, Made::Again))).collect();
     calls.sort_unstable_by_key(|call| call.0);
     let calls = calls.into_iter().map(|(i, made)| (&entries[i], made));
-    Draft::new(calls, acc.unwrap_or(DType::I64), rows, uses.limits, is_local)
+    Draft::new(calls, acc.unwrap_or(DType::I64), frame, uses.limits, is_local)
 }
 
 struct Grouping<'a> {
@@ -223,7 +233,7 @@ impl<'a> Grouping<'a> {
             self.items[item].has_dependents |= chosen.as_ref().is_none_or(|chosen| chosen.item != item);
         }
         let item = match chosen {
-            Some(Choice { item, moves, rows, traffic, gain }) => {
+            Some(Choice { item, moves, frame, traffic, gain }) => {
                 self.saved += gain;
                 if moves {
                     self.items[item].slot = self.next_slot();
@@ -232,10 +242,10 @@ impl<'a> Grouping<'a> {
                 if let Some(open) = &mut self.items[item].group {
                     open.traffic = traffic;
                     // Calls on a number a row may have come first.
-                    if open.rows.is_none() && rows.is_some() {
+                    if open.frame.is_none() && frame.is_some() {
                         open.parts.clear();
                     }
-                    open.rows = rows;
+                    open.frame = frame;
                 }
                 item
             }
@@ -244,7 +254,7 @@ impl<'a> Grouping<'a> {
                 let slot = self.next_slot();
                 let open = call.as_ref().map(|call| Open {
                     shape: call.shape.clone(),
-                    rows: call.rows.clone(),
+                    frame: call.frame.clone(),
                     acc: call.acc,
                     walk: walk(entry),
                     parts: Vec::new(),
@@ -275,7 +285,7 @@ impl<'a> Grouping<'a> {
             open.acc = open.acc.or(call.and_then(|call| call.acc));
             let new = if open.parts.is_empty() { &members[..] } else { &members[members.len() - 1..] };
             for (part, writes) in new.iter().flat_map(|&m| operands(&self.entries[m])) {
-                let part = placed(open.rows.as_ref(), part).unwrap_or_else(|| part.clone());
+                let part = placed(open.frame.as_ref(), part).unwrap_or_else(|| part.clone());
                 open.parts.push((Region::new(&part), part, writes));
             }
         }
@@ -284,15 +294,15 @@ impl<'a> Grouping<'a> {
     /// A call that can be one of a kernel.
     fn member(&self, entry: &Entry) -> Option<Member> {
         if let Some(Elementwise { acc, .. }) = elementwise(entry) {
-            return Some(Member { shape: entry.outputs[0].layout.shape().clone(), rows: None, acc });
+            return Some(Member { shape: entry.outputs[0].layout.shape().clone(), frame: None, acc });
         }
-        let Reduction { rows, acc, .. } = reduction(entry, self.uses.limits)?;
-        Some(Member { shape: rows.shape.clone(), rows: Some(rows), acc: Some(acc) })
+        let Reduction { frame, acc, .. } = reduction(entry, self.uses.limits)?;
+        Some(Member { shape: frame.shape().clone(), frame: Some(frame), acc: Some(acc) })
     }
 
     /// Bytes that a call moves by itself.
     fn alone(&self, i: usize, call: &Member) -> usize {
-        draft(self.entries, &[i], &[], (call.acc, call.rows.as_ref()), &self.uses).traffic()
+        draft(self.entries, &[i], &[], (call.acc, call.frame.as_ref()), &self.uses).traffic()
     }
 
     fn next_slot(&mut self) -> usize {
@@ -320,7 +330,7 @@ impl<'a> Grouping<'a> {
         let of_shape = self.groups.get(&call.shape).into_iter().flatten().rev().take(MOST_GROUPS);
         // A call on a number a row has another shape than its group.
         let of_rows = before.iter().rev().filter(|&&item| {
-            self.items[item].group.as_ref().is_some_and(|open| open.rows.is_some() && open.shape != call.shape)
+            self.items[item].group.as_ref().is_some_and(|open| open.frame.is_some() && open.shape != call.shape)
         });
         let candidates: Vec<usize> = of_shape.chain(of_rows).copied().collect();
         let mut best: Option<Choice> = None;
@@ -354,22 +364,25 @@ impl<'a> Grouping<'a> {
         if is_late && *has_dependents {
             return Err("as calls between them depend on one and are needed by the other");
         }
-        let rows = match (&open.rows, &call.rows) {
+        let frame = match (&open.frame, &call.frame) {
+            (Some(Frame::Sum(_)), _) | (_, Some(Frame::Sum(_))) => {
+                return Err("as a sum over columns computes for itself what it adds up");
+            }
             (Some(a), Some(b)) if a != b => return Err("as other rows are reduced, or in another order"),
             (a, b) => a.as_ref().or(b.as_ref()),
         };
         let acc = open.acc.or(call.acc);
-        if rows.is_some() && !acc.is_some_and(DType::is_float) {
+        if frame.is_some() && !acc.is_some_and(DType::is_float) {
             return Err("as only floats are reduced");
         }
         let of_another_shape = "as it has another shape, or elements of a row lie apart";
-        let begins = open.rows.is_none() && rows.is_some();
-        if begins && members.iter().flat_map(|&m| operands(&self.entries[m])).any(|(part, _)| placed(rows, part).is_none())
-        {
+        let begins = open.frame.is_none() && frame.is_some();
+        let mut all = members.iter().flat_map(|&m| operands(&self.entries[m]));
+        if begins && all.any(|(part, _)| placed(frame, part).is_none()) {
             return Err(of_another_shape);
         }
         for (part, writes) in operands(entry) {
-            let part = placed(rows, part).ok_or(of_another_shape)?;
+            let part = placed(frame, part).ok_or(of_another_shape)?;
             let elements = Region::new(&part);
             let meets = |(known, other, wrote): &(Region, KeptOperand, bool)| {
                 other.place == part.place && (writes || *wrote) && *known != elements && !are_apart(other, &part)
@@ -380,12 +393,12 @@ impl<'a> Grouping<'a> {
         }
         let alone = self.alone(i, call);
         let is_small = alone <= SMALL && open.traffic <= SMALL;
-        if rows.is_none() && walk(entry) != open.walk && !is_small {
+        if frame.is_none() && walk(entry) != open.walk && !is_small {
             return Err("as its elements lie in another order");
         }
         let members: Vec<usize> = members.iter().copied().chain([i]).collect();
-        let draft = draft(self.entries, &members, &[], (acc, rows), &self.uses);
-        if let Some(refusal) = draft.refusal() {
+        let draft = draft(self.entries, &members, &[], (acc, frame), &self.uses);
+        if let Some(refusal) = draft.refusal(self.uses.limits) {
             return Err(refusal);
         }
         let traffic = draft.traffic();
@@ -394,7 +407,7 @@ impl<'a> Grouping<'a> {
         if !is_worth(gain, is_small, held) {
             return Err("which saves nothing, or holds memory for long");
         }
-        Ok(Choice { item, moves: is_late, rows: rows.cloned(), traffic, gain })
+        Ok(Choice { item, moves: is_late, frame: frame.cloned(), traffic, gain })
     }
 
     /// Bytes of temporary memory that a group holds longer when it runs later: of what it reads, without what it writes.
@@ -431,8 +444,8 @@ pub fn operands(entry: &Entry) -> impl Iterator<Item = (&KeptOperand, bool)> {
 }
 
 /// An operand as a kernel has it: in the shape of the rows, if there are some. None if it does not fit them.
-pub fn placed(rows: Option<&Rows>, part: &KeptOperand) -> Option<KeptOperand> {
-    rows.map_or_else(|| Some(part.clone()), |rows| rows.within(part))
+fn placed(frame: Option<&Frame>, part: &KeptOperand) -> Option<KeptOperand> {
+    frame.map_or_else(|| Some(part.clone()), |frame| frame.within(part))
 }
 
 /// Whether a call is added to a group, which then moves so many bytes less than both alone, and holds so many bytes of memory longer.

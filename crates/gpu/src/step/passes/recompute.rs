@@ -93,8 +93,8 @@ fn again(
         let mut acc = open.acc;
         for &m in &chain {
             let own = elementwise(&entries[m])?.acc;
-            let fits = match &open.rows {
-                Some(rows) => operands(&entries[m]).all(|(part, _)| rows.within(part).is_some()),
+            let fits = match &open.frame {
+                Some(frame) => operands(&entries[m]).all(|(part, _)| frame.within(part).is_some()),
                 None => walk(&entries[m]) == open.walk && *entries[m].outputs[0].layout.shape() == open.shape,
             };
             if matches!((acc, own), (Some(a), Some(b)) if a != b) || !fits {
@@ -110,12 +110,12 @@ fn again(
     }
     uses.again.insert(part.place);
     let with = |(reader, clones, acc): &(usize, Vec<usize>, Option<DType>)| {
-        let rows = items[*reader].group.as_ref().and_then(|open| open.rows.as_ref());
-        draft(entries, &items[*reader].members, clones, (*acc, rows), uses)
+        let frame = items[*reader].group.as_ref().and_then(|open| open.frame.as_ref());
+        draft(entries, &items[*reader].members, clones, (*acc, frame), uses)
     };
     let then: Vec<Draft> = std::iter::once(items[k].kernel(entries, uses)).chain(joined.iter().map(with)).collect();
     let sum = |drafts: &[Draft], of: fn(&Draft) -> usize| drafts.iter().map(of).sum::<usize>();
-    let has_room = then.iter().all(|draft| draft.refusal().is_none());
+    let has_room = then.iter().all(|draft| draft.refusal(uses.limits).is_none());
     if !has_room || sum(&drafts, Draft::cost) <= sum(&then, Draft::cost) {
         uses.again.remove(&part.place);
         return None;
