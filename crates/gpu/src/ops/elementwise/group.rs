@@ -32,6 +32,12 @@ pub enum Reduces {
 }
 
 impl Group {
+    /// Whether the steps read the value that an output had.
+    pub fn reads(&self, output: usize) -> bool {
+        let is_it = |source: &Source| *source == Source::Output(output);
+        self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources)).any(is_it)
+    }
+
     /// The output of the last step.
     pub fn summed(&self) -> Option<usize> {
         let last = self.steps.iter().map(|step| step.results.len()).sum::<usize>().checked_sub(1)?;

@@ -356,7 +356,7 @@ impl Plan {
     }
 
     /// Whether the steps read the value that an output had.
-    fn reads(&self, output: usize) -> bool {
+    pub fn reads(&self, output: usize) -> bool {
         let is_it = |source: &Source| *source == Source::Output(output);
         self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources)).any(is_it)
     }

@@ -75,7 +75,9 @@ pub fn launch(
         .map(|((o, strides), &address)| fits(team.vector, strides.iter().copied(), [(address, o.dtype.size())]))
         .collect();
     let numel: usize = shape.iter().product();
-    let moved = inputs.iter().enumerate().filter(|(k, _)| !is_still[*k] && !is_shared[*k]).map(|(_, o)| o.dtype.size());
+    let reads = |k: usize| k < inputs.len() || group.reads(k - inputs.len());
+    let moved = operands.iter().enumerate().filter(|(k, _)| !is_still[*k] && !is_shared[*k] && reads(*k));
+    let moved = moved.map(|(_, o)| o.dtype.size());
     let is_kept = is_kept(team, count, moved);
     let words = (count / team.vector).div_ceil(team.team);
     let plan = RowPlan {
@@ -203,10 +205,11 @@ impl RowPlan {
             let _ = writeln!(text, "        S_{} w{k} = x{k}[o{k}];", operands[k].0);
         }
         if self.is_kept {
-            (0..plan.inputs.len()).filter(|&k| self.keeps(k)).for_each(|k| self.declare(k, "WORDS", "        ", &mut text));
+            let kept: Vec<usize> = (0..operands.len()).filter(|&k| self.keeps(k)).collect();
+            kept.iter().for_each(|&k| self.declare("w", k, "WORDS", "        ", &mut text));
             text += "#pragma unroll\n        for (int t = 0; t < WORDS; t++) {\n";
             self.at(&mut text);
-            (0..plan.inputs.len()).filter(|&k| self.keeps(k)).for_each(|k| self.load(k, "[t]", &mut text));
+            kept.iter().for_each(|&k| self.load(k, "[t]", &mut text));
             text += "        }\n";
         }
         let row_steps = |phase: usize, text: &mut String| {
@@ -240,18 +243,19 @@ impl RowPlan {
         text + "    }\n}\n"
     }
 
-    /// Whether threads keep an input from phase to phase: one that is a parameter of all rows is read again from the cache.
+    /// Whether threads keep an operand that they read from phase to phase. One that all rows share is read again from the cache.
     fn keeps(&self, k: usize) -> bool {
-        self.is_kept && !self.plan.is_still[k] && !self.is_shared[k]
+        let is_read = k.checked_sub(self.plan.inputs.len()).is_none_or(|m| self.plan.reads(m));
+        self.is_kept && !self.plan.is_still[k] && !self.is_shared[k] && is_read
     }
 
-    /// Words of an operand.
-    fn declare(&self, k: usize, count: &str, indent: &str, text: &mut String) {
+    /// Words of an operand: `w` of one that is read, `e` of one that is written.
+    fn declare(&self, name: &str, k: usize, count: &str, indent: &str, text: &mut String) {
         let (storage, size) = self.plan.operands()[k];
         let (bytes, suffix) = (self.team.vector * size, if count.is_empty() { String::new() } else { format!("[{count}]") });
         let _ = writeln!(
             text,
-            "{indent}union {{ {} all[{}]; S_{storage} each[VECTOR]; }} w{k}{suffix};",
+            "{indent}union {{ {} all[{}]; S_{storage} each[VECTOR]; }} {name}{k}{suffix};",
             word(bytes.min(16)),
             bytes.div_ceil(16)
         );
@@ -280,13 +284,17 @@ impl RowPlan {
 
     /// The value of a source for element `j` of word `t`, or for a row.
     fn value(&self, source: Source) -> String {
-        match source {
-            Source::Input(k) if self.plan.is_still[k] => format!("LOAD_{}(&w{k}, 0)", self.plan.operands()[k].0),
-            Source::Input(k) if self.keeps(k) => format!("LOAD_{}(w{k}[t].each, j)", self.plan.operands()[k].0),
-            Source::Input(k) => format!("LOAD_{}(w{k}.each, j)", self.plan.operands()[k].0),
-            Source::Result(n) => format!("LOAD_{}(s{n}, 0)", self.plan.result_dtypes()[n].name()),
-            // Kernels of rows do not read what they write.
-            Source::Output(m) => format!("LOAD_{}(y{m}, 0)", self.plan.outputs[m].name()),
+        let k = match source {
+            Source::Input(k) => k,
+            // What an output had: threads keep it.
+            Source::Output(m) => self.plan.inputs.len() + m,
+            Source::Result(n) => return format!("LOAD_{}(s{n}, 0)", self.plan.result_dtypes()[n].name()),
+        };
+        let dtype = self.plan.operands()[k].0;
+        match (self.plan.is_still[k], self.keeps(k)) {
+            (true, _) => format!("LOAD_{dtype}(&w{k}, 0)"),
+            (_, true) => format!("LOAD_{dtype}(w{k}[t].each, j)"),
+            _ => format!("LOAD_{dtype}(w{k}.each, j)"),
         }
     }
 
@@ -317,11 +325,11 @@ impl RowPlan {
             text.push_str("            int is_in = (idx)(t * TEAM + member) * VECTOR < count;\n");
         }
         for &k in read.iter().filter(|&&k| !plan.is_still[k] && !self.keeps(k)) {
-            self.declare(k, "", "            ", text);
+            self.declare("w", k, "", "            ", text);
             self.load(k, "", text);
         }
         for &m in stores {
-            self.declare(first + m, "", "            ", text);
+            self.declare("e", first + m, "", "            ", text);
         }
         text.push_str("#pragma unroll\n            for (int j = 0; j < VECTOR; j++) {\n");
         let indent = "                ";
@@ -335,7 +343,7 @@ impl RowPlan {
         };
         for &m in stores {
             plan.moved_to(m, indent, &raw, text);
-            let _ = writeln!(text, "{indent}{}", plan.store(m, &format!("w{}.each", first + m), "j"));
+            let _ = writeln!(text, "{indent}{}", plan.store(m, &format!("e{}.each", first + m), "j"));
         }
         for &s in reductions {
             let Body::Reduce(kind) = plan.steps[s].body else { continue };
@@ -357,10 +365,10 @@ impl RowPlan {
             if self.in_words[k] {
                 let word = word(bytes.min(16));
                 for i in 0..bytes.div_ceil(16) {
-                    let _ = writeln!(text, "            if ({there}) ((GLOBAL {word} *)({name} + o{k} + at))[{i}] = w{k}.all[{i}];");
+                    let _ = writeln!(text, "            if ({there}) ((GLOBAL {word} *)({name} + o{k} + at))[{i}] = e{k}.all[{i}];");
                 }
             } else {
-                let _ = writeln!(text, "            if ({there}) {{\n#pragma unroll\n                for (int j = 0; j < VECTOR; j++) {name}[o{k} + at + j] = w{k}.each[j];\n            }}");
+                let _ = writeln!(text, "            if ({there}) {{\n#pragma unroll\n                for (int j = 0; j < VECTOR; j++) {name}[o{k} + at + j] = e{k}.each[j];\n            }}");
             }
         }
         text.push_str("        }\n");

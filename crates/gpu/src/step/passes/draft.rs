@@ -15,7 +15,7 @@ use isograd_core::backend::Reduce;
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::{DType, Dims, Kernel, Layout, Shape};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::iter;
 
 /// Instructions of f32 in the time in which a device moves a byte: some 7 on an H200, more on those before it.
@@ -78,6 +78,15 @@ impl Rows {
         let row = row_of(&layout, self.dims);
         let is_side_by_side = row.rank() == 0 || row.rank() == 1 && row.strides[0][0] <= 1;
         is_side_by_side.then(|| KeptOperand { layout, ..part.clone() })
+    }
+
+    /// Whether an operand has elements of its own for each row.
+    fn is_moving(&self, part: &KeptOperand) -> bool {
+        let steps = part.layout.strides().iter().zip(self.shape.dims());
+        let (outer, inner): (Vec<_>, Vec<_>) =
+            steps.enumerate().partition(|(d, _)| *d < self.shape.rank() - self.dims);
+        let moves = |of: Vec<(usize, (&usize, &usize))>| of.iter().any(|(_, (s, d))| **s > 0 && **d > 1);
+        moves(outer) && moves(inner)
     }
 
     /// Elements of a row.
@@ -338,16 +347,22 @@ impl Draft {
 
     /// Why there cannot be such a kernel, if there cannot.
     pub fn refusal(&self, limits: &Limits) -> Option<&'static str> {
-        let mut read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
         if self.inputs.len() + self.outputs.len() > MOST_OPERANDS {
             return Some("as the kernel has no room for its operands");
         }
         let frame = self.frame.as_ref()?;
-        if read.any(|source| matches!(source, Source::Output(_))) {
-            return Some("as a kernel that reduces does not read what it writes");
+        match frame {
+            // Threads of a row keep what they read, and so can write there later.
+            Frame::Rows(rows) => {
+                let mut old = self.old().into_iter().map(|m| &self.outputs[m]);
+                let is_bad = |part: &KeptOperand| !rows.is_moving(part) || !self.is_kept(rows);
+                old.any(is_bad).then_some("as the kernel would read again what it has written")
+            }
+            Frame::Sum(_) if !self.old().is_empty() => Some("as a sum does not read what it writes"),
+            Frame::Sum(sum) => {
+                (self.order(limits) != Some(sum.order)).then_some("as the sum would be in another order")
+            }
         }
-        let Frame::Sum(sum) = frame else { return None };
-        (self.order(limits) != Some(sum.order)).then_some("as the sum would be in another order")
     }
 
     /// The order in which the kernel's sum is added up; none if it cannot be.
@@ -420,35 +435,35 @@ impl Draft {
         self.inputs = inputs;
     }
 
+    /// The outputs whose old values are read.
+    fn old(&self) -> BTreeSet<usize> {
+        let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
+        read.filter_map(|source| if let Source::Output(m) = source { Some(*m) } else { None }).collect()
+    }
+
     /// Bytes that the kernel moves.
     pub fn traffic(&self) -> usize {
-        let read = self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources));
-        let mut old: Vec<usize> =
-            read.filter_map(|s| if let Source::Output(m) = s { Some(*m) } else { None }).collect();
-        old.sort_unstable();
-        old.dedup();
-        let old: usize = old.iter().map(|&m| traffic(&self.outputs[m])).sum();
+        let old: usize = self.old().into_iter().map(|m| traffic(&self.outputs[m])).sum();
         let all = self.inputs.iter().chain(&self.outputs).map(traffic).sum::<usize>();
-        old + all + self.turns() * self.read_again()
+        old + all + self.read_again()
     }
 
-    /// How often rows are read again, if threads do not keep them.
-    fn turns(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step.body, Body::Reduce(_))).count()
-    }
-
-    /// Bytes that are read in each turn over long rows, which threads do not keep.
+    /// Bytes that are read again by turns over long rows, which threads do not keep.
     fn read_again(&self) -> usize {
-        let Some(Frame::Rows(Rows { shape, dims, team })) = &self.frame else { return 0 };
-        let at = shape.rank() - dims;
-        let moves = |part: &&KeptOperand| {
-            let (outer, inner) = part.layout.strides().split_at(at);
-            outer.iter().any(|&s| s > 0) && inner.iter().any(|&s| s > 0)
-        };
-        let moving = || self.inputs.iter().filter(moves);
-        let count: usize = shape.dims()[at..].iter().product();
-        let is_kept = is_kept(*team, count, moving().map(|part| part.dtype.size()));
-        if is_kept { 0 } else { moving().map(traffic).sum() }
+        let Some(Frame::Rows(rows)) = &self.frame else { return 0 };
+        if self.is_kept(rows) {
+            return 0;
+        }
+        let turns = self.steps.iter().filter(|step| matches!(step.body, Body::Reduce(_))).count();
+        let moving = self.inputs.iter().filter(|part| rows.is_moving(part));
+        turns * moving.map(traffic).sum::<usize>()
+    }
+
+    /// Whether threads keep what they read of a row.
+    fn is_kept(&self, rows: &Rows) -> bool {
+        let old = self.old().into_iter().map(|m| &self.outputs[m]);
+        let moving = self.inputs.iter().chain(old).filter(|part| rows.is_moving(part));
+        is_kept(rows.team, rows.count(), moving.map(|part| part.dtype.size()))
     }
 
     /// Bytes that a device moves in the time of the kernel, which is that of its traffic or that of its arithmetic.
