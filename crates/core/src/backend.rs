@@ -122,6 +122,18 @@ pub trait Backend: Send + Sync + 'static {
         Err(Error::unsupported("capture", "this backend records nothing"))
     }
 
+    /// Says that every replay of a recording writes a result to this memory, and that tensors with it are lent to the caller between replays.
+    /// False if the caller must get copies.
+    fn lend_result(&self, _memory: &dyn Memory) -> bool {
+        false
+    }
+
+    /// Takes the memory of a result back before the next replay. Tensors that still have it, if there are some, get a copy elsewhere.
+    /// Returns the memory to which the recording writes, if it is another now.
+    fn reclaim_result(&self, _memory: &dyn Memory, _is_held: bool) -> Result<Option<Box<dyn Memory>>> {
+        Err(Error::unsupported("capture", "this backend records nothing"))
+    }
+
     /// The program of a recording in words: its calls, the kernels that run them, and their memory.
     fn explain(&self, _recording: &(dyn Any + Send + Sync)) -> Option<String> {
         None

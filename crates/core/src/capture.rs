@@ -1,8 +1,10 @@
 //! Captured steps: the work that a closure enqueues is recorded once, and replayed without the host's work.
 
 use crate::random::{Journal, RngState, journal};
+use crate::tensor::Storage;
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor, thread};
 use std::any::Any;
+use std::sync::Arc;
 
 const OP: &str = "capture";
 
@@ -91,6 +93,8 @@ struct Recorded<I, O> {
     /// The inputs that the recording reads.
     inputs: I,
     outputs: O,
+    /// The memory of outputs that are lent to the caller until the next run. Other outputs are copied: the step keeps them too.
+    lent: Vec<Arc<Storage>>,
     generators: Vec<Generator>,
 }
 
@@ -185,8 +189,8 @@ impl Device {
     /// or any other work whose shapes do not change.
     ///
     /// The first run calls `step`. The second run calls it once more and records the work that it enqueues. Each later run replays
-    /// the recording: it copies inputs to the recording's inputs, advances the generators, and copies the recording's outputs. Work
-    /// that `step` does on the host happens in the first two runs only. Tensors change in place as they would without a recording:
+    /// the recording: it copies inputs to the recording's inputs, advances the generators, and returns the recording's outputs. The next run copies
+    /// those that the caller still has. Work that `step` does on the host happens in the first two runs only. Tensors change in place as they would without a recording:
     /// parameters, states of optimizers, step counts and learning rates. A step that calls `backward` must also use up or forget
     /// the gradients, as [`Optimizer::step`] does. The `Step` keeps the memory of its tensors until it is dropped.
     ///
@@ -228,7 +232,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
                 self.state = State::Plain;
                 self.plain(inputs)?
             }
-            State::Recorded(recorded) => {
+            State::Recorded(mut recorded) => {
                 let outputs = recorded.replay(&self.device, &inputs);
                 self.state = State::Recorded(recorded);
                 outputs?
@@ -321,15 +325,31 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
                 Generator { rng, state, blocks }
             })
             .collect();
-        let recorded = Recorded { graph, inputs: own, outputs, generators };
+        let mut lent: Vec<Arc<Storage>> = Vec::new();
+        for t in outputs.tensors() {
+            let storage = &t.0.storage;
+            let is_known = lent.iter().any(|known| Arc::ptr_eq(known, storage));
+            // The step may keep a tensor that it returns.
+            let is_of_outputs = Arc::strong_count(storage) == holders(&outputs, storage);
+            if !is_known && is_of_outputs && self.device.backend().lend_result(storage.memory()) {
+                lent.push(storage.clone());
+            }
+        }
+        let mut recorded = Recorded { graph, inputs: own, outputs, lent, generators };
         let outputs = recorded.replay(&self.device, &inputs);
         self.state = State::Recorded(recorded);
         outputs
     }
 }
 
+/// How many of some tensors have this memory.
+fn holders<O: Tensors>(outputs: &O, storage: &Arc<Storage>) -> usize {
+    outputs.tensors().into_iter().filter(|t| Arc::ptr_eq(&t.0.storage, storage)).count()
+}
+
 impl<I: Tensors, O: Tensors> Recorded<I, O> {
-    fn replay(&self, device: &Device, inputs: &I) -> Result<O> {
+    fn replay(&mut self, device: &Device, inputs: &I) -> Result<O> {
+        self.reclaim(device)?;
         let mut pairs = self.inputs.tensors().into_iter().zip(inputs.tensors());
         pairs.try_for_each(|(own, t)| own.copy_(t))?;
         for Generator { rng, state, blocks } in &self.generators {
@@ -338,6 +358,24 @@ impl<I: Tensors, O: Tensors> Recorded<I, O> {
             rng.set_state(RngState { seed, offset: offset.wrapping_add(*blocks), stream });
         }
         device.backend().replay(&*self.graph)?;
-        self.outputs.map(&mut Tensor::copy)
+        // Another thread that records meanwhile moves what is lent, with the values of the run before.
+        self.reclaim(device)?;
+        let is_lent = |t: &Tensor| self.lent.iter().any(|storage| Arc::ptr_eq(storage, &t.0.storage));
+        self.outputs.map(&mut |t| if is_lent(t) { Ok(t.with_layout(t.layout().clone())) } else { t.copy() })
+    }
+
+    /// Takes back the memory of results that the caller still has, which gets a copy of them.
+    fn reclaim(&mut self, device: &Device) -> Result<()> {
+        let outputs = &mut self.outputs;
+        for storage in &mut self.lent {
+            let is_held = Arc::strong_count(storage) > holders(outputs, storage) + 1;
+            let Some(memory) = device.backend().reclaim_result(storage.memory(), is_held)? else { continue };
+            let own = Arc::new(Storage::new(memory, device.clone()));
+            *outputs = outputs.map(&mut |t| {
+                Ok(if Arc::ptr_eq(&t.0.storage, storage) { t.with_storage(own.clone()) } else { t.clone() })
+            })?;
+            *storage = own;
+        }
+        Ok(())
     }
 }

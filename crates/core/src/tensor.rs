@@ -54,8 +54,12 @@ pub(crate) struct Storage {
 static BIRTHS: AtomicU64 = AtomicU64::new(0);
 
 impl Storage {
-    fn new(memory: Box<dyn Memory>, device: Device) -> Storage {
+    pub fn new(memory: Box<dyn Memory>, device: Device) -> Storage {
         Storage { memory, device, version: AtomicU64::new(0), born: BIRTHS.fetch_add(1, Ordering::Relaxed), page: None }
+    }
+
+    pub fn memory(&self) -> &dyn Memory {
+        &*self.memory
     }
 
     pub fn device(&self) -> &Device {
@@ -103,6 +107,11 @@ impl Tensor {
 
     pub(crate) fn with_edge(&self, layout: Layout, edge: Option<Edge>) -> Tensor {
         Tensor(Arc::new(Inner { layout, dtype: self.dtype(), storage: self.0.storage.clone(), edge }))
+    }
+
+    /// The same layout in other memory, outside of the tape.
+    pub(crate) fn with_storage(&self, storage: Arc<Storage>) -> Tensor {
+        Tensor(Arc::new(Inner { layout: self.layout().clone(), dtype: self.dtype(), storage, edge: None }))
     }
 
     /// A tensor of this one's dtype and device whose elements are a page. This one is empty and unique.

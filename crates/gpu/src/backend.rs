@@ -2,7 +2,7 @@
 
 use crate::driver::{Handle, ccl};
 use crate::launch::device::Gpu;
-use crate::launch::operands::start_of;
+use crate::launch::operands::{block, start_of};
 use crate::memory::block::Block;
 use crate::step::Recording;
 use crate::{ops, step, vendor};
@@ -12,6 +12,7 @@ use isograd_core::fused::AnyFused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 impl Backend for Gpu {
@@ -114,11 +115,39 @@ impl Backend for Gpu {
         self.status.check()?;
         self.driver().synchronize()?;
         self.status.prepare()?;
+        // What is recorded reads results of other recordings where these do not write.
+        for later in self.lent.lock().iter().filter_map(Weak::upgrade) {
+            later.leave(&self.pool)?;
+        }
         // Only replays fill the memory that a recording allocates.
         if self.driver().limits().is_coherent || self.driver().limits().has_shared_words {
             self.partials.starts(&self.pool)?;
         }
         step::capture(self, f)
+    }
+
+    fn lend_result(&self, memory: &dyn Memory) -> bool {
+        let block = memory.as_any().downcast_ref::<Block>().filter(|block| block.is_of(&self.pool));
+        let Some(later) = block.and_then(Block::of_step) else { return false };
+        self.lent.lock().push(Arc::downgrade(later));
+        true
+    }
+
+    fn reclaim_result(&self, memory: &dyn Memory, is_held: bool) -> Result<Option<Box<dyn Memory>>> {
+        if Gpu::any_records() {
+            return Err(Error::value("capture", "a captured step runs inside of another"));
+        }
+        let Some(later) = block(memory)?.of_step() else { return Ok(None) };
+        if is_held {
+            // No other thread is between the look at an address and its use.
+            let _turn = self.turn.write();
+            later.leave(&self.pool)?;
+        }
+        let Some(own) = later.taken_back() else { return Ok(None) };
+        let mut lent = self.lent.lock();
+        lent.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(later)));
+        lent.push(Arc::downgrade(&own));
+        Ok(Some(Box::new(Block::later(&self.pool, own))))
     }
 
     fn explain(&self, recording: &(dyn Any + Send + Sync)) -> Option<String> {

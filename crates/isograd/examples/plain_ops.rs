@@ -3,7 +3,7 @@
 use isograd::prelude::*;
 use std::time::Instant;
 
-fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Result<Tensor>) -> Result<()> {
+fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Result<Vec<Tensor>>) -> Result<()> {
     for _ in 0..3 {
         step()?;
     }
@@ -43,9 +43,8 @@ fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Resu
     Ok(())
 }
 
-fn grads(loss: &Tensor, leaves: &[&Tensor]) -> Result<Tensor> {
-    let g = tape::grad(loss, leaves)?;
-    Ok(g.into_iter().next().unwrap())
+fn grads(loss: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
+    tape::grad(loss, leaves)
 }
 
 fn chain(x: &Tensor, g: &Tensor, b: &Tensor) -> Result<Tensor> {
@@ -105,9 +104,9 @@ fn main() -> Result<()> {
         let x = r(&[rows, cols], dt)?.require_grad()?;
         let g = r(&[cols], dt)?.require_grad()?;
         let b = r(&[cols], dt)?.require_grad()?;
-        time(&device, &format!("chain fwd {tag}"), 20, || no_grad(|| chain(&x, &g, &b)))?;
+        time(&device, &format!("chain fwd {tag}"), 20, || Ok(vec![no_grad(|| chain(&x, &g, &b))?]))?;
         time(&device, &format!("chain fwd+bwd {tag}"), 20, || grads(&chain(&x, &g, &b)?.sum(..)?, &[&x, &g, &b]))?;
-        time(&device, &format!("norm fwd {tag}"), 20, || no_grad(|| my_norm(&x, &g, &b)))?;
+        time(&device, &format!("norm fwd {tag}"), 20, || Ok(vec![no_grad(|| my_norm(&x, &g, &b))?]))?;
         time(&device, &format!("norm fwd+bwd {tag}"), 20, || grads(&my_norm(&x, &g, &b)?.sum(..)?, &[&x, &g, &b]))?;
         let (bs, t, w, heads, layers) = if small { (2, 32, 64, 4, 2) } else { (8, 512, 768, 12, 4) };
         let mut mask = vec![0f32; t * t];

@@ -37,6 +37,8 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("scatter_add", "a_bad_index_is_an_error_and_the_next_call_works", bad_index_of_a_scatter),
         check("scatter_add", "sums_in_any_order_are_near", |d| any_order(d).map_err(text)?),
         check("capture", "a_replay_is_the_next_step", replays),
+        check("capture", "a_result_that_is_kept_does_not_change", |d| kept_results(d).map_err(text)?),
+        check("capture", "a_result_on_another_thread_does_not_change", |d| results_of_a_thread(d).map_err(text)?),
         check("capture", "reductions_have_the_same_bits_again", |d| repeated(d).map_err(text)?),
         check("capture", "what_cannot_be_replayed_is_an_error", refusals),
         check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
@@ -474,6 +476,73 @@ fn replays(device: &Device) -> std::result::Result<(), String> {
     let (plain, captured) = (losses(false).map_err(text)?, losses(true).map_err(text)?);
     let same = plain.iter().zip(&captured).all(|(a, b)| a.to_bits() == b.to_bits());
     if same { Ok(()) } else { Err(format!("{captured:?} captured, {plain:?} plain")) }
+}
+
+/// What a step makes of a number: two results, one of which is a view of the other.
+fn counted(device: &Device) -> isograd::Step<'_, Tensor, (Tensor, Tensor)> {
+    device.capture(|x: Tensor| {
+        let y = x.mul_scalar(2)?.add_scalar(1)?;
+        Ok((y.narrow(0, 1, 3)?, y))
+    })
+}
+
+/// Kept results, some of them within another captured step, have the values of their runs.
+fn kept_results(device: &Device) -> Result<std::result::Result<(), String>> {
+    let number = |i: usize| Tensor::full(4, i as f64, DType::F32, device);
+    let (mut step, state) = (counted(device), Tensor::zeros(4, DType::F32, device)?);
+    let mut counter = device.capture(|x: Tensor| {
+        state.add_(&x)?;
+        Ok((state.copy()?, state.sum(..)?))
+    });
+    let mut kept = Vec::new();
+    let mut read = None;
+    for i in 0..12 {
+        let (part, whole) = step.run(number(i)?)?;
+        // A step within which a result is a constant.
+        let other = read.get_or_insert_with(|| {
+            let constant = whole.clone();
+            device.capture(move |x: Tensor| constant.add(&x))
+        });
+        let sum = other.run(number(100)?)?;
+        let (counted, total) = counter.run(number(1)?)?;
+        if i % 3 != 2 {
+            kept.push((i, part, whole, sum, counted, total));
+        }
+    }
+    for (i, part, whole, sum, counted, total) in kept {
+        let all = [&part, &whole, &sum, &counted, &total];
+        let found: Vec<f32> = all.iter().map(|t| Ok(t.to_vec::<f32>()?[0])).collect::<Result<_>>()?;
+        let count = (i + 1) as f32;
+        let expected = [2.0 * i as f32 + 1.0, 2.0 * i as f32 + 1.0, 101.0, count, 4.0 * count];
+        if found != expected {
+            return Ok(Err(format!("run {i}: {found:?}, expected {expected:?}")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Another thread reads results while the step runs again.
+fn results_of_a_thread(device: &Device) -> Result<std::result::Result<(), String>> {
+    let (send, receive) = std::sync::mpsc::sync_channel::<(usize, Tensor)>(4);
+    let reader = std::thread::spawn(move || -> Result<Option<String>> {
+        for (i, t) in receive {
+            let (sum, expected) = (t.mul_scalar(3)?.sum(..)?.to_vec::<f32>()?[0], 3.0 * 4.0 * (2.0 * i as f32 + 1.0));
+            if sum != expected {
+                return Ok(Some(format!("run {i}: {sum}, expected {expected}")));
+            }
+        }
+        Ok(None)
+    });
+    let mut step = counted(device);
+    for i in 0..60 {
+        let (_, whole) = step.run(Tensor::full(4, i as f64, DType::F32, device)?)?;
+        if send.send((i, whole)).is_err() {
+            break;
+        }
+    }
+    drop(send);
+    let wrong = reader.join().unwrap_or_else(|_| Ok(Some("the reader ended".to_string())))?;
+    Ok(wrong.map_or(Ok(()), Err))
 }
 
 fn refusals(device: &Device) -> std::result::Result<(), String> {

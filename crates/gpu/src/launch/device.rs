@@ -3,7 +3,7 @@
 use crate::driver::{Driver, Geometry, dnn};
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::{address, block};
-use crate::memory::block::Block;
+use crate::memory::block::{Block, Later};
 use crate::memory::last_group::Partials;
 use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A device behind a driver, as a backend.
@@ -40,6 +40,8 @@ pub struct Gpu {
     pub(crate) is_checked: AtomicBool,
     pub(crate) is_deterministic: AtomicBool,
     pub(crate) fuses: AtomicBool,
+    /// Results of recordings that tensors may have.
+    pub(crate) lent: Mutex<Vec<Weak<Later>>>,
     pub(crate) log: Mutex<Option<Vec<Launch>>>,
     pub(crate) launched: AtomicU64,
 }
@@ -91,6 +93,7 @@ impl Gpu {
                 _ => cfg!(debug_assertions),
             }),
             is_deterministic: AtomicBool::new(true),
+            lent: Mutex::default(),
             fuses: AtomicBool::new(std::env::var("ISOGRAD_FUSE").as_deref() != Ok("0")),
             log: Mutex::new(None),
             launched: AtomicU64::new(0),

@@ -3,8 +3,9 @@
 use crate::driver::Address;
 use crate::memory::pool::{Buffer, Pool};
 use isograd_core::{Error, Memory, Result};
+use parking_lot::Mutex;
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The memory of a tensor.
 pub struct Block {
@@ -32,7 +33,9 @@ pub struct Later {
     /// Counts the memory of its program.
     pub number: usize,
     pub bytes: usize,
-    place: OnceLock<Placed>,
+    place: Mutex<Option<Placed>>,
+    /// Of a result that has left: the buffer to which the recording writes.
+    left: Mutex<Option<Buffer>>,
 }
 
 enum Placed {
@@ -52,21 +55,44 @@ pub enum Place {
 impl Later {
     /// Memory without a place.
     pub fn new(number: usize, bytes: usize) -> Arc<Later> {
-        Arc::new(Later { number, bytes, place: OnceLock::new() })
+        Arc::new(Later { number, bytes, place: Mutex::default(), left: Mutex::default() })
     }
 
     /// Gives it a buffer of its own.
     pub fn own(&self, buffer: Buffer) {
-        let _ = self.place.set(Placed::Own(buffer));
+        self.place.lock().get_or_insert(Placed::Own(buffer));
     }
 
     /// Gives it a place in memory that lives longer.
     pub fn lend(&self, lent: Lent) {
-        let _ = self.place.set(Placed::Lent(lent));
+        self.place.lock().get_or_insert(Placed::Lent(lent));
+    }
+
+    /// Moves a result to a buffer of its own, where those who have it find it. Its recording goes on writing to the old one. No thread
+    /// may be about to use its address.
+    pub fn leave(&self, pool: &Arc<Pool>) -> Result<()> {
+        let (mut place, mut left) = (self.place.lock(), self.left.lock());
+        let Some(Placed::Own(old)) = &*place else { return Ok(()) };
+        if left.is_some() {
+            return Ok(());
+        }
+        let new = pool.take(self.bytes)?;
+        pool.driver.copy(old.address, new.address, self.bytes)?;
+        if let Some(Placed::Own(old)) = place.replace(Placed::Own(new)) {
+            *left = Some(old);
+        }
+        Ok(())
+    }
+
+    /// The memory that a result has left, for the next replay.
+    pub fn taken_back(&self) -> Option<Arc<Later>> {
+        let later = Later::new(self.number, self.bytes);
+        later.own(self.left.lock().take()?);
+        Some(later)
     }
 
     fn lent(&self) -> Option<Lent> {
-        self.place.get().map(|place| match place {
+        self.place.lock().as_ref().map(|place| match place {
             Placed::Own(buffer) => Lent { address: buffer.address, allocation: buffer.address },
             Placed::Lent(lent) => *lent,
         })
@@ -87,6 +113,11 @@ impl Block {
     /// Memory that another owns, which begins its allocation.
     pub fn at(pool: &Arc<Pool>, address: Address) -> Block {
         Block { pool: pool.clone(), bytes: 0, home: Home::Lent(Lent { address, allocation: address }) }
+    }
+
+    /// That of a step, if it is.
+    pub fn of_step(&self) -> Option<&Arc<Later>> {
+        if let Home::Later(later) = &self.home { Some(later) } else { None }
     }
 
     /// Whether a pool has the memory.
