@@ -3,7 +3,7 @@
 use super::backward::{check_gradient, edge_of};
 use super::due::Due;
 use super::observe::Visit;
-use super::rule::{Given, Rule, Term, Terms};
+use super::rule::{Given, Part, Rule, Term, Terms};
 use super::{
     Action, Backward, BackwardOptions, Edge, Gradients, HOOKED_LEAVES, MODE, Mode, Node, OutputHook, Replay,
     check_finite, detects_anomaly, with_flag, within,
@@ -210,6 +210,8 @@ impl Pass<'_> {
             let Some(edge) = edge else { continue };
             let terms = match gradient.0 {
                 Given::Terms(terms) => terms,
+                Given::Part(part) if self.adds_part(edge, &part)? => continue,
+                Given::Part(part) => SmallVec::from_iter([part.whole()?.into()]),
                 Given::Absent => continue,
                 Given::None => {
                     return Err(Error::value(node.op, format!("its rule returned no gradient for input {i}")));
@@ -224,6 +226,26 @@ impl Pass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Adds a gradient that is 0 outside of a slice to the slice of an earlier term, if that may change in place.
+    fn adds_part(&mut self, edge: &Edge, part: &Part) -> Result<bool> {
+        let node = &edge.node;
+        let pending = self.pending.get_mut(&node.sequence).filter(|_| !self.create_graph && !node.reads_terms);
+        let Some([sum]) = pending.map(|pending| &mut pending.outputs[edge.output][..]) else { return Ok(false) };
+        if sum.is_past_prologue || !sum.value.is_unique() || !sum.value.is_contiguous() {
+            return Ok(false);
+        }
+        let sum = &sum.value;
+        if detects_anomaly() {
+            check_finite(node.op, "the gradient of a slice", &part.value)?;
+        }
+        if part.value.numel() > 0 {
+            let row = Kernel::Pointwise(Pointwise::Accumulate);
+            run("accumulate_grad", row, &[&part.value], &[&part.slice_of(sum)], Attributes::default())?;
+            sum.touch();
+        }
+        Ok(true)
     }
 
     /// Adds a term to the gradient of a node's output. A second term stays for itself if the node's rule reads terms, or if only one of the

@@ -2,7 +2,7 @@
 
 use super::{ANOMALY, Action, Edge, Node};
 use crate::pointwise::{Pointwise, lift};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -30,6 +30,29 @@ pub(super) enum Given {
     /// No output with a gradient depends on the input.
     Absent,
     Terms(SmallVec<[Term; 1]>),
+    Part(Part),
+}
+
+/// A gradient that is 0 outside of a slice.
+pub(super) struct Part {
+    pub value: Tensor,
+    shape: Shape,
+    dim: usize,
+    start: usize,
+    step: usize,
+}
+
+impl Part {
+    /// The gradient with its zeros.
+    pub fn whole(&self) -> Result<Tensor> {
+        self.value.embed(&self.shape, self.dim, self.start, self.step)
+    }
+
+    /// The same slice of another tensor of the shape.
+    pub fn slice_of(&self, sum: &Tensor) -> Tensor {
+        let extent = self.value.dims()[self.dim];
+        sum.with_layout(sum.layout().narrow(self.dim, self.start, extent, self.step))
+    }
 }
 
 impl Gradient {
@@ -38,6 +61,11 @@ impl Gradient {
 
     /// No gradient, for an input on which no output with a gradient depends.
     pub(crate) const ABSENT: Gradient = Gradient(Given::Absent);
+
+    /// A gradient of this shape: `value` at `start`, `start + step`, ... of dimension `dim`, and 0 elsewhere.
+    pub(crate) fn part(value: Tensor, shape: &Shape, dim: usize, [start, step]: [usize; 2]) -> Gradient {
+        Gradient(Given::Part(Part { value, shape: shape.clone(), dim, start, step }))
+    }
 
     /// A gradient to which the [`Prologue`] of the input's own rule has been applied.
     pub(crate) fn past_prologue(value: Tensor) -> Gradient {

@@ -3,7 +3,7 @@
 use crate::backend::Kernel;
 use crate::ops::shape::factory::INFER;
 use crate::ops::{Axes, gradients};
-use crate::tape::{Attribute, Record, record, report};
+use crate::tape::{Attribute, Gradient, Record, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor, no_grad};
 
@@ -116,7 +116,8 @@ impl Tensor {
         let shape = self.shape().clone();
         let attributes = || [("dim", d.into()), ("start", start.into()), ("step", step.into())];
         let layout = self.layout().narrow(d, start, length, step);
-        self.view(op, layout, attributes, move |dy| dy.embed(&shape, d, start, step))
+        let y = self.viewed(op, layout, attributes)?;
+        record(op, &[self], y, move |t| Ok([Gradient::part(t.dy().clone(), &shape, d, [start, step])]))
     }
 
     /// The windows of `size` neighbours along dimension `dim`, `step` apart: `[.., n, ..]` with n windows in place of the dimension, and a
@@ -165,8 +166,10 @@ impl Tensor {
         }
         let shape = self.shape().clone();
         let attributes = || [("dim", d.into()), ("index", (resolved as i64).into())];
-        self.view("select", self.layout().select(d, resolved as usize), attributes, move |dy| {
-            dy.unsqueeze(d as isize)?.embed(&shape, d, resolved as usize, 1)
+        let at = resolved as usize;
+        let y = self.viewed("select", self.layout().select(d, at), attributes)?;
+        record("select", &[self], y, move |t| {
+            Ok([Gradient::part(t.dy().unsqueeze(d as isize)?, &shape, d, [at, 1])])
         })
     }
 

@@ -10,6 +10,8 @@ use crate::step::program::Entry;
 use isograd_core::DType;
 use std::collections::HashMap;
 
+/// The share of a value's bytes by which the operands from which it is computed again may be more.
+const MORE: usize = 8;
 /// Calls that are made again for one value.
 const MOST_CHAIN: usize = 12;
 
@@ -64,7 +66,7 @@ fn again(
     if readers.is_empty() || uses.survivors[number] || uses.is_pinned(part.place) {
         return None;
     }
-    let (chain, inputs) = chain(entries, &items[k], memory, i)?;
+    let (chain, inputs) = chain(entries, items, uses, memory, k, i)?;
     // The memory that the repeated calls read is held until the last reader.
     let last = *readers.last()?;
     let longer = |place: &Place| match *place {
@@ -74,7 +76,7 @@ fn again(
         }
         _ => 0,
     };
-    if inputs.iter().map(longer).sum::<usize>() > bytes[number] {
+    if inputs.iter().map(longer).sum::<usize>() > bytes[number] + bytes[number] / MORE {
         return None;
     }
     // The kernel that stores the value, and then those that read it.
@@ -131,9 +133,16 @@ fn again(
     Some(sum(&drafts, Draft::traffic).saturating_sub(sum(&then, Draft::traffic)))
 }
 
-/// The calls of an item that make the result of call `i`, in order, and the memory that they read from elsewhere. None if they are too
-/// many, or if what they read is written later on.
-fn chain(entries: &[Entry], item: &Item, memory: &Memory, i: usize) -> Option<(Vec<usize>, Vec<Place>)> {
+/// The calls of item `k` that make the result of call `i`, in order, and the memory that they read. None if they are too many, or if what they
+/// read is written later on.
+fn chain(
+    entries: &[Entry],
+    items: &[Item],
+    uses: &Uses<'_>,
+    memory: &Memory,
+    k: usize,
+    i: usize,
+) -> Option<(Vec<usize>, Vec<Place>)> {
     let (mut chain, mut inputs) = (vec![i], Vec::new());
     let mut next = 0;
     while let Some(&m) = chain.get(next) {
@@ -146,14 +155,21 @@ fn chain(entries: &[Entry], item: &Item, memory: &Memory, i: usize) -> Option<(V
         for part in &entry.inputs {
             let elements = Region::new(part);
             let makes = |&&made: &&usize| entries[made].outputs.iter().any(|part| Region::new(part) == elements);
-            match item.members.iter().chain(&item.clones).filter(|&&made| made < m).find(makes) {
+            let made = items[k].members.iter().chain(&items[k].clones).filter(|&&made| made < m).find(makes);
+            // It has in the end what the call read.
+            let is_unchanged = || memory.writers.get(&part.place).into_iter().flatten().all(|&writer| writer < m);
+            let is_in_memory = !uses.again.contains(&part.place);
+            let is_read_elsewhere = || memory.readers.get(&part.place).into_iter().flatten().any(|&reader| reader != k);
+            match made {
                 Some(&made) if chain.contains(&made) => (),
+                // What others read is in memory anyway.
+                Some(_) if is_in_memory && is_read_elsewhere() && is_unchanged() => inputs.push(part.place),
                 Some(&made) => chain.push(made),
-                None => inputs.push(part.place),
+                None if is_in_memory && is_unchanged() => inputs.push(part.place),
+                None => return None,
             }
         }
     }
     chain.sort_unstable();
-    let is_written = |place: &Place| memory.writers.get(place).into_iter().flatten().any(|&writer| writer >= chain[0]);
-    if inputs.iter().any(is_written) { None } else { Some((chain, inputs)) }
+    Some((chain, inputs))
 }
