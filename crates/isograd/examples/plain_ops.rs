@@ -1,9 +1,17 @@
-//! Times of captured and plain steps that are written in plain ops, as JSON lines: `plain_ops DEVICE [small] [explain]`, with the program
-//! of each. `benches/plain_ops.py` times the same steps in PyTorch.
+//! Times of captured and plain steps that are written in plain ops, as JSON lines: `plain_ops DEVICE [small] [explain]
+//! [only=NAME]`, with the program of each, or only of those whose name contains a word; each is run once with `once`, for a profiler. `benches/plain_ops.py` times the same steps in PyTorch.
 use isograd::prelude::*;
 use std::time::Instant;
 
 fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Result<Vec<Tensor>>) -> Result<()> {
+    let words: Vec<String> = std::env::args().collect();
+    if words.iter().filter_map(|word| word.strip_prefix("only=")).any(|part| !name.contains(part)) {
+        return Ok(());
+    }
+    if words.iter().any(|word| word == "once") {
+        let mut captured = device.capture(|_: ()| step());
+        return (0..2).try_for_each(|_| captured.run(()).map(drop)).and_then(|()| device.synchronize());
+    }
     for _ in 0..3 {
         step()?;
     }
@@ -37,7 +45,7 @@ fn time(device: &Device, name: &str, reps: usize, mut step: impl FnMut() -> Resu
         best * 1e3,
         captured.is_recorded()
     );
-    if std::env::args().any(|word| word == "explain") {
+    if words.iter().any(|word| word == "explain") {
         println!("{}", captured.explain().unwrap_or_default());
     }
     Ok(())

@@ -240,6 +240,12 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     }
     let flat = |t: &Tensor, r: usize, c: usize| {
         let expanded = t.with_layout(t.layout().expand(&with_batch(r, c)));
+        let (strides, rank) = (expanded.layout().strides(), expanded.rank());
+        let needs_copy = expanded.layout().reshape(&Shape::from([batch.numel(), r, c])).is_none();
+        if needs_copy && strides[rank - 2] < strides[rank - 1] {
+            // Rows that are read as they lie in memory are copied faster than columns.
+            return expanded.transpose(-2, -1)?.reshape((batch.numel(), c, r))?.transpose(-2, -1);
+        }
         expanded.reshape((batch.numel(), r, c))
     };
     let y = product(op, &flat(a, m, k)?, &flat(b, k, n)?, None, Gemm::default())?;

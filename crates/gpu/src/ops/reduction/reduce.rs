@@ -40,6 +40,9 @@ const BUSY_GROUPS: usize = 8;
 const ROW_GROUPS: usize = 32;
 const JOINED_ROW_GROUPS: usize = 16;
 const BUSY_THREADS: usize = 1024;
+/// Lines of a part that each row of a group's threads has at least; fewer where the groups would not fill the device.
+const LINES: usize = 64;
+const FEWEST_LINES: usize = 8;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
 
@@ -434,8 +437,14 @@ impl Plan {
             team /= 2;
         }
         let height = threads / team;
-        let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
-        let (part, parts) = cut(count, wanted, height * 64, height);
+        let groups = columns.div_ceil(team);
+        let wanted = limits.units * BUSY_GROUPS / groups;
+        let (part, parts) = cut(count, wanted, height * LINES, height);
+        // A device that is not filled has more from short parts than they cost.
+        let (part, parts) = match groups * parts < limits.units {
+            true => cut(count, wanted.min((2 * limits.units).div_ceil(groups)), height * FEWEST_LINES, height),
+            false => (part, parts),
+        };
         let unroll = if vector > 1 { 4 } else { 8 };
         Plan {
             is_columns: true,
