@@ -547,7 +547,7 @@ impl Plan {
     }
 
     /// Whether a later step reads a result.
-    fn is_read(&self, result: usize) -> bool {
+    pub fn is_read(&self, result: usize) -> bool {
         self.steps.iter().any(|step| step.sources.contains(&Source::Result(result)))
     }
 

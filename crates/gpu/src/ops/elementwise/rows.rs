@@ -16,11 +16,14 @@ use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
 use isograd_core::{DType, Operand, Result};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Registers of a thread for the words of a row that it keeps.
 const REGISTERS: usize = 80;
+/// Instructions that it takes to hold a result for a later turn, and to round one to 16 bits.
+const HOLDING: usize = 4;
+const ROUNDING: usize = 2;
 /// Words of an operand that a thread keeps, at most: the text of the steps is repeated for each.
 const MOST_WORDS: usize = 8;
 
@@ -157,18 +160,93 @@ impl RowPlan {
         self.plan.steps[..step].iter().map(|step| step.results.len()).sum()
     }
 
-    /// The steps of elements that values need, in order.
-    fn needed(&self, phases: &[(usize, bool)], roots: impl Iterator<Item = Source>) -> BTreeSet<usize> {
-        let mut found = BTreeSet::new();
-        let mut open: Vec<Source> = roots.collect();
+    /// The steps of elements that the values of a turn need, in order, and the held results that they read.
+    fn needed(
+        &self,
+        phases: &[(usize, bool)],
+        turn: usize,
+        held: &BTreeMap<usize, usize>,
+        mut open: Vec<Source>,
+    ) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let (mut found, mut read) = (BTreeSet::new(), BTreeSet::new());
         while let Some(source) = open.pop() {
             let Source::Result(n) = source else { continue };
             let step = self.step_of(n);
-            if !phases[step].1 && found.insert(step) {
+            if held.get(&n).is_some_and(|&made| made < turn) {
+                read.insert(n);
+            } else if !phases[step].1 && found.insert(step) {
                 open.extend(self.plan.steps[step].sources.iter().copied());
             }
         }
-        found
+        (found, read)
+    }
+
+    /// The results of elements that threads hold from the turn that makes them to later ones, with that turn, because making them again takes
+    /// longer. Found turn by turn, from what each must know.
+    fn held(&self, phases: &[(usize, bool)]) -> BTreeMap<usize, usize> {
+        let (mut held, mut made) = (BTreeMap::new(), BTreeMap::new());
+        if !self.is_kept {
+            return held;
+        }
+        for phase in 0..=phases.iter().map(|phase| phase.0).max().unwrap_or(0) {
+            let (mut open, mut visited) = (self.roots(phases, phase), BTreeSet::new());
+            while let Some(source) = open.pop() {
+                let Source::Result(n) = source else { continue };
+                let step = self.step_of(n);
+                if phases[step].1 || held.contains_key(&n) {
+                    continue;
+                }
+                match made.get(&step) {
+                    Some(&turn) if turn < phase && self.plan.is_read(n) && self.cost(step, phases, &held) > HOLDING => {
+                        held.insert(n, turn);
+                    }
+                    _ => {
+                        if visited.insert(step) {
+                            open.extend(self.plan.steps[step].sources.iter().copied());
+                        }
+                    }
+                }
+            }
+            visited.into_iter().for_each(|step| {
+                made.entry(step).or_insert(phase);
+            });
+        }
+        let dtypes = self.plan.result_dtypes();
+        let bytes: usize = held.keys().map(|&n| dtypes[n].size() * self.words * self.team.vector).sum();
+        if bytes.div_ceil(4) > REGISTERS { BTreeMap::new() } else { held }
+    }
+
+    /// About how many instructions make the results of a step from what threads have.
+    fn cost(&self, step: usize, phases: &[(usize, bool)], held: &BTreeMap<usize, usize>) -> usize {
+        let step = &self.plan.steps[step];
+        let roundings = step.results.iter().filter(|dtype| dtype.size() == 2).count() * ROUNDING;
+        let of_source = |source: &Source| match *source {
+            Source::Result(n) if !held.contains_key(&n) && !phases[self.step_of(n)].1 => {
+                self.cost(self.step_of(n), phases, held)
+            }
+            _ => 0,
+        };
+        step.body.operations() + roundings + step.sources.iter().map(of_source).sum::<usize>()
+    }
+
+    /// What the turn of a phase must know.
+    fn roots(&self, phases: &[(usize, bool)], phase: usize) -> Vec<Source> {
+        let reduced = self.reductions(phases, phase).into_iter().map(|s| self.plan.steps[s].sources[0]);
+        reduced.chain(self.stores(phases, phase).into_iter().map(|m| self.plan.stored[m])).collect()
+    }
+
+    /// The reductions of elements that are known in a phase.
+    fn reductions(&self, phases: &[(usize, bool)], phase: usize) -> Vec<usize> {
+        let is_one = |&s: &usize| matches!(self.plan.steps[s].body, Body::Reduce(_)) && phases[s].0 == phase + 1;
+        (0..phases.len()).filter(is_one).collect()
+    }
+
+    /// The outputs of elements that are known in a phase, and not before.
+    fn stores(&self, phases: &[(usize, bool)], phase: usize) -> Vec<usize> {
+        let first = self.plan.inputs.len();
+        let is_one =
+            |&m: &usize| !self.plan.is_still[first + m] && self.phase(phases, self.plan.stored[m]) == phase;
+        (0..self.plan.outputs.len()).filter(is_one).collect()
     }
 
     /// The inputs that steps and values read.
@@ -201,6 +279,11 @@ impl RowPlan {
         self.positions(&mut text);
         let phases = self.phases();
         let last = phases.iter().map(|phase| phase.0).max().unwrap_or(0);
+        let held = self.held(&phases);
+        for &n in held.keys() {
+            let dtype = plan.result_dtypes()[n];
+            self.words_of(&format!("h{n}"), (dtype.name(), dtype.size()), "WORDS", "        ", &mut text);
+        }
         for k in (0..plan.inputs.len()).filter(|&k| plan.is_still[k]) {
             let _ = writeln!(text, "        S_{} w{k} = x{k}[o{k}];", operands[k].0);
         }
@@ -221,13 +304,9 @@ impl RowPlan {
         };
         row_steps(0, &mut text);
         for phase in 0..=last {
-            let reductions: Vec<usize> =
-                (0..plan.steps.len()).filter(|&s| matches!(plan.steps[s].body, Body::Reduce(_)) && phases[s].0 == phase + 1).collect();
-            let stores: Vec<usize> = (0..plan.outputs.len())
-                .filter(|&m| !plan.is_still[plan.inputs.len() + m] && self.phase(&phases, plan.stored[m]) == phase)
-                .collect();
+            let (reductions, stores) = (self.reductions(&phases, phase), self.stores(&phases, phase));
             if !reductions.is_empty() || !stores.is_empty() {
-                self.turn(&phases, &reductions, &stores, &mut text);
+                self.turn(&phases, phase, &held, &reductions, &stores, &mut text);
             }
             for &s in &reductions {
                 self.join(s, &mut text);
@@ -251,11 +330,15 @@ impl RowPlan {
 
     /// Words of an operand: `w` of one that is read, `e` of one that is written.
     fn declare(&self, name: &str, k: usize, count: &str, indent: &str, text: &mut String) {
-        let (storage, size) = self.plan.operands()[k];
+        self.words_of(&format!("{name}{k}"), self.plan.operands()[k], count, indent, text);
+    }
+
+    /// An array of words of elements of a storage type and size, or one word.
+    fn words_of(&self, name: &str, (storage, size): (&str, usize), count: &str, indent: &str, text: &mut String) {
         let (bytes, suffix) = (self.team.vector * size, if count.is_empty() { String::new() } else { format!("[{count}]") });
         let _ = writeln!(
             text,
-            "{indent}union {{ {} all[{}]; S_{storage} each[VECTOR]; }} {name}{k}{suffix};",
+            "{indent}union {{ {} all[{}]; S_{storage} each[VECTOR]; }} {name}{suffix};",
             word(bytes.min(16)),
             bytes.div_ceil(16)
         );
@@ -299,12 +382,18 @@ impl RowPlan {
     }
 
     /// A turn over the words of a row, which adds up what is reduced and stores what is known.
-    fn turn(&self, phases: &[(usize, bool)], reductions: &[usize], stores: &[usize], text: &mut String) {
-        let (plan, first) = (&self.plan, self.plan.inputs.len());
-        let reduced = || reductions.iter().map(|&s| plan.steps[s].sources[0]);
-        let stored = || stores.iter().map(|&m| plan.stored[m]);
-        let steps = self.needed(phases, reduced().chain(stored()));
-        let read = self.read(&steps, reduced().chain(stored()));
+    fn turn(
+        &self,
+        phases: &[(usize, bool)],
+        turn: usize,
+        held: &BTreeMap<usize, usize>,
+        reductions: &[usize],
+        stores: &[usize],
+        text: &mut String,
+    ) {
+        let (plan, first, roots) = (&self.plan, self.plan.inputs.len(), self.roots(phases, turn));
+        let (steps, known) = self.needed(phases, turn, held, roots.clone());
+        let read = self.read(&steps, roots.into_iter());
         for &s in reductions {
             let Body::Reduce(kind) = plan.steps[s].body else { continue };
             let nothing = match kind {
@@ -333,8 +422,15 @@ impl RowPlan {
         }
         text.push_str("#pragma unroll\n            for (int j = 0; j < VECTOR; j++) {\n");
         let indent = "                ";
+        let dtypes = plan.result_dtypes();
+        for &n in &known {
+            let _ = writeln!(text, "{indent}S_{} s{n}[1];\n{indent}s{n}[0] = h{n}[t].each[j];", dtypes[n].name());
+        }
         for &s in &steps {
             plan.step(s, indent, &|source| self.value(*source), "0", text);
+            for n in (self.first(s)..self.first(s) + plan.steps[s].results.len()).filter(|n| held.get(n) == Some(&turn)) {
+                let _ = writeln!(text, "{indent}h{n}[t].each[j] = s{n}[0];");
+            }
         }
         let raw = |k: usize| match (plan.is_still[k], self.keeps(k)) {
             (true, _) => format!("w{k}"),
