@@ -200,7 +200,7 @@ pub enum Kernel<'a> {
     Copy,
     /// Converts the input to the output's dtype.
     Cast,
-    /// A row of the pointwise table. Inputs are expanded to the outputs' shape; attributes are `floats` for float rows,
+    /// A row of the pointwise table. Inputs are expanded to the (strided) outputs' shape; attributes are `floats` for float rows,
     /// `ints` for integer ones.
     Pointwise(Pointwise),
     /// Reduces the last `ints[0]` dimensions of the input.

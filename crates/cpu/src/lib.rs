@@ -21,7 +21,10 @@ use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
 use isograd_core::ops::reduction::reduce::{Moments, ProdBackward, Variance};
-use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{
+    Backend, Call, DType, DeviceInfo, Error, Kernel, Layout, Memory, MemoryStats, Operand, Provider, Result, inventory,
+};
 use memory::{CpuMemory, Pool};
 use rayon::ThreadBuilder;
 use std::any::TypeId;
@@ -108,6 +111,27 @@ pub struct Cpu {
     pool: Arc<Pool>,
 }
 
+impl Cpu {
+    /// A pointwise row whose outputs have gaps: it runs on contiguous copies of them.
+    fn strided(&self, call: &Call<'_>, row: Pointwise) -> Result<()> {
+        let layouts: Vec<Layout> = call.outputs.iter().map(|y| Layout::contiguous(y.layout.shape().clone())).collect();
+        let size = |y: &Operand<'_>| y.layout.shape().numel() * y.dtype.size();
+        let memory = call.outputs.iter().map(|y| self.allocate(size(y))).collect::<Result<Vec<_>>>()?;
+        let parts = call.outputs.iter().zip(&layouts).zip(&memory);
+        let copies: Vec<Operand<'_>> =
+            parts.map(|((y, layout), memory)| Operand { memory: &**memory, layout, dtype: y.dtype }).collect();
+        let copy = |from: &Operand<'_>, to: &Operand<'_>| {
+            let (inputs, outputs) = (&[*from][..], &[*to][..]);
+            elementwise::copy::copy(&Call { kernel: Kernel::Copy, inputs, outputs, ints: &[], floats: &[], ..*call })
+        };
+        if row.is_inout() {
+            call.outputs.iter().zip(&copies).try_for_each(|(y, own)| copy(y, own))?;
+        }
+        elementwise::pointwise::run(&Call { outputs: &copies, ..*call }, row)?;
+        copies.iter().zip(call.outputs).try_for_each(|(own, y)| copy(own, y))
+    }
+}
+
 impl Backend for Cpu {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         Ok(Box::new(CpuMemory::new(&self.pool, bytes)?))
@@ -136,7 +160,8 @@ impl Backend for Cpu {
             Kernel::Fill => elementwise::copy::fill(call),
             Kernel::Copy => elementwise::copy::copy(call),
             Kernel::Cast => elementwise::copy::cast(call),
-            Kernel::Pointwise(function) => elementwise::pointwise::run(call, function),
+            Kernel::Pointwise(row) if call.outputs.iter().any(|y| !y.layout.is_contiguous()) => self.strided(call, row),
+            Kernel::Pointwise(row) => elementwise::pointwise::run(call, row),
             Kernel::Reduce(kind) => reduction::reduce::run(call, kind),
             Kernel::ArgMax => reduction::reduce::arg(call, reduction::reduce::Extremum::Max),
             Kernel::ArgMin => reduction::reduce::arg(call, reduction::reduce::Extremum::Min),

@@ -52,6 +52,29 @@ fn a_tensor_used_twice_adds_its_gradients() -> Result<()> {
     Ok(())
 }
 
+/// Slices of one tensor, of which some overlap, beside a use of the whole: their gradients are added to slices of its gradient.
+#[test]
+fn slices_add_their_gradients() -> Result<()> {
+    let values: Vec<f64> = (0..24).map(|v| f64::from(v) / 7.0 - 1.5).collect();
+    let x = Tensor::from_vec(values, (2, 3, 4), &cpu())?.require_grad()?;
+    let of = |x: &Tensor| -> Result<Tensor> {
+        let (a, b) = (x.select(1, 0)?, x.select(1, 2)?);
+        let (c, d) = (x.slice(2, 0, 4, 2)?, x.narrow(2, 1, 3)?);
+        let parts = [a.mul(&b)?.sum(..)?, c.square()?.sum(..)?, d.sin()?.sum(..)?, x.exp()?.sum(..)?, b.sum(..)?];
+        parts[1..].iter().try_fold(parts[0].clone(), |sum, part| sum.add(part))
+    };
+    gradcheck(|x| of(&x[0]), &[&x], &tape::GradcheckOptions::default())?;
+    let plain = grad(&of(&x)?, &[&x])?.remove(0);
+    // With the tape of the gradient itself, slices are embedded in zeros.
+    let options = BackwardOptions { create_graph: true, ..Default::default() };
+    let taped = grad_with(&of(&x)?, &[&x], &options)?.remove(0);
+    let apart = plain.sub(&taped)?.abs()?.amax(..)?.to_vec::<f64>()?[0];
+    assert!(apart < 1e-14, "{apart}");
+    let second = grad(&taped.sum(..)?, &[&x])?.remove(0);
+    assert!(second.sub(&x.exp()?)?.abs()?.amax(..)?.to_vec::<f64>()?[0] > 0.1);
+    Ok(())
+}
+
 #[test]
 fn gradients_add_up_over_two_passes() -> Result<()> {
     let x = leaf(&[1.0, 2.0], 2)?;

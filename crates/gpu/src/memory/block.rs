@@ -77,7 +77,10 @@ impl Later {
             return Ok(());
         }
         let new = pool.take(self.bytes)?;
-        pool.driver.copy(old.address, new.address, self.bytes)?;
+        // Not every driver copies nothing.
+        if self.bytes > 0 {
+            pool.driver.copy(old.address, new.address, self.bytes)?;
+        }
         if let Some(Placed::Own(old)) = place.replace(Placed::Own(new)) {
             *left = Some(old);
         }

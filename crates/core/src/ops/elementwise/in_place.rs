@@ -86,13 +86,6 @@ pub(crate) fn update_for(
     if targets[0].numel() == 0 {
         return Ok(());
     }
-    // Kernels write contiguous memory; a strided target is updated through a copy.
-    if !targets.iter().all(|t| t.is_contiguous()) {
-        let copies: Vec<Tensor> = targets.iter().map(|t| t.detach().copy()).collect::<Result<_>>()?;
-        let references: Vec<&Tensor> = copies.iter().collect();
-        run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
-        return targets.iter().zip(&copies).try_for_each(|(t, copy)| crate::no_grad(|| t.copy_(copy)));
-    }
     run_expanded(op, row, inputs, targets, Attributes::floats(floats))?;
     targets.iter().for_each(|t| t.touch());
     Ok(())

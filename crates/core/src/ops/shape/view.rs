@@ -168,9 +168,7 @@ impl Tensor {
         let attributes = || [("dim", d.into()), ("index", (resolved as i64).into())];
         let at = resolved as usize;
         let y = self.viewed("select", self.layout().select(d, at), attributes)?;
-        record("select", &[self], y, move |t| {
-            Ok([Gradient::part(t.dy().unsqueeze(d as isize)?, &shape, d, [at, 1])])
-        })
+        record("select", &[self], y, move |t| Ok([Gradient::part(t.dy().unsqueeze(d as isize)?, &shape, d, [at, 1])]))
     }
 
     /// Zeros of `shape` with this tensor at `start`, `start + step`, ... of dimension `dim`: the adjoint of a slice.

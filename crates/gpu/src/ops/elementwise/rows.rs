@@ -244,8 +244,7 @@ impl RowPlan {
     /// The outputs of elements that are known in a phase, and not before.
     fn stores(&self, phases: &[(usize, bool)], phase: usize) -> Vec<usize> {
         let first = self.plan.inputs.len();
-        let is_one =
-            |&m: &usize| !self.plan.is_still[first + m] && self.phase(phases, self.plan.stored[m]) == phase;
+        let is_one = |&m: &usize| !self.plan.is_still[first + m] && self.phase(phases, self.plan.stored[m]) == phase;
         (0..self.plan.outputs.len()).filter(is_one).collect()
     }
 
@@ -317,7 +316,11 @@ impl RowPlan {
         for m in (0..plan.outputs.len()).filter(|&m| plan.is_still[plan.inputs.len() + m]) {
             let raw = |k: usize| format!("w{k}");
             plan.moved_to(m, "        ", &raw, &mut text);
-            let _ = writeln!(text, "        if (is_there && member == 0) {}", plan.store(m, &format!("y{m}"), &format!("o{}", plan.inputs.len() + m)));
+            let _ = writeln!(
+                text,
+                "        if (is_there && member == 0) {}",
+                plan.store(m, &format!("y{m}"), &format!("o{}", plan.inputs.len() + m))
+            );
         }
         text + "    }\n}\n"
     }
@@ -335,7 +338,8 @@ impl RowPlan {
 
     /// An array of words of elements of a storage type and size, or one word.
     fn words_of(&self, name: &str, (storage, size): (&str, usize), count: &str, indent: &str, text: &mut String) {
-        let (bytes, suffix) = (self.team.vector * size, if count.is_empty() { String::new() } else { format!("[{count}]") });
+        let (bytes, suffix) =
+            (self.team.vector * size, if count.is_empty() { String::new() } else { format!("[{count}]") });
         let _ = writeln!(
             text,
             "{indent}union {{ {} all[{}]; S_{storage} each[VECTOR]; }} {name}{suffix};",
@@ -358,10 +362,16 @@ impl RowPlan {
         if self.in_words[k] {
             let word = word(bytes.min(16));
             for i in 0..pieces {
-                let _ = writeln!(text, "            w{k}{index}.all[{i}] = ((GLOBAL const {word} *)({name} + o{k} + at))[{i}];");
+                let _ = writeln!(
+                    text,
+                    "            w{k}{index}.all[{i}] = ((GLOBAL const {word} *)({name} + o{k} + at))[{i}];"
+                );
             }
         } else {
-            let _ = writeln!(text, "#pragma unroll\n            for (int j = 0; j < VECTOR; j++) w{k}{index}.each[j] = {name}[o{k} + at + j];");
+            let _ = writeln!(
+                text,
+                "#pragma unroll\n            for (int j = 0; j < VECTOR; j++) w{k}{index}.each[j] = {name}[o{k} + at + j];"
+            );
         }
     }
 
@@ -401,7 +411,10 @@ impl RowPlan {
                 Reduce::Min => "HIGHEST",
                 _ => "0",
             };
-            let _ = writeln!(text, "        A acc{s}[VECTOR];\n#pragma unroll\n        for (int j = 0; j < VECTOR; j++) acc{s}[j] = {nothing};");
+            let _ = writeln!(
+                text,
+                "        A acc{s}[VECTOR];\n#pragma unroll\n        for (int j = 0; j < VECTOR; j++) acc{s}[j] = {nothing};"
+            );
             if kind == Reduce::Mean {
                 let share = if self.is_of_halves(s) { "1" } else { "SHARE_OF(count)" };
                 let _ = writeln!(text, "        A share{s} = {share};");
@@ -428,7 +441,8 @@ impl RowPlan {
         }
         for &s in &steps {
             plan.step(s, indent, &|source| self.value(*source), "0", text);
-            for n in (self.first(s)..self.first(s) + plan.steps[s].results.len()).filter(|n| held.get(n) == Some(&turn)) {
+            for n in (self.first(s)..self.first(s) + plan.steps[s].results.len()).filter(|n| held.get(n) == Some(&turn))
+            {
                 let _ = writeln!(text, "{indent}h{n}[t].each[j] = s{n}[0];");
             }
         }
@@ -461,10 +475,16 @@ impl RowPlan {
             if self.in_words[k] {
                 let word = word(bytes.min(16));
                 for i in 0..bytes.div_ceil(16) {
-                    let _ = writeln!(text, "            if ({there}) ((GLOBAL {word} *)({name} + o{k} + at))[{i}] = e{k}.all[{i}];");
+                    let _ = writeln!(
+                        text,
+                        "            if ({there}) ((GLOBAL {word} *)({name} + o{k} + at))[{i}] = e{k}.all[{i}];"
+                    );
                 }
             } else {
-                let _ = writeln!(text, "            if ({there}) {{\n#pragma unroll\n                for (int j = 0; j < VECTOR; j++) {name}[o{k} + at + j] = e{k}.each[j];\n            }}");
+                let _ = writeln!(
+                    text,
+                    "            if ({there}) {{\n#pragma unroll\n                for (int j = 0; j < VECTOR; j++) {name}[o{k} + at + j] = e{k}.each[j];\n            }}"
+                );
             }
         }
         text.push_str("        }\n");
@@ -507,7 +527,8 @@ impl RowPlan {
         for d in (0..rank).rev() {
             match d {
                 0 => text.push_str("        c = rest;\n"),
-                _ => text.push_str(&format!("        c = rest % (idx)EXTENTS({d});\n        rest /= (idx)EXTENTS({d});\n")),
+                _ => text
+                    .push_str(&format!("        c = rest % (idx)EXTENTS({d});\n        rest /= (idx)EXTENTS({d});\n")),
             }
             for k in 0..operands {
                 text.push_str(&format!("        o{k} += c * (idx)STRIDES({});\n", rank * k + d));

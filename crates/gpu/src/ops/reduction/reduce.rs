@@ -15,8 +15,8 @@ use crate::launch::operands::{start_of, start_or};
 use crate::launch::words::widest;
 use crate::memory::last_group;
 use crate::ops::elementwise::each::share_of;
-use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::elementwise::group::Group;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduction::reduce_prologue::{Found, Prologue};
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
@@ -226,7 +226,13 @@ fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
 }
 
 /// The steps of a group, the last of which is a sum.
-pub fn group(gpu: &Gpu, op: &'static str, group: &Group, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
+pub fn group(
+    gpu: &Gpu,
+    op: &'static str,
+    group: &Group,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<()> {
     let all = |operands: &[Operand<'_>]| operands.iter().map(found).collect::<Result<SmallVec<[_; 8]>>>();
     let (inputs, outputs) = (all(inputs)?, all(outputs)?);
     let missing = || Error::backend(op, "the operands of a sum are not as it reads them");

@@ -115,7 +115,14 @@ impl Prologue {
             outputs: outputs.iter().map(|part| part.dtype).collect(),
             ..plan
         };
-        outputs.iter().all(|part| part.at == At::Same).then_some(Prologue { plan, inputs, first, outputs, term, numbers })
+        outputs.iter().all(|part| part.at == At::Same).then_some(Prologue {
+            plan,
+            inputs,
+            first,
+            outputs,
+            term,
+            numbers,
+        })
     }
 
     /// The number of the input that the reduction reads.

@@ -83,8 +83,7 @@ impl Rows {
     /// Whether an operand has elements of its own for each row.
     fn is_moving(&self, part: &KeptOperand) -> bool {
         let steps = part.layout.strides().iter().zip(self.shape.dims());
-        let (outer, inner): (Vec<_>, Vec<_>) =
-            steps.enumerate().partition(|(d, _)| *d < self.shape.rank() - self.dims);
+        let (outer, inner): (Vec<_>, Vec<_>) = steps.enumerate().partition(|(d, _)| *d < self.shape.rank() - self.dims);
         let moves = |of: Vec<(usize, (&usize, &usize))>| of.iter().any(|(_, (s, d))| **s > 0 && **d > 1);
         moves(outer) && moves(inner)
     }
@@ -316,7 +315,8 @@ impl Draft {
                     }
                     Some(of) => {
                         // What is summed is not rounded.
-                        let summed = entry.outputs.iter().position(|y| *y.layout.shape() != *entry.inputs[0].layout.shape());
+                        let summed =
+                            entry.outputs.iter().position(|y| *y.layout.shape() != *entry.inputs[0].layout.shape());
                         let summed = summed.unwrap_or(0);
                         let (mut own, near, count) = (dtypes.clone(), near(acc, &dtypes), dtypes.len());
                         own[summed] = acc;

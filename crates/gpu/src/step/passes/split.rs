@@ -57,11 +57,8 @@ fn split(program: &mut Program, entry: &Entry, limits: &Limits, survivors: &[boo
         ints: SmallVec::new(),
         floats: of.attributes.iter().copied().collect(),
     };
-    let sum = Work::Call {
-        kernel: KeptKernel::Fused(fused.clone(), *masks),
-        ints: ints.clone(),
-        floats: floats.clone(),
-    };
+    let sum =
+        Work::Call { kernel: KeptKernel::Fused(fused.clone(), *masks), ints: ints.clone(), floats: floats.clone() };
     let part = |work, outputs| Entry { op: entry.op, whole: entry.whole, work, inputs: entry.inputs.clone(), outputs };
     let (elements, sum) = (part(elements, of_elements), part(sum, of_sum));
     let is_unread = |place| !entry.outputs.iter().any(|part| part.place == place);
