@@ -9,11 +9,11 @@ mod custom_op;
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
 use isograd::ops::loss::Reduction;
-use isograd::ops::{Conv, Interpolate, Interpolation, Pad, Padding, Sampling};
+use isograd::ops::{Conv, Interpolate, Interpolation, Pad, Padding, Rounding, Sampling};
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::parity::{Extent, Options, Report, registry, run_ops};
 use isograd::tape::{BackwardOptions, grad_with};
-use isograd::{DType, Device, Kind, Result, Rng, Tensor};
+use isograd::{DType, Determinism, Device, Kind, Result, Rng, Tensor};
 use isograd_parity::compare::same_bits;
 use isograd_tests::cpu;
 use isograd_tests::harness::{private, text, trial};
@@ -264,7 +264,7 @@ fn dropout(device: &Device) -> std::result::Result<(), String> {
 /// something, words and what is no whole word.
 fn any_order(device: &Device) -> Result<std::result::Result<(), String>> {
     let device = private(device);
-    device.set_deterministic(false);
+    device.set_determinism(Determinism::AnyOrder);
     for (dtype, roundoff) in [(DType::F32, 2f64.powi(-24)), (DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))]
     {
         for (rows, columns) in [(300, 64), (300, 63), (5, 64)] {
@@ -540,7 +540,7 @@ fn unread_errors(device: &Device) -> std::result::Result<(), String> {
     let device = &private(device);
     let x = Tensor::ones(4, DType::F32, device).map_err(text)?;
     let gather = |index: &Tensor| x.index_select(0, index).map(drop);
-    let divide = |index: &Tensor| index.ones_like()?.div_floor(&index.sub_scalar(7)?).map(drop);
+    let divide = |index: &Tensor| index.ones_like()?.div_rounded(&index.sub_scalar(7)?, Rounding::Floor).map(drop);
     type Call<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
     for (name, call) in [("a gather", &gather as Call<'_>), ("a division", &divide)] {
         let mut step = device.capture(|index: Tensor| {

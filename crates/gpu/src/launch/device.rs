@@ -32,8 +32,8 @@ pub struct Gpu {
     precision: Mutex<Precision>,
     pub(crate) is_blas_off: AtomicBool,
     pub(crate) is_dnn_off: AtomicBool,
-    /// The library's kernel for each form that was seen; none where our own is faster.
-    pub(crate) forms: Mutex<HashMap<dnn::Form, Option<usize>>>,
+    /// The library's kernel for each problem that was seen; none where our own is faster.
+    pub(crate) chosen_kernels: Mutex<HashMap<dnn::Problem, Option<usize>>>,
     /// Device memory for the library of products.
     pub(crate) workspace: Mutex<Option<Buffer>>,
     pub(crate) pool: Arc<Pool>,
@@ -47,7 +47,7 @@ pub struct Gpu {
 /// A launch as the log shows it. A call of the vendor's library is one without geometry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// File and definitions, or the form of a vendor's product.
+    /// File and definitions, or the problem of a vendor's product.
     pub program: String,
     /// The entry, or `vendor`.
     pub entry: &'static str,
@@ -82,7 +82,7 @@ impl Gpu {
             precision: Mutex::default(),
             is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
             is_dnn_off: AtomicBool::new(std::env::var("ISOGRAD_DNN").is_ok_and(|value| value == "own")),
-            forms: Mutex::default(),
+            chosen_kernels: Mutex::default(),
             workspace: Mutex::default(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
