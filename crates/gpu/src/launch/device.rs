@@ -9,7 +9,7 @@ use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
 use crate::memory::tables::Tables;
 use crate::program::cache;
-use crate::program::cache::{Program, Programs};
+use crate::program::cache::Programs;
 use crate::program::source::Variant;
 use half::{bf16, f16};
 use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
@@ -163,14 +163,14 @@ impl Gpu {
         geometry: Geometry,
         arguments: &Arguments,
     ) -> Result<()> {
-        let (names, reached) = (arguments.integers.names.clone(), &arguments.reached);
+        let (names, reached) = (&arguments.integers.names, &arguments.reached);
         let arguments = arguments.list();
         if let Some(log) = &mut *self.log.lock() {
             let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
             log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
         }
         self.launched.fetch_add(1, Ordering::Relaxed);
-        let entry = self.programs.entry(self.driver(), Program { variant, names }, entry, text)?;
+        let entry = self.programs.entry(self.driver(), (variant, names), entry, text)?;
         self.driver().launch(&entry, geometry, &arguments, reached)
     }
 

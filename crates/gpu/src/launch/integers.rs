@@ -19,36 +19,42 @@ impl Integers {
     }
 
     /// Adds integers, `i64` in the kernel.
+    #[inline]
     pub fn integers<I: Integer>(mut self, named: impl IntoIterator<Item = (&'static str, I)>) -> Integers {
         named.into_iter().for_each(|(name, value)| self.name(name, IntegerKind::Integer, [value]));
         self
     }
 
     /// Adds positions, `idx` in the kernel.
+    #[inline]
     pub fn positions<I: Integer>(mut self, named: impl IntoIterator<Item = (&'static str, I)>) -> Integers {
         named.into_iter().for_each(|(name, value)| self.name(name, IntegerKind::Position, [value]));
         self
     }
 
     /// Adds integers of which the kernel reads number `i` as `name(i)`.
+    #[inline]
     pub fn list<I: Integer>(mut self, name: &'static str, values: impl IntoIterator<Item = I>) -> Integers {
         self.name(name, IntegerKind::Integers, values);
         self
     }
 
     /// The same for positions.
+    #[inline]
     pub fn position_list<I: Integer>(mut self, name: &'static str, values: impl IntoIterator<Item = I>) -> Integers {
         self.name(name, IntegerKind::Positions, values);
         self
     }
 
     /// Adds positions that the kernel divides by: `QUOTIENT(n, name, BY_name)`.
+    #[inline]
     pub fn divisors(mut self, named: impl IntoIterator<Item = (&'static str, usize)>) -> Integers {
         named.into_iter().for_each(|(name, d)| self.name(name, IntegerKind::Divisor, [d, divider(d)]));
         self
     }
 
     /// The same for several, of which number `i` is `name(i)` and `BY_name(i)`.
+    #[inline]
     pub fn divisor_list(mut self, name: &'static str, values: impl IntoIterator<Item = usize>) -> Integers {
         self.name(name, IntegerKind::Divisors, values.into_iter().flat_map(|d| [d, divider(d)]));
         self
