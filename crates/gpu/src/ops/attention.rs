@@ -31,7 +31,7 @@ const SCALES: Range<f64> = 1e-30..1e30;
 const WORD: usize = 4;
 /// The file of the kernels on matrix units.
 const MMA: &str = "attention/attention_mma.c";
-/// The widest head for which a wave holds two accumulators.
+/// The widest head for which a wave holds two accumulators, of dk and of dv.
 const MOST_MMA: usize = 128;
 /// Rows of the resident tile (4 warps).
 const ROWS_MMA: usize = 64;
@@ -234,7 +234,7 @@ impl<'a> Problem<'a> {
         if !limits.turns_operands {
             return Ok(self.on_turned_tiles(limits, kernel));
         }
-        // So do wider results of two blocks, and masks or draws beside them.
+        // So do two blocks of rows with heads wider than 64, or with a mask or dropout.
         let is_plain = self.mask.is_none() && self.of.dropout.is_none();
         let most_blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
         let dim = width.next_multiple_of(64);
@@ -249,9 +249,9 @@ impl<'a> Problem<'a> {
         Ok(Some(Method { program, entry, tile, threads, given }))
     }
 
-    /// The same where waves load operands as they lie in local memory. The rows that stay are in registers, two threads for each. Of those
-    /// that change, local memory has tiles of keys and of values; for gradients of q, of keys in both orders and of values; for those of k
-    /// and v, of queries and of dy in both orders.
+    /// The same for devices whose waves cannot transpose operands that they load from local memory. Resident rows are in registers, two
+    /// threads per row. Streamed tiles are in local memory: k and v; for dq also k transposed; for dk and dv q, dy and the transpose of
+    /// each.
     fn on_turned_tiles(&self, limits: &Limits, kernel: Kernel) -> Option<Method> {
         let (size, width) = (self.rows[0].dtype.size(), self.dims(0)[3]);
         let dim = width.next_multiple_of(64);
@@ -282,7 +282,8 @@ impl<'a> Problem<'a> {
         Ok(fits && SCALES.contains(&self.of.scale) && self.has_words(16 / size)?)
     }
 
-    /// The forward kernel. Narrow rows leave registers for four more waves, for which a tile is too large where its keys end at its queries.
+    /// The forward kernel. Narrow heads leave registers for four more waves. Their larger tile is only used if all queries attend to all
+    /// keys: at the diagonal of a causal mask, more of it would be wasted.
     fn on_wgmma(&self, gpu: &Gpu) -> Result<Option<Method>> {
         if !self.fits_wgmma(gpu)? {
             return Ok(None);
@@ -521,10 +522,9 @@ fn grid_of(limits: &Limits, rows: usize) -> usize {
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
 }
 
-/// The tiles of a kernel on matrix units: the rows that stay in local memory, those that change, and the bytes of all, `row` for each
-/// row. They are the largest for which there is room.
+/// The largest tiles of a tensor-core kernel that fit `room` bytes, at `row` bytes per row: `[resident rows, streamed rows, bytes]`.
 fn tiles_mma(kernel: Kernel, most_blocks: usize, row: usize, room: usize) -> Option<[usize; 3]> {
-    // The rows of q stay, and those of k and v change. In the backward pass there are rows of dy, too.
+    // Forward: q is resident, k and v are streamed. Backward: two tensors are resident, and two are streamed.
     let staying = if kernel == Kernel::Output { 1 } else { 2 };
     let tiles = (1..=most_blocks).rev().flat_map(|blocks| OTHERS_MMA.map(|others| [ROWS_MMA * blocks, others]));
     let mut sized = tiles.map(|[tile, others]| [tile, others, (staying * tile + 2 * others) * row]);

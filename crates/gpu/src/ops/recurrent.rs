@@ -48,14 +48,16 @@ enum Pass {
 /// How the work is divided.
 #[derive(Clone, Copy, Debug)]
 struct RecurrentPlan {
-    /// Hidden units of a slice, and the number of slices.
+    /// Hidden units of a slice.
     units: usize,
     slices: usize,
-    /// Groups that share the rows of a slice.
+    /// Groups that share the batch rows of a slice.
     lines: usize,
-    /// Threads of a team, terms of its products, and those that are in local memory at once.
+    /// Threads of a team. The teams of a group split the terms of its dot products.
     team: usize,
+    /// Terms of a team.
     share: usize,
+    /// Terms whose states are in local memory at a time.
     chunk: usize,
     /// Columns of a thread.
     own: usize,
@@ -70,7 +72,7 @@ impl RecurrentPlan {
         let plans = || {
             UNITS.into_iter().filter_map(|units| RecurrentPlan::with_units(of, pass, limits, on_matrix_units, units))
         };
-        // A slice of fewer units is faster, as long as there is a group for each.
+        // Smaller slices are faster, as long as each has a multiprocessor of its own.
         let is_spread = |plan: &RecurrentPlan| plan.units >= TILE && plan.slices * blocks <= limits.units;
         plans().rfind(is_spread).or_else(|| plans().next())
     }
@@ -97,7 +99,7 @@ impl RecurrentPlan {
             let share = terms.div_ceil(splits).next_multiple_of(if on_matrix_units { 64 / size } else { 4 });
             let region = if on_matrix_units { ROWS * columns } else { ROWS * columns.max(chunk + 4) };
             let given = splits * (share * columns * size + region * size_of::<f32>());
-            // Of the columns of the gates of a unit, or of neighbouring units; all rows have a thread.
+            // Forward: the columns of all gates of a unit. Backward: those of adjacent units, so few that all rows have a thread.
             let own = if pass == Pass::Forward { gates } else { columns.min(4).min(ROWS * columns / team) };
             RecurrentPlan { units, slices, lines, team, share, chunk, own, given }
         };
@@ -115,7 +117,7 @@ fn has_room(of: &Recurrence, limits: &Limits) -> bool {
     [Pass::Forward, Pass::Backward].into_iter().all(|pass| RecurrentPlan::new(of, pass, limits, false).is_some())
 }
 
-/// Launches a pass. `shared` is the memory through which groups exchange numbers, and `flags` are of the present operands.
+/// Launches a pass. Groups exchange values through the memory `shared`; `flags` say which operands are present.
 fn launch<const N: usize>(
     gpu: &Gpu,
     of: &Recurrence,
@@ -208,7 +210,7 @@ impl FusedLaunch for RecurrentBackward {
         let shared = du.unwrap_or(da);
         let (a, of_da) = (start_of(a)?, start_of(da)?);
         let [_, batch, hidden] = self.0.extents;
-        // GRU carries the part of the state's gradient that is no product.
+        // A GRU carries over the term of the state's gradient that needs no matrix product.
         let carried = du.map(|_| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
         let carried = carried.as_ref().map_or_else(|| start_or(dc0, of_da), |carried| Ok(carried.address))?;
         let arguments = Arguments::new()

@@ -63,7 +63,7 @@ impl FusedLaunch for SparseBackward {
             self.inputs(call);
         let (of_x, of_dy, of_attribute) = (start_of(x)?, start_of(dy)?, start_or(attribute, start_of(x)?)?);
         let SparseGradients { x: dx, weight: dweight, attribute: dattribute } = self.outputs(call);
-        // It stands for those that are not wanted.
+        // Some address that kernels get in place of gradients that are not wanted.
         let first = start_of(&call.outputs[0])?;
         let most = if dweight.is_some() { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
         let moved = [of_x, of_attribute, of_dy, start_or(dx, of_x)?, start_or(dattribute, of_x)?];

@@ -85,7 +85,7 @@ impl Depthwise<'_> {
         let items = geometry.batch * lines * strips;
         let most = items.div_ceil(threads * LEAST_STRIPS);
         let parts = (GROUPS_A_UNIT * gpu.driver().limits().units.max(1)).div_ceil(all).clamp(1, most.max(1));
-        // Each thread of a part has a block in every turn.
+        // Parts are multiples of a group's threads, so that no thread idles in a turn.
         let length = items.div_ceil(parts).next_multiple_of(threads);
         let parts = items.div_ceil(length);
         let acc = self.dtype.acc();
