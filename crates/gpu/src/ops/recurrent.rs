@@ -21,7 +21,7 @@ pub const FAMILY: Family = Family {
 };
 
 const THREADS: usize = 256;
-/// `[threads per dot product, weights staged per row]` on tensor cores.
+/// `[threads of a team, elements of K that it stages in local memory]` on tensor cores, which stage none.
 const WAVE: [usize; 2] = [32, 0];
 /// The same without tensor cores, fastest first; the last needs the least shared memory.
 const TEAMS: [[usize; 2]; 4] = [[16, 32], [16, 16], [32, 32], [32, 16]];
@@ -53,11 +53,11 @@ struct RecurrentPlan {
     slices: usize,
     /// Groups that share the batch rows of a slice.
     lines: usize,
-    /// Threads of a team. The teams of a group split the terms of its dot products.
+    /// Threads of a team. The teams of a group split K.
     team: usize,
-    /// Terms of a team.
+    /// Elements of K of a team.
     share: usize,
-    /// Terms whose states are in local memory at a time.
+    /// Elements of K of which the team stages rows in local memory at a time.
     chunk: usize,
     /// Columns of a thread.
     own: usize,
