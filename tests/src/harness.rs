@@ -76,7 +76,7 @@ fn without_doubles(trials: Vec<Trial>) -> Vec<Trial> {
 /// in `ISOGRAD_REQUIRE` (`cuda,opencl`) must be there.
 pub fn main(modules: &[Module]) {
     let arguments = Arguments::from_args();
-    Device::set_few_launches(true);
+    Device::expect_few_launches();
     let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
     // `cuda:0` is `cuda`.
     let names = required.split(',').map(|name| name.trim().trim_end_matches(":0"));

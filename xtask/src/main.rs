@@ -34,8 +34,8 @@ usage: cargo xtask <chore>
   simt           run the suite on emulated GPUs, which check every access and barrier of the kernels
   simt --quick   less of it
   simt NAME..    only the tests whose names begin so, such as softmax or gelu::f16
-  mutate         change single characters of kernels and gradient rules, one after the other: the quick parity suite must
-                 catch each; --list: show them, --only N: try one of them
+  mutate         make single lines of kernels, gradient rules and passes over captured steps wrong, one after the other: the
+                 tests must find each; --list: show them, --only N: try one of them
   nvrtc          compile every CUDA kernel in every dtype for three architectures, and see what spills
   amd            compile every HIP kernel in every dtype for five architectures, and see what spills
                  --quick, for both: a sample of dtypes and architectures

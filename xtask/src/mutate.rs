@@ -1,13 +1,17 @@
-//! `cargo xtask mutate`: single characters of kernels and gradient rules, each wrong for once, which the quick suite finds.
+//! `cargo xtask mutate`: lines of kernels, gradient rules and passes over captured steps, each wrong for once, which the tests find.
 
-use crate::{Failure, tools};
+use crate::{Failure, programs, test, tools};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 use std::{fs, io};
 
-/// A line of a file with one character that makes it wrong.
+/// Characters in a row that a mutation changes, at most: a word.
+const LONGEST: usize = 8;
+
+/// A line of a file that a few other characters make wrong.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutation {
@@ -17,8 +21,18 @@ struct Mutation {
     line: String,
     /// What takes its place.
     becomes: String,
-    /// Finds the ops that are tried first; all others follow if these do not catch it.
-    likely: String,
+    /// The tests that must find it.
+    by: By,
+}
+
+/// Tests that must find a mutation.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum By {
+    /// The quick parity suite. This regular expression finds the ops that are tried first; the others follow if these do not find it.
+    Ops(String),
+    /// Tests of the program `devices`: those whose names, as it prints them, contain this.
+    Devices(String),
 }
 
 #[derive(Deserialize)]
@@ -41,9 +55,11 @@ impl Mutation {
     /// The number of the line in a file's text, and the text with it changed.
     fn apply(&self, text: &str) -> Result<(usize, String), Failure> {
         let Mutation { file, line, becomes, .. } = self;
-        let differs = line.chars().zip(becomes.chars()).filter(|(a, b)| a != b).count();
-        if differs != 1 || line.chars().count() != becomes.chars().count() {
-            return Err(format!("{file}: {becomes:?} is not {line:?} with one other character"));
+        let (old, new): (Vec<char>, Vec<char>) = (line.chars().collect(), becomes.chars().collect());
+        let start = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+        let end = old[start..].iter().rev().zip(new[start..].iter().rev()).take_while(|(a, b)| a == b).count();
+        if old == new || old.len().max(new.len()) - start - end > LONGEST {
+            return Err(format!("{file}: {becomes:?} is not {line:?} with another word"));
         }
         let found: Vec<usize> = (1..).zip(text.lines()).filter(|(_, l)| l.trim() == line).map(|(n, _)| n).collect();
         let [number] = found[..] else { return Err(format!("{file} has {line:?} {} times", found.len())) };
@@ -88,9 +104,20 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
         mutation.apply(&read(&tools::root().join(&mutation.file))?)?;
     }
     tools::ensure_opencl();
-    let stand = Stand::new()?;
-    let likely: Vec<&str> = chosen.iter().map(|mutation| mutation.likely.as_str()).collect();
-    stand.baseline(Some(&likely.join("|")))?;
+    let (mut ops, mut tests) = (Vec::new(), BTreeSet::new());
+    for mutation in &chosen {
+        match &mutation.by {
+            By::Ops(filter) => ops.push(filter.as_str()),
+            By::Devices(filter) => drop(tests.insert(filter.as_str())),
+        }
+    }
+    let stand = Stand::new(!tests.is_empty())?;
+    if !ops.is_empty() {
+        Stand::baseline(stand.suite(&stand.unchanged.isograd, Some(&ops.join("|")))?)?;
+    }
+    for filter in tests {
+        Stand::baseline(stand.tests(&stand.unchanged, filter)?)?;
+    }
     let mut caught = 0;
     for mutation in &chosen {
         let started = Instant::now();
@@ -106,13 +133,25 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
         say!("{shown}: {verdict} ({:.1} s)", started.elapsed().as_secs_f64());
     }
     say!("{caught} of {} caught", chosen.len());
-    if caught == chosen.len() { Ok(()) } else { Err("the quick suite has holes, or the list has bad mutations".into()) }
+    if caught == chosen.len() { Ok(()) } else { Err("the tests have holes, or the list has bad mutations".into()) }
 }
 
 /// A copy of the repository that is changed, and what is built of it. The copy goes away at the end; what is built stays,
 /// so that the next build is shorter.
 struct Stand {
     folder: PathBuf,
+    /// Whether the program `devices` is built as well.
+    has_tests: bool,
+    /// The programs of the sources as they were.
+    unchanged: Programs,
+}
+
+/// The programs that a build makes.
+#[derive(Default)]
+struct Programs {
+    isograd: PathBuf,
+    /// The test program `devices`, if it is built.
+    devices: Option<PathBuf>,
 }
 
 impl Drop for Stand {
@@ -122,17 +161,25 @@ impl Drop for Stand {
 }
 
 impl Stand {
-    /// With the program built from the sources as they are.
-    fn new() -> Result<Stand, Failure> {
-        let stand = Stand { folder: tools::root().join("target/mutate") };
+    /// With the programs built from the sources as they are.
+    fn new(has_tests: bool) -> Result<Stand, Failure> {
+        let folder = tools::root().join("target/mutate");
+        let mut stand = Stand { folder, has_tests, unchanged: Programs::default() };
         stand.clear().map_err(|e| format!("{}: {e}", stand.folder.display()))?;
         let files = tools::output("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
         for file in files.split_terminator('\0') {
             copy(&tools::root().join(file), &stand.source().join(file)).map_err(|e| format!("{file}: {e}"))?;
         }
-        say!("xtask: building isograd in {}", stand.folder.display());
+        say!("xtask: building isograd and its tests in {}", stand.folder.display());
         let built = stand.build()?.map_err(|log| format!("isograd does not compile:\n{log}"))?;
-        fs::copy(built, stand.unchanged()).map_err(|e| format!("{}: {e}", stand.unchanged().display()))?;
+        let keep = |program: &Path, name: &str| {
+            let kept = stand.folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+            fs::copy(program, &kept).map_err(|e| format!("{}: {e}", kept.display()))?;
+            Ok::<_, Failure>(kept)
+        };
+        let isograd = keep(&built.isograd, "isograd")?;
+        let devices = built.devices.map(|program| keep(&program, "devices")).transpose()?;
+        stand.unchanged = Programs { isograd, devices };
         Ok(stand)
     }
 
@@ -149,29 +196,33 @@ impl Stand {
         self.folder.join("cache")
     }
 
-    /// The program of the sources as they were.
-    fn unchanged(&self) -> PathBuf {
-        self.folder.join(format!("isograd{}", std::env::consts::EXE_SUFFIX))
-    }
-
-    /// The program, or the compiler's log.
-    fn build(&self) -> Result<Result<PathBuf, String>, Failure> {
-        let built = self.folder.join("target");
+    /// The programs, or the compiler's log.
+    fn build(&self) -> Result<Result<Programs, String>, Failure> {
         let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet", "--package", "isograd-cli", "--features", "parity"]).current_dir(self.source());
-        // Most of what one character changes is found as it was.
-        cargo.env("CARGO_TARGET_DIR", &built).env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
+        // The whole workspace decides about features, so that both programs share what is built.
+        cargo.args(["build", "--workspace", "--bin", "isograd", programs::MESSAGES]).current_dir(self.source());
+        cargo.args(self.has_tests.then_some(["--test", "devices"]).into_iter().flatten());
+        // Most of what a few characters change is found as it was.
+        cargo.env("CARGO_TARGET_DIR", self.folder.join("target")).env("CARGO_INCREMENTAL", "1");
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "0");
         let output = cargo.output().map_err(|e| format!("cargo could not be started: {e}"))?;
-        let program = built.join("debug").join(format!("isograd{}", std::env::consts::EXE_SUFFIX));
-        let log = || String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok(if output.status.success() { Ok(program) } else { Err(log()) })
+        if !output.status.success() {
+            return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        let made = programs::made(&String::from_utf8_lossy(&output.stdout));
+        let find = |name: &str| {
+            let found = made.iter().find(|program| program.name().trim_end_matches(".exe") == name);
+            found.map(|program| program.path.clone())
+        };
+        let isograd = find("isograd").ok_or("the build made no `isograd`")?;
+        Ok(Ok(Programs { isograd, devices: find("devices") }))
     }
 
-    /// Errors if the suite fails without any mutation.
-    fn baseline(&self, filter: Option<&str>) -> Result<(), Failure> {
-        match self.suite(&self.unchanged(), filter)? {
+    /// Errors if the tests fail without any mutation.
+    fn baseline(verdict: Verdict) -> Result<(), Failure> {
+        match verdict {
             Verdict::Survived => Ok(()),
-            Verdict::Caught(by) | Verdict::Bad(by) => Err(format!("the suite fails without a mutation: {by}")),
+            Verdict::Caught(by) | Verdict::Bad(by) => Err(format!("the tests fail without a mutation: {by}")),
         }
     }
 
@@ -185,14 +236,45 @@ impl Stand {
     }
 
     fn judge_changed(&self, mutation: &Mutation) -> Result<Verdict, Failure> {
-        let program = if mutation.is_kernel() { Ok(self.unchanged()) } else { self.build()? };
-        let program = match program {
-            Ok(program) => program,
-            Err(log) => return Ok(Verdict::Bad(format!("it does not compile:\n{log}"))),
+        let built;
+        let programs = if mutation.is_kernel() {
+            &self.unchanged
+        } else {
+            match self.build()? {
+                Ok(programs) => built = programs,
+                Err(log) => return Ok(Verdict::Bad(format!("it does not compile:\n{log}"))),
+            }
+            &built
         };
-        match self.suite(&program, Some(&mutation.likely))? {
-            Verdict::Survived => self.suite(&program, None),
-            verdict => Ok(verdict),
+        match &mutation.by {
+            By::Devices(filter) => self.tests(programs, filter),
+            By::Ops(filter) => match self.suite(&programs.isograd, Some(filter))? {
+                Verdict::Survived => self.suite(&programs.isograd, None),
+                verdict => Ok(verdict),
+            },
+        }
+    }
+
+    /// Runs the tests of the program `devices` whose names contain this.
+    fn tests(&self, programs: &Programs, filter: &str) -> Result<Verdict, Failure> {
+        let program = programs.devices.as_ref().ok_or("the build made no `devices`")?;
+        let mut command = Command::new(program);
+        command.arg(filter).current_dir(self.source().join("tests")).envs(test::environment());
+        command.env("ISOGRAD_KERNELS", self.source()).env("ISOGRAD_CACHE", self.cache());
+        let output = command.output().map_err(|e| format!("{} could not be started: {e}", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let failed = text.lines().find_map(|line| line.strip_suffix(" ... FAILED"));
+        let result = text.lines().rfind(|line| line.starts_with("test result: ")).unwrap_or_default();
+        match (failed, output.status.success()) {
+            (Some(test), false) if !result.is_empty() => {
+                Ok(Verdict::Caught(test.trim_start_matches("test ").trim_end().to_string()))
+            }
+            (None, true) if !result.contains(" 0 passed") => Ok(Verdict::Survived),
+            (None, true) => Ok(Verdict::Bad(format!("no test of `devices` ran for {filter:?}: {result}"))),
+            _ => {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                Ok(Verdict::Bad(format!("the tests ended early ({}): {errors}", output.status)))
+            }
         }
     }
 
@@ -252,17 +334,20 @@ mod tests {
     use super::*;
 
     fn mutation(line: &str, becomes: &str) -> Mutation {
-        Mutation { file: "f.c".into(), line: line.into(), becomes: becomes.into(), likely: String::new() }
+        let by = By::Ops(String::new());
+        Mutation { file: "f.c".into(), line: line.into(), becomes: becomes.into(), by }
     }
 
     #[test]
-    fn one_character_of_one_line_changes() {
+    fn a_word_of_one_line_changes() {
         let text = "if (a) {\n    a += 1;\n}\na += 11;\n";
         let changed = "if (a) {\n    a -= 1;\n}\na += 11;\n";
         assert_eq!(mutation("a += 1;", "a -= 1;").apply(text), Ok((2, changed.to_string())));
-        assert!(mutation("a += 1;", "a -= 2;").apply(text).is_err());
+        assert!(mutation("a += 1;", "a += 11;").apply(text).is_ok());
+        assert!(mutation("a += 11;", "a += 1;").apply(text).is_ok());
         assert!(mutation("a += 1;", "a += 1;").apply(text).is_err());
-        assert!(mutation("a += 1;", "a += 11;").apply(text).is_err());
+        assert!(mutation("a += 1;", "a += much_longer;").apply(text).is_err());
+        assert!(mutation("a += 1;", "b := 1 + a;").apply(text).is_err());
         assert!(mutation("b += 1;", "b -= 1;").apply(text).is_err());
         assert!(mutation("a += 1;", "a -= 1;").apply("a += 1;\na += 1;").is_err());
     }
@@ -271,8 +356,10 @@ mod tests {
     fn the_list_is_of_lines_that_are_there() {
         let list = list().unwrap();
         assert!(!list.is_empty());
-        for mutation in &list {
-            mutation.apply(&read(&tools::root().join(&mutation.file)).unwrap()).unwrap();
-        }
+        let stale = list.iter().filter_map(|mutation| {
+            let text = read(&tools::root().join(&mutation.file)).unwrap();
+            mutation.apply(&text).err()
+        });
+        assert_eq!(stale.collect::<Vec<_>>(), [""; 0]);
     }
 }

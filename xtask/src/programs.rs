@@ -55,7 +55,16 @@ fn name_of(path: &Path) -> String {
 
 /// The programs that a cargo command makes.
 pub fn build(arguments: &[&str]) -> Result<Vec<Program>, Failure> {
-    let messages = tools::output("cargo", &[arguments, &["--message-format=json-render-diagnostics"]].concat())?;
+    let messages = tools::output("cargo", &[arguments, &[MESSAGES]].concat())?;
+    let programs = made(&messages);
+    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
+}
+
+/// The argument by which cargo says what it makes, while the compiler's errors go to stderr.
+pub const MESSAGES: &str = "--message-format=json-render-diagnostics";
+
+/// The programs in the messages of cargo.
+pub fn made(messages: &str) -> Vec<Program> {
     let program = |line: &str| {
         let message: Value = serde_json::from_str(line).ok()?;
         Some(Program {
@@ -64,8 +73,7 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Program>, Failure> {
             is_test: message["profile"]["test"].as_bool()?,
         })
     };
-    let programs: Vec<Program> = messages.lines().filter_map(program).collect();
-    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
+    messages.lines().filter_map(program).collect()
 }
 
 /// The packages whose manifest says that their library has no tests. `cargo test --lib` would compile these libraries once more.

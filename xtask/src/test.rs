@@ -116,7 +116,7 @@ pub fn check(op: &str) -> Result<(), Failure> {
 }
 
 /// The environment of programs that test.
-fn environment() -> [(&'static str, OsString); 3] {
+pub fn environment() -> [(&'static str, OsString); 3] {
     // These tests are the chores'.
     let required = tools::required().filter(|name| !["nvrtc", "amd"].contains(&name.as_str()));
     let required = required.collect::<Vec<_>>().join(",");

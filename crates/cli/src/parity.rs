@@ -141,7 +141,7 @@ fn list(filter: Option<&Regex>) -> Result<ExitCode> {
 
 /// Does what another process of this program asks for.
 pub fn serve() -> Result<ExitCode> {
-    Device::set_few_launches(true);
+    Device::expect_few_launches();
     parity::serve()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -156,7 +156,7 @@ fn write(path: &Path, report: &Report) -> Result<()> {
 }
 
 fn check(options: &Parity) -> Result<Report> {
-    Device::set_few_launches(true);
+    Device::expect_few_launches();
     let environment = std::env::vars_os().collect();
     let names: Vec<String> = match options.device.is_empty() {
         true => Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten().map(|d| d.name).collect(),

@@ -53,6 +53,25 @@ pub enum Blas {
     Own,
 }
 
+/// Whether results have the same bits in every run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Determinism {
+    /// They have.
+    #[default]
+    SameBits,
+    /// Sums may come in another order in each run, where that is faster.
+    AnyOrder,
+}
+
+/// When bad indices and values in a kernel's data are errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// Of the call that met them, which waits for the device.
+    AtOnce,
+    /// Of the next call that waits for the device.
+    Later,
+}
+
 /// A moment of a backend's clock.
 pub type Mark = Box<dyn Any + Send + Sync>;
 
@@ -88,10 +107,10 @@ pub trait Backend: Send + Sync + 'static {
     fn set_blas(&self, _blas: Blas) {}
 
     /// Sets whether a call waits for the errors that its kernels find in data. A backend that always waits ignores it.
-    fn set_checked(&self, _is: bool) {}
+    fn set_checks(&self, _checks: Checks) {}
 
     /// Sets whether results must have the same bits in every run. A backend without faster kernels in return ignores it.
-    fn set_deterministic(&self, _is: bool) {}
+    fn set_determinism(&self, _determinism: Determinism) {}
 
     /// Waits for all enqueued work and reports its errors.
     fn synchronize(&self) -> Result<()>;

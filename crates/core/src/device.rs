@@ -1,7 +1,7 @@
 //! Devices: found by name, opened once, compared by identity.
 
 use crate::capture::check_wait;
-use crate::{Backend, Blas, Error, Kind, MemoryStats, Precision, Result};
+use crate::{Backend, Blas, Checks, Determinism, Error, Kind, MemoryStats, Precision, Result};
 use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
@@ -86,13 +86,13 @@ impl Device {
         providers().into_iter().map(|p| (p.name, (p.list)())).collect()
     }
 
-    /// Sets whether backends of devices opened from now on expect few launches of each kernel, so that optimising kernels takes
-    /// longer than it saves. PoCL's compiler then does not optimise, unless `ISOGRAD_OPENCL_OPTIONS` is set, even if it is empty.
-    pub fn set_few_launches(few: bool) {
-        FEW_LAUNCHES.store(few, Ordering::Relaxed);
+    /// Says that devices opened from now on launch each kernel only a few times, so that optimising kernels takes longer than it
+    /// saves. PoCL's compiler then does not optimise, unless `ISOGRAD_OPENCL_OPTIONS` is set, even if it is empty.
+    pub fn expect_few_launches() {
+        FEW_LAUNCHES.store(true, Ordering::Relaxed);
     }
 
-    /// The value last given to [`set_few_launches`](Device::set_few_launches); initially false.
+    /// True after [`expect_few_launches`](Device::expect_few_launches).
     pub fn few_launches() -> bool {
         FEW_LAUNCHES.load(Ordering::Relaxed)
     }
@@ -155,23 +155,22 @@ impl Device {
         self.backend().set_blas(blas);
     }
 
-    /// Sets whether bad indices and values are errors of the call that met them. That call then waits for the device. Otherwise
-    /// they are errors of the next call that waits. The initial value is `ISOGRAD_CHECKED`, 1 or 0; by default true in debug builds
-    /// only. The CPU always checks.
-    pub fn set_checked(&self, is: bool) {
-        self.backend().set_checked(is);
+    /// Sets when bad indices and values are errors. The initial value is [`Checks::AtOnce`] with `ISOGRAD_CHECKED=1` and
+    /// [`Checks::Later`] with `ISOGRAD_CHECKED=0`; by default `AtOnce` in debug builds only. The CPU always checks at once.
+    pub fn set_checks(&self, checks: Checks) {
+        self.backend().set_checks(checks);
     }
 
-    /// Sets whether this device's results have the same bits in every run; initially true. If false, CUDA devices of compute
-    /// capability 9.0 and later add in any order when they scatter sums of f32, f16 and bf16, and round to the tensor's dtype after
-    /// each addition. This concerns [`Tensor::scatter_add`], [`Tensor::index_add`], and gradients of [`Tensor::gather`] and similar
+    /// Sets whether this device's results have the same bits in every run, as they have initially. With [`Determinism::AnyOrder`], CUDA
+    /// devices of compute capability 9.0 and later add in any order when they scatter sums of f32, f16 and bf16, and round to the
+    /// tensor's dtype after each addition. This concerns [`Tensor::scatter_add`], [`Tensor::index_add`], and gradients of [`Tensor::gather`] and similar
     /// ops. Other devices ignore it.
     ///
     /// [`Tensor::scatter_add`]: crate::Tensor::scatter_add
     /// [`Tensor::index_add`]: crate::Tensor::index_add
     /// [`Tensor::gather`]: crate::Tensor::gather
-    pub fn set_deterministic(&self, is: bool) {
-        self.backend().set_deterministic(is);
+    pub fn set_determinism(&self, determinism: Determinism) {
+        self.backend().set_determinism(determinism);
     }
 
     /// Limits the memory of this device's tensors, as if it had no more: an allocation beyond it is an `OutOfMemory` error. `None` ends the

@@ -28,7 +28,7 @@ mod tensor;
 mod thread;
 
 pub use autocast::{autocast, forget_casts, no_autocast, remembered_casts};
-pub use backend::{Backend, Blas, Call, Kernel, Memory, MemoryStats, Operand, Precision};
+pub use backend::{Backend, Blas, Call, Checks, Determinism, Kernel, Memory, MemoryStats, Operand, Precision};
 pub use capture::{Step, Tensors, is_in_step};
 pub use device::{Device, DeviceInfo, Provider};
 pub use dtype::{DType, Element, Scalar};

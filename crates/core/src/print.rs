@@ -122,8 +122,8 @@ fn texts(t: &Tensor, options: &PrintOptions) -> Result<Vec<String>> {
         DType::Bool => all::<bool>(t, bool::to_string),
         _ => {
             let values = floats(t)?;
-            let form = Form::of(&values, options);
-            Ok(values.iter().map(|&v| form.text(v, options.precision)).collect())
+            let format = NumberFormat::of(&values, options);
+            Ok(values.iter().map(|&v| format.text(v, options.precision)).collect())
         }
     }
 }
@@ -140,7 +140,7 @@ fn floats(t: &Tensor) -> Result<Vec<f64>> {
 
 /// The notation of all floats of a tensor.
 #[derive(Clone, Copy, PartialEq)]
-enum Form {
+enum NumberFormat {
     /// `3.`
     Integer,
     /// `3.1416`
@@ -149,18 +149,18 @@ enum Form {
     Scientific,
 }
 
-impl Form {
+impl NumberFormat {
     /// PyTorch's choice, from the finite values other than 0.
-    fn of(values: &[f64], options: &PrintOptions) -> Form {
+    fn of(values: &[f64], options: &PrintOptions) -> NumberFormat {
         let sizes = values.iter().map(|v| v.abs()).filter(|v| v.is_finite() && *v != 0.0);
         let (low, high) = sizes.clone().fold((f64::INFINITY, 0f64), |(low, high), v| (low.min(v), high.max(v)));
         let is_whole = sizes.clone().all(|v| v.fract() == 0.0);
         let is_wide = high / low > 1000.0 || high > 1e8 || (!is_whole && low < 1e-4);
         match options.notation {
-            Notation::Scientific => Form::Scientific,
-            Notation::Auto if is_wide => Form::Scientific,
-            _ if is_whole => Form::Integer,
-            _ => Form::Fixed,
+            Notation::Scientific => NumberFormat::Scientific,
+            Notation::Auto if is_wide => NumberFormat::Scientific,
+            _ if is_whole => NumberFormat::Integer,
+            _ => NumberFormat::Fixed,
         }
     }
 
@@ -168,9 +168,9 @@ impl Form {
         match self {
             _ if v.is_nan() => "nan".into(),
             _ if v.is_infinite() => v.to_string(),
-            Form::Integer => format!("{v:.0}."),
-            Form::Fixed => format!("{v:.precision$}"),
-            Form::Scientific => with_sign(&format!("{v:.precision$e}")),
+            NumberFormat::Integer => format!("{v:.0}."),
+            NumberFormat::Fixed => format!("{v:.precision$}"),
+            NumberFormat::Scientific => with_sign(&format!("{v:.precision$e}")),
         }
     }
 }
@@ -226,8 +226,8 @@ mod tests {
 
     fn forms(values: &[f64], precision: usize, notation: Notation) -> Vec<String> {
         let options = PrintOptions { precision, notation, ..PrintOptions::default() };
-        let form = Form::of(values, &options);
-        values.iter().map(|&v| form.text(v, precision)).collect()
+        let format = NumberFormat::of(values, &options);
+        values.iter().map(|&v| format.text(v, precision)).collect()
     }
 
     #[test]

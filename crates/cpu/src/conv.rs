@@ -122,26 +122,26 @@ fn bias_or_zero<A: Acc>(bias: &Option<Bias<'_>>, sample: usize, group: usize, ch
 
 /// Windows of some samples: all windows of several samples, or some of one.
 #[derive(Clone)]
-struct Part {
+struct WindowBlock {
     samples: Range<usize>,
     windows: Range<usize>,
 }
 
-impl Part {
+impl WindowBlock {
     fn count(&self) -> usize {
         self.samples.len() * self.windows.len()
     }
 }
 
 /// The windows of these samples in parts of about `most`.
-fn parts(op: &'static str, samples: Range<usize>, outputs: usize, most: usize) -> Result<Vec<Part>> {
+fn parts(op: &'static str, samples: Range<usize>, outputs: usize, most: usize) -> Result<Vec<WindowBlock>> {
     let together = (most / outputs).max(1);
     let length = outputs.div_ceil(outputs.div_ceil(most));
     let mut all = host::with_room(op, samples.len().div_ceil(together) * outputs.div_ceil(length))?;
     for first in samples.clone().step_by(together) {
         for start in (0..outputs).step_by(length) {
             let samples = first..samples.end.min(first + together);
-            all.push(Part { samples, windows: start..outputs.min(start + length) });
+            all.push(WindowBlock { samples, windows: start..outputs.min(start + length) });
         }
     }
     Ok(all)
@@ -157,7 +157,7 @@ struct Run {
 }
 
 /// The runs of each element of the windows of a part, whose samples are `sample` elements apart.
-fn runs(op: &'static str, windows: &Windows, part: &Part, sample: usize) -> Result<Vec<Vec<Run>>> {
+fn runs(op: &'static str, windows: &Windows, part: &WindowBlock, sample: usize) -> Result<Vec<Vec<Run>>> {
     let Windows { input, output, kernel, stride, low, dilation, .. } = *windows;
     let inside = |d: usize, q: usize, k: usize| {
         let at = (q * stride[d] + k * dilation[d]).checked_sub(low[d])?;
@@ -449,7 +449,7 @@ fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
     }
     // The zeros of the padding add nothing, not even with an infinite gradient.
     if found.contains(&true) {
-        let part = Part { samples: 0..batch, windows: 0..per_sample };
+        let part = WindowBlock { samples: 0..batch, windows: 0..per_sample };
         let runs = runs(op, windows, &part, groups * channels * volume)?;
         for (group, sums) in sums.chunks_mut(of_group).enumerate() {
             let (x, g) = (&x[group * channels * volume..], &by_window[group * all * outputs..]);

@@ -14,7 +14,7 @@ use cudarc::cublaslt::sys::{
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Precision, Result};
 use isograd_gpu::Address;
-use isograd_gpu::driver::blas::{self, Epilogue, Factor, Form, Matrices, Product};
+use isograd_gpu::driver::blas::{self, Epilogue, Factor, MatmulProblem, Matrices, Product};
 use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -111,15 +111,17 @@ impl CublasLt {
     /// Describes a product to the library, for which no device is needed; none of a dtype that it does not multiply.
     /// Errors: `Backend`.
     pub fn describe(&'static self, product: &Product) -> Result<Option<Description>> {
-        let form = &product.form;
-        let (Some(inputs), Some(outputs)) = (data_type(form.dtype), data_type(form.output)) else { return Ok(None) };
-        let operation = self.operation(form)?;
-        let layout = |data_type, matrices| self.layout(data_type, form.batches, matrices);
+        let problem = &product.problem;
+        let (Some(inputs), Some(outputs)) = (data_type(problem.dtype), data_type(problem.output)) else {
+            return Ok(None);
+        };
+        let operation = self.operation(problem)?;
+        let layout = |data_type, matrices| self.layout(data_type, problem.batches, matrices);
         let description = Description {
-            a: layout(inputs, form.a.0)?,
-            b: layout(inputs, form.b.0)?,
-            c: layout(outputs, form.c)?,
-            d: layout(outputs, form.d)?,
+            a: layout(inputs, problem.a.0)?,
+            b: layout(inputs, problem.b.0)?,
+            c: layout(outputs, problem.c)?,
+            d: layout(outputs, problem.d)?,
             preference: self.preference(product)?,
             operation,
         };
@@ -128,8 +130,8 @@ impl CublasLt {
         Ok(Some(description))
     }
 
-    fn operation(&'static self, form: &Form) -> Result<Object> {
-        let (compute, scale) = match (form.dtype, form.precision) {
+    fn operation(&'static self, problem: &MatmulProblem) -> Result<Object> {
+        let (compute, scale) = match (problem.dtype, problem.precision) {
             (DType::F64, _) => (Compute::CUBLAS_COMPUTE_64F, DataType::CUDA_R_64F),
             (DType::F32, Precision::Tf32) => (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, DataType::CUDA_R_32F),
             _ => (Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_32F),
@@ -140,10 +142,10 @@ impl CublasLt {
         })?;
         let set = |attribute: Operation, value: c_uint| operation.set(attribute as c_uint, value);
         // CUBLAS_OP_N is 0, CUBLAS_OP_T 1.
-        set(Operation::CUBLASLT_MATMUL_DESC_TRANSA, (form.a.1 == Transpose::Yes) as c_uint)?;
-        set(Operation::CUBLASLT_MATMUL_DESC_TRANSB, (form.b.1 == Transpose::Yes) as c_uint)?;
-        set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(form) as c_uint)?;
-        if let Some(leading) = form.aux {
+        set(Operation::CUBLASLT_MATMUL_DESC_TRANSA, (problem.a.1 == Transpose::Yes) as c_uint)?;
+        set(Operation::CUBLASLT_MATMUL_DESC_TRANSB, (problem.b.1 == Transpose::Yes) as c_uint)?;
+        set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem) as c_uint)?;
+        if let Some(leading) = problem.aux {
             operation.set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD as c_uint, leading as i64)?;
         }
         Ok(operation)
@@ -168,7 +170,7 @@ impl CublasLt {
             unsafe { (self.create_preference)(at) }
         })?;
         let set = |attribute: Preference, value: u32| preference.set(attribute as c_uint, value);
-        set(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions(&product.form))?;
+        set(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions(&product.problem))?;
         let alignments = [
             (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, product.a),
             (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, product.b),
@@ -213,13 +215,13 @@ fn data_type(dtype: DType) -> Option<DataType> {
     }
 }
 
-fn epilogue(form: &Form) -> Epilogues {
-    match form.summed {
+fn epilogue(problem: &MatmulProblem) -> Epilogues {
+    match problem.summed {
         Some(Factor::A) => return Epilogues::CUBLASLT_EPILOGUE_BGRADA,
         Some(Factor::B) => return Epilogues::CUBLASLT_EPILOGUE_BGRADB,
         None => {}
     }
-    match (form.epilogue, form.aux.is_some(), form.has_bias) {
+    match (problem.epilogue, problem.aux.is_some(), problem.has_bias) {
         (Epilogue::Identity, _, false) => Epilogues::CUBLASLT_EPILOGUE_DEFAULT,
         (Epilogue::Identity, _, true) => Epilogues::CUBLASLT_EPILOGUE_BIAS,
         (Epilogue::GeluTanh, false, false) => Epilogues::CUBLASLT_EPILOGUE_GELU,
@@ -234,10 +236,13 @@ fn epilogue(form: &Form) -> Epilogues {
 
 /// How sums that are cut along K may be put together: never from what was rounded to 16 bits. What comes after the sums would
 /// be added to such, too.
-fn reductions(form: &Form) -> u32 {
+fn reductions(problem: &MatmulProblem) -> u32 {
     let (in_place, apart) =
         (Reduction::CUBLASLT_REDUCTION_SCHEME_INPLACE, Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-    match (form.output.size(), form.has_bias || form.epilogue != Epilogue::Identity || form.summed.is_some()) {
+    match (
+        problem.output.size(),
+        problem.has_bias || problem.epilogue != Epilogue::Identity || problem.summed.is_some(),
+    ) {
         (2, true) => Reduction::CUBLASLT_REDUCTION_SCHEME_NONE as u32,
         (2, false) => apart as u32,
         _ => in_place as u32 | apart as u32,
@@ -291,13 +296,13 @@ impl Description {
     /// Says where this product's vectors and second output are.
     fn aim(&self, product: &Product) -> Result<()> {
         let set = |attribute: Operation, address: Address| self.operation.set(attribute as c_uint, address);
-        if product.form.has_bias {
+        if product.problem.has_bias {
             set(Operation::CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias)?;
         }
-        if product.form.summed.is_some() {
+        if product.problem.summed.is_some() {
             set(Operation::CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.sums)?;
         }
-        if product.form.aux.is_some() {
+        if product.problem.aux.is_some() {
             set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux)?;
         }
         Ok(())
@@ -305,13 +310,13 @@ impl Description {
 }
 
 /// A description with the kernel that the library chose for it.
-struct Plan {
+struct ChosenAlgorithm {
     description: Description,
     algorithm: Algorithm,
 }
 
-/// What a plan is made for: a form, and the alignment of every address.
-type Key = (Form, [u32; 7]);
+/// What a plan is made for: a problem, and the alignment of every address.
+type Key = (MatmulProblem, [u32; 7]);
 
 /// The library on a stream.
 pub struct Products {
@@ -319,7 +324,7 @@ pub struct Products {
     handle: Pointer,
     stream: Arc<Stream>,
     /// None of what the library has no kernel for.
-    plans: Mutex<HashMap<Key, Option<Plan>>>,
+    plans: Mutex<HashMap<Key, Option<ChosenAlgorithm>>>,
 }
 
 // SAFETY: cuBLASLt's handles belong to no thread; the plans are locked.
@@ -341,7 +346,7 @@ impl Products {
         made.inspect_err(|error| tracing::debug!(%error, "our own kernels multiply matrices")).ok()
     }
 
-    fn plan(&self, product: &Product) -> Result<Option<Plan>> {
+    fn plan(&self, product: &Product) -> Result<Option<ChosenAlgorithm>> {
         let Some(description) = self.library.describe(product)? else { return Ok(None) };
         let Description { operation, a, b, c, d, preference } = &description;
         let mut found = Found {
@@ -363,15 +368,15 @@ impl Products {
         }
         self.library.check("heuristic", code)?;
         let is_found = count > 0 && found.state == Status::CUBLAS_STATUS_SUCCESS as Code;
-        Ok(is_found.then_some(Plan { algorithm: found.algorithm, description }))
+        Ok(is_found.then_some(ChosenAlgorithm { algorithm: found.algorithm, description }))
     }
 
-    fn enqueue(&self, product: &Product, plan: &Plan) -> Result<()> {
-        let Plan { description, algorithm } = plan;
+    fn enqueue(&self, product: &Product, plan: &ChosenAlgorithm) -> Result<()> {
+        let ChosenAlgorithm { description, algorithm } = plan;
         description.aim(product)?;
         let double = [product.alpha, product.beta];
         let single = double.map(|factor| factor as f32);
-        let [alpha, beta]: [*const c_void; 2] = match product.form.dtype {
+        let [alpha, beta]: [*const c_void; 2] = match product.problem.dtype {
             DType::F64 => double.each_ref().map(|factor| from_ref(factor).cast()),
             _ => single.each_ref().map(|factor| from_ref(factor).cast()),
         };
@@ -405,10 +410,10 @@ impl Products {
 
 impl Products {
     /// Calls `f` with the plan of a product; false if there is none.
-    fn with_plan(&self, product: &Product, f: impl FnOnce(&Plan) -> Result<()>) -> Result<bool> {
+    fn with_plan(&self, product: &Product, f: impl FnOnce(&ChosenAlgorithm) -> Result<()>) -> Result<bool> {
         self.stream.enter("blas")?;
         let Product { a, b, c, d, bias, aux, sums, .. } = *product;
-        let key = (product.form, [a, b, c, d, bias, aux, sums].map(alignment));
+        let key = (product.problem, [a, b, c, d, bias, aux, sums].map(alignment));
         let mut plans = self.plans.lock();
         if !plans.contains_key(&key) {
             let plan = match self.plan(product) {

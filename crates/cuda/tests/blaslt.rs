@@ -9,7 +9,7 @@ use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Rng, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_cuda::{CublasLt, Cuda};
-use isograd_gpu::driver::blas::{Epilogue, Factor, Form, Matrices, Product};
+use isograd_gpu::driver::blas::{Epilogue, Factor, MatmulProblem, Matrices, Product};
 use isograd_gpu::{Driver, Gpu};
 use libtest_mimic::{Failed, Trial};
 use std::sync::{Arc, OnceLock};
@@ -60,7 +60,7 @@ fn describe(library: &'static CublasLt) -> Result<()> {
     let flags = [false, true];
     let matrices = |rows, columns| Matrices { rows, columns, leading: rows + 8, batch: 0 };
     let d = matrices(64, 32);
-    let plain = Form {
+    let plain = MatmulProblem {
         dtype: DType::F32,
         output: DType::F32,
         precision: Precision::Exact,
@@ -74,42 +74,46 @@ fn describe(library: &'static CublasLt) -> Result<()> {
         aux: None,
         summed: None,
     };
-    let mut forms = vec![plain, Form { precision: Precision::Tf32, ..plain }];
-    forms.push(Form { batches: 3, d: Matrices { batch: 4096, ..d }, ..plain });
-    forms.push(Form { a: (matrices(16, 64), Transpose::Yes), b: (matrices(32, 16), Transpose::Yes), ..plain });
+    let mut problems = vec![plain, MatmulProblem { precision: Precision::Tf32, ..plain }];
+    problems.push(MatmulProblem { batches: 3, d: Matrices { batch: 4096, ..d }, ..plain });
+    problems.push(MatmulProblem {
+        a: (matrices(16, 64), Transpose::Yes),
+        b: (matrices(32, 16), Transpose::Yes),
+        ..plain
+    });
     for dtype in FLOATS {
         for (epilogue, has_bias, aux) in [Epilogue::Identity, Epilogue::GeluTanh]
             .into_iter()
             .flat_map(|epilogue| flags.map(|bias| [None, Some(64)].map(|aux| (epilogue, bias, aux))).concat())
         {
             for output in [dtype, dtype.acc()] {
-                forms.push(Form { dtype, output, epilogue, has_bias, aux, ..plain });
+                problems.push(MatmulProblem { dtype, output, epilogue, has_bias, aux, ..plain });
             }
         }
     }
     for (epilogue, aux) in [(Epilogue::Masked, Some(128)), (Epilogue::GeluTanhGradient, Some(64))] {
-        forms.extend(FLOATS.map(|dtype| Form { dtype, output: dtype, epilogue, aux, ..plain }));
+        problems.extend(FLOATS.map(|dtype| MatmulProblem { dtype, output: dtype, epilogue, aux, ..plain }));
     }
     for summed in [Factor::A, Factor::B] {
-        forms.extend(FLOATS.map(|dtype| Form { dtype, output: dtype, summed: Some(summed), ..plain }));
+        problems.extend(FLOATS.map(|dtype| MatmulProblem { dtype, output: dtype, summed: Some(summed), ..plain }));
     }
-    let product = |form: &Form| Product {
-        form: *form,
+    let product = |problem: &MatmulProblem| Product {
+        problem: *problem,
         alpha: 1.0,
         beta: 0.0,
         a: 512,
         b: 1024,
         c: 2048,
         d: 2048,
-        bias: form.has_bias as u64 * 4096,
-        aux: form.aux.is_some() as u64 * 8192,
-        sums: form.summed.is_some() as u64 * 12288,
+        bias: problem.has_bias as u64 * 4096,
+        aux: problem.aux.is_some() as u64 * 8192,
+        sums: problem.summed.is_some() as u64 * 12288,
         workspace: 16384,
     };
-    for form in &forms {
-        assert!(library.describe(&product(form))?.is_some(), "{form:?}");
+    for problem in &problems {
+        assert!(library.describe(&product(problem))?.is_some(), "{problem:?}");
     }
-    let integers = Form { dtype: DType::I32, output: DType::I32, ..plain };
+    let integers = MatmulProblem { dtype: DType::I32, output: DType::I32, ..plain };
     assert!(library.describe(&product(&integers))?.is_none());
     Ok(())
 }

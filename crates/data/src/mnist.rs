@@ -23,12 +23,12 @@ const OTHERS: &str = "mnist (15 % of the test images)";
 pub fn mnist(dir: impl AsRef<Path>) -> Result<(Labelled, Labelled)> {
     let dir = dir.as_ref();
     let train = find(dir, "train-images-idx3-ubyte").is_some() || find(dir, "train-labels-idx1-ubyte").is_some();
-    let test = Part::read(dir, "t10k")?;
+    let test = Split::read(dir, "t10k")?;
     if !train {
         let (train, test) = test.dataset.split_at(test.dataset.len() * 85 / 100)?;
         return Ok((train.with_name(FIRST), test.with_name(OTHERS)));
     }
-    let train = Part::read(dir, "train")?;
+    let train = Split::read(dir, "train")?;
     if test.size != train.size {
         let ([rows, columns], [expected_rows, expected_columns]) = (test.size, train.size);
         let expected = format!("{expected_rows} x {expected_columns} as in {}", train.images.display());
@@ -38,7 +38,7 @@ pub fn mnist(dir: impl AsRef<Path>) -> Result<(Labelled, Labelled)> {
 }
 
 /// Images with their labels.
-struct Part {
+struct Split {
     /// The file with the images.
     images: PathBuf,
     /// Rows and columns of each.
@@ -46,8 +46,8 @@ struct Part {
     dataset: Labelled,
 }
 
-impl Part {
-    fn read(dir: &Path, prefix: &str) -> Result<Part> {
+impl Split {
+    fn read(dir: &Path, prefix: &str) -> Result<Split> {
         let images_path = require(dir, &format!("{prefix}-images-idx3-ubyte"))?;
         let labels_path = require(dir, &format!("{prefix}-labels-idx1-ubyte"))?;
         let Images { count, rows, columns, pixels } = idx::read_images(&images_path)?;
@@ -67,7 +67,7 @@ impl Part {
         let features = pixels.iter().map(|&p| f32::from(p) / 255.0).collect();
         let labels = labels.into_iter().map(i64::from).collect();
         let dataset = Labelled::new("mnist", features, [rows * columns], labels, CLASSES)?;
-        Ok(Part { images: images_path, size: [rows, columns], dataset })
+        Ok(Split { images: images_path, size: [rows, columns], dataset })
     }
 }
 

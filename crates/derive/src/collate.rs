@@ -6,7 +6,7 @@ use quote::{format_ident, quote};
 use syn::{Data, DeriveInput, Error, Fields, Type, Visibility, spanned::Spanned};
 
 /// A field of a sample.
-struct Part<'a> {
+struct SampleField<'a> {
     visibility: &'a Visibility,
     name: &'a Ident,
     ty: &'a Type,
@@ -60,7 +60,7 @@ pub fn implement(input: &DeriveInput) -> Result<Tokens, Error> {
 }
 
 /// The fields of a struct with named fields and without generic parameters.
-fn parts(input: &DeriveInput) -> Result<Vec<Part<'_>>, Error> {
+fn parts(input: &DeriveInput) -> Result<Vec<SampleField<'_>>, Error> {
     let expected = "Collate can be derived for structs with named fields and no generic parameters";
     let fields = match &input.data {
         Data::Struct(data) if input.generics.params.is_empty() => &data.fields,
@@ -68,5 +68,5 @@ fn parts(input: &DeriveInput) -> Result<Vec<Part<'_>>, Error> {
     };
     let Fields::Named(fields) = fields else { return Err(Error::new(input.span(), expected)) };
     let named = fields.named.iter().filter_map(|field| Some((field, field.ident.as_ref()?)));
-    Ok(named.map(|(field, name)| Part { visibility: &field.vis, name, ty: &field.ty }).collect())
+    Ok(named.map(|(field, name)| SampleField { visibility: &field.vis, name, ty: &field.ty }).collect())
 }

@@ -9,7 +9,9 @@ use crate::{ops, step, vendor};
 use isograd_core::backend::Mark;
 use isograd_core::collective::{Collective, Collectives, Opaque};
 use isograd_core::fused::AnyFused;
-use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
+use isograd_core::{
+    Backend, Blas, Call, Checks, DType, Determinism, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result,
+};
 use std::any::{Any, TypeId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -80,12 +82,12 @@ impl Backend for Gpu {
         self.is_blas_off.store(blas == Blas::Own, Ordering::Relaxed);
     }
 
-    fn set_checked(&self, is: bool) {
-        self.is_checked.store(is, Ordering::Relaxed);
+    fn set_checks(&self, checks: Checks) {
+        self.is_checked.store(checks == Checks::AtOnce, Ordering::Relaxed);
     }
 
-    fn set_deterministic(&self, is: bool) {
-        self.is_deterministic.store(is, Ordering::Relaxed);
+    fn set_determinism(&self, determinism: Determinism) {
+        self.is_deterministic.store(determinism == Determinism::SameBits, Ordering::Relaxed);
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -59,7 +59,7 @@ fn gelu_tanh(x: f64) -> f64 {
 struct Columns {
     memory: Arc<Memory>,
     asked: Mutex<Vec<Product>>,
-    /// Refuses forms that this holds of.
+    /// Refuses problems that this holds of.
     refuses: Mutex<fn(&Product) -> bool>,
 }
 
@@ -76,68 +76,69 @@ impl Library for Columns {
         if !self.has(product)? {
             return Ok(false);
         }
-        let form = &product.form;
-        let (m, n) = (form.d.rows, form.d.columns);
+        let problem = &product.problem;
+        let (m, n) = (problem.d.rows, problem.d.columns);
         let read = |(matrices, transpose): (Matrices, Transpose)| match transpose {
             Transpose::No => [matrices.rows, matrices.columns],
             Transpose::Yes => [matrices.columns, matrices.rows],
         };
-        let [[rows, k], [inner, columns]] = [read(form.a), read(form.b)];
-        assert_eq!((rows, columns, inner, form.c.rows, form.c.columns), (m, n, k, m, n), "{form:?}");
-        let all = [form.a.0, form.b.0, form.c, form.d];
-        assert!(all.iter().all(|matrices| matrices.leading >= matrices.rows), "{form:?}");
-        assert!(form.batches > 1 || all.iter().all(|matrices| matrices.batch == 0), "{form:?}");
-        assert_eq!((form.has_bias, form.aux.is_some()), (product.bias != 0, product.aux != 0));
-        assert_eq!(form.summed.is_some(), product.sums != 0);
+        let [[rows, k], [inner, columns]] = [read(problem.a), read(problem.b)];
+        assert_eq!((rows, columns, inner, problem.c.rows, problem.c.columns), (m, n, k, m, n), "{problem:?}");
+        let all = [problem.a.0, problem.b.0, problem.c, problem.d];
+        assert!(all.iter().all(|matrices| matrices.leading >= matrices.rows), "{problem:?}");
+        assert!(problem.batches > 1 || all.iter().all(|matrices| matrices.batch == 0), "{problem:?}");
+        assert_eq!((problem.has_bias, problem.aux.is_some()), (product.bias != 0, product.aux != 0));
+        assert_eq!(problem.summed.is_some(), product.sums != 0);
         assert!([product.bias, product.aux, product.sums].iter().all(|at| at.is_multiple_of(16)));
         self.memory.with(product.workspace, self.workspace(), |_| ());
         let at = |m: Matrices, batch: usize, row: usize, column: usize| batch * m.batch + column * m.leading + row;
-        for batch in 0..form.batches {
+        for batch in 0..problem.batches {
             for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                 let factor = |(matrices, transpose), address, row, column| {
                     let (row, column) = if transpose == Transpose::Yes { (column, row) } else { (row, column) };
-                    self.memory.load(address, form.dtype, at(matrices, batch, row, column))
+                    self.memory.load(address, problem.dtype, at(matrices, batch, row, column))
                 };
-                let sum: f64 = (0..k).map(|l| factor(form.a, product.a, i, l) * factor(form.b, product.b, l, j)).sum();
+                let sum: f64 =
+                    (0..k).map(|l| factor(problem.a, product.a, i, l) * factor(problem.b, product.b, l, j)).sum();
                 let mut v = product.alpha * sum;
                 if product.beta != 0.0 {
-                    v += product.beta * self.memory.load(product.c, form.output, at(form.c, batch, i, j));
+                    v += product.beta * self.memory.load(product.c, problem.output, at(problem.c, batch, i, j));
                 }
-                if form.has_bias {
-                    v += self.memory.load(product.bias, form.dtype, i);
+                if problem.has_bias {
+                    v += self.memory.load(product.bias, problem.dtype, i);
                 }
-                let beside = j * form.aux.unwrap_or(0) + i;
-                let v = match (form.epilogue, form.aux) {
+                let beside = j * problem.aux.unwrap_or(0) + i;
+                let v = match (problem.epilogue, problem.aux) {
                     (Epilogue::Identity, _) => v,
                     (Epilogue::GeluTanh, None) => gelu_tanh(v),
                     (Epilogue::GeluTanh, Some(_)) => {
-                        self.memory.store(product.aux, form.output, beside, v);
+                        self.memory.store(product.aux, problem.output, beside, v);
                         gelu_tanh(v)
                     }
                     (Epilogue::GeluTanhGradient, _) => {
-                        let x = self.memory.load(product.aux, form.output, beside);
+                        let x = self.memory.load(product.aux, problem.output, beside);
                         // A central difference: the error is of the square of the step.
                         v * (gelu_tanh(x + 1e-5) - gelu_tanh(x - 1e-5)) / 2e-5
                     }
                     (Epilogue::Masked, leading) => {
-                        assert!(leading.is_some_and(|bits| bits >= m && bits.is_multiple_of(128)), "{form:?}");
+                        assert!(leading.is_some_and(|bits| bits >= m && bits.is_multiple_of(128)), "{problem:?}");
                         let byte = self.memory.with(product.aux + beside as Address / 8, 1, |bytes| bytes[0]);
                         if byte >> (beside % 8) & 1 != 0 { v } else { 0.0 }
                     }
                 };
-                self.memory.store(product.d, form.output, at(form.d, batch, i, j), v);
+                self.memory.store(product.d, problem.output, at(problem.d, batch, i, j), v);
             }
         }
-        let (factor, address, n) = match form.summed {
-            Some(Factor::A) => (form.a, product.a, m),
-            Some(Factor::B) => (form.b, product.b, n),
-            None => (form.a, product.a, 0),
+        let (factor, address, n) = match problem.summed {
+            Some(Factor::A) => (problem.a, product.a, m),
+            Some(Factor::B) => (problem.b, product.b, n),
+            None => (problem.a, product.a, 0),
         };
         for i in 0..n {
-            let is_row = (form.summed == Some(Factor::A)) == (factor.1 == Transpose::No);
+            let is_row = (problem.summed == Some(Factor::A)) == (factor.1 == Transpose::No);
             let place = |l| if is_row { at(factor.0, 0, i, l) } else { at(factor.0, 0, l, i) };
-            let sum = (0..k).map(|l| self.memory.load(address, form.dtype, place(l))).sum();
-            self.memory.store(product.sums, form.output, i, sum);
+            let sum = (0..k).map(|l| self.memory.load(address, problem.dtype, place(l))).sum();
+            self.memory.store(product.sums, problem.output, i, sum);
         }
         self.asked.lock().push(*product);
         Ok(true)
@@ -405,7 +406,7 @@ fn factors_are_read_as_they_lie() {
                 });
                 let (asked, ours) = setup.asked();
                 assert_eq!((asked.len(), ours), (1, 0), "{dtype}: {a_name}, {b_name}");
-                assert_eq!((asked[0].form.dtype, asked[0].form.output), (dtype, dtype));
+                assert_eq!((asked[0].problem.dtype, asked[0].problem.output), (dtype, dtype));
             }
         }
     }
@@ -422,14 +423,14 @@ fn leading_dimensions_and_transposes() -> Result<()> {
     make(&[25, 29]).narrow(1, 1, 27)?.matmul(&make(&[26, 27]).t()?)?;
     // The gradient of a weight: x^T dy.
     make(&[27, 25]).t()?.matmul(&make(&[27, 26]))?;
-    let forms: Vec<_> = setup.asked().0.iter().map(|p| (p.form.a, p.form.b, p.form.d)).collect();
+    let problems: Vec<_> = setup.asked().0.iter().map(|p| (p.problem.a, p.problem.b, p.problem.d)).collect();
     let d = matrices(26, 25, 26);
     let expected = [
         ((matrices(26, 27, 26), Transpose::No), (matrices(27, 25, 27), Transpose::No), d),
         ((matrices(27, 26, 27), Transpose::Yes), (matrices(27, 25, 29), Transpose::No), d),
         ((matrices(26, 27, 26), Transpose::No), (matrices(25, 27, 25), Transpose::Yes), d),
     ];
-    assert_eq!(forms, expected);
+    assert_eq!(problems, expected);
     Ok(())
 }
 
@@ -450,7 +451,7 @@ fn batches_are_strided_and_broadcast() {
         setup.check(0.0, |make| case(&|shape| make(shape, DType::F32)));
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), (1, 0), "{name}");
-        assert_eq!(asked[0].form.batches, batches, "{name}");
+        assert_eq!(asked[0].problem.batches, batches, "{name}");
     }
 }
 
@@ -465,15 +466,15 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
     for dtype in FLOATS {
         let (asked, ours) = gemm(&[24], 23, scale, dtype);
         assert_eq!((asked.len(), ours), (1, 0));
-        assert!(asked[0].form.has_bias && asked[0].beta == 0.0 && asked[0].alpha == -2.0);
+        assert!(asked[0].problem.has_bias && asked[0].beta == 0.0 && asked[0].alpha == -2.0);
         let (asked, ours) = gemm(&[25, 24], 23, Gemm { alpha: 0.5, beta: -3.0 }, dtype);
         assert_eq!((asked.len(), ours), (1, 0));
-        assert!(!asked[0].form.has_bias && asked[0].beta == -3.0);
+        assert!(!asked[0].problem.has_bias && asked[0].beta == -3.0);
         // A bias with a factor, and a column: added to the sums, if that is worth it.
         for (shape, beta) in [(&[24][..], 2.0), (&[25, 1], 1.0), (&[], 1.0)] {
             let (asked, ours) = gemm(shape, 1032, Gemm { alpha: 2.0, beta }, dtype);
             assert_eq!((asked.len(), ours), (1, 0), "{shape:?}");
-            assert_eq!((asked[0].form.output, asked[0].alpha, asked[0].beta), (dtype.acc(), 1.0, 0.0));
+            assert_eq!((asked[0].problem.output, asked[0].alpha, asked[0].beta), (dtype.acc(), 1.0, 0.0));
         }
     }
     let add = |shape: &'static [usize], view: fn(Tensor) -> Result<Tensor>| {
@@ -484,8 +485,8 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
         setup.asked().0
     };
     // A matrix without a factor, columns of a wider matrix, and a bias that does not begin at a multiple of 16 bytes.
-    assert_eq!(add(&[25, 24], Ok)[0].form.c.leading, 24);
-    assert_eq!(add(&[25, 27], |c| c.narrow(1, 3, 24))[0].form.c.leading, 27);
+    assert_eq!(add(&[25, 24], Ok)[0].problem.c.leading, 24);
+    assert_eq!(add(&[25, 27], |c| c.narrow(1, 3, 24))[0].problem.c.leading, 27);
     let gemm_with_unaligned = || {
         setup.check(0.0, |make| {
             let make = |shape: &[usize]| make(shape, DType::F32);
@@ -494,7 +495,7 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
         setup.asked()
     };
     let (asked, ours) = gemm_with_unaligned();
-    assert_eq!((asked.len(), ours, asked[0].form.has_bias), (1, 0, false));
+    assert_eq!((asked.len(), ours, asked[0].problem.has_bias), (1, 0, false));
 }
 
 #[test]
@@ -530,10 +531,10 @@ fn activations_are_applied_once_and_exactly() {
             setup.device.set_matmul_precision(Precision::Exact);
             let is_whole = is_narrow && reduced;
             assert_eq!((asked.len(), ours), (1, 0));
-            let Product { form, d, aux, .. } = asked[0];
-            assert_eq!(form.epilogue, if is_whole { Epilogue::GeluTanh } else { Epilogue::Identity });
-            assert_eq!((form.has_bias, form.aux), (is_whole, (is_whole && recorded).then_some(24)));
-            assert_eq!(form.output, if is_whole { dtype } else { dtype.acc() });
+            let Product { problem, d, aux, .. } = asked[0];
+            assert_eq!(problem.epilogue, if is_whole { Epilogue::GeluTanh } else { Epilogue::Identity });
+            assert_eq!((problem.has_bias, problem.aux), (is_whole, (is_whole && recorded).then_some(24)));
+            assert_eq!(problem.output, if is_whole { dtype } else { dtype.acc() });
             assert!(d != aux);
         }
         for activation in [Activation::Relu, Activation::Sigmoid] {
@@ -542,8 +543,8 @@ fn activations_are_applied_once_and_exactly() {
             assert_eq!((asked.len(), ours), (1, 0));
             // Before relu, results may be rounded.
             let is_relu = activation == Activation::Relu;
-            let (form, output) = (asked[0].form, if is_relu { dtype } else { dtype.acc() });
-            assert_eq!((form.output, form.epilogue, form.has_bias), (output, Epilogue::Identity, is_relu));
+            let (problem, output) = (asked[0].problem, if is_relu { dtype } else { dtype.acc() });
+            assert_eq!((problem.output, problem.epilogue, problem.has_bias), (output, Epilogue::Identity, is_relu));
             // A short sum, or a small matrix, is not worth another pass.
             dense_alone(&setup, dtype, activation);
         }
@@ -590,7 +591,7 @@ fn the_gradient_of_a_bias_comes_with_that_of_the_weight() {
                 let (asked, ours) = gradient(wanted);
                 assert_eq!((asked.len(), ours), (2, 0), "{dtype}, {trans_b:?}");
                 let summed = if trans_b == Transpose::Yes { Factor::B } else { Factor::A };
-                assert_eq!((asked[0].form.summed, asked[1].form.summed), (None, Some(summed)));
+                assert_eq!((asked[0].problem.summed, asked[1].problem.summed), (None, Some(summed)));
             }
         }
     }
@@ -615,17 +616,17 @@ fn the_gradient_of_an_activation_comes_with_that_of_its_result() {
         setup.check(0.0, |make| gradient(make, dtype, Tensor::relu));
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), (2, 0), "{dtype}");
-        let forms = asked.iter().map(|product| (product.form.epilogue, product.form.aux)).collect::<Vec<_>>();
-        assert_eq!(forms, [(Epilogue::Identity, None), (Epilogue::Masked, Some(128))]);
-        assert_eq!(asked[1].form.output, dtype);
+        let problems = asked.iter().map(|product| (product.problem.epilogue, product.problem.aux)).collect::<Vec<_>>();
+        assert_eq!(problems, [(Epilogue::Identity, None), (Epilogue::Masked, Some(128))]);
+        assert_eq!(asked[1].problem.output, dtype);
     }
     setup.device.set_matmul_precision(Precision::Reduced);
     for dtype in [DType::F16, DType::BF16] {
         let error = if dtype == DType::F16 { 1e-3 } else { 8e-3 };
         setup.check(error, |make| gradient(make, dtype, |x| x.gelu(Approximate::Tanh)));
         let (asked, ours) = setup.asked();
-        let forms = asked.iter().map(|product| (product.form.epilogue, product.form.aux)).collect::<Vec<_>>();
-        assert_eq!(forms, [(Epilogue::Identity, None), (Epilogue::GeluTanhGradient, Some(72))]);
+        let problems = asked.iter().map(|product| (product.problem.epilogue, product.problem.aux)).collect::<Vec<_>>();
+        assert_eq!(problems, [(Epilogue::Identity, None), (Epilogue::GeluTanhGradient, Some(72))]);
         assert_eq!(ours, 1);
     }
 }
@@ -643,7 +644,7 @@ fn what_the_library_cannot_end_a_gradient_with_is_a_pass_behind_it() -> Result<(
     assert_eq!(entries(sigmoid, DType::BF16)?, pass);
     assert_eq!(entries(|x| x.gelu(Approximate::Tanh), DType::BF16)?, pass);
     assert_eq!(entries(Tensor::relu, DType::BF16)?, ["elementwise", "vendor", "gemm_mask", "vendor"]);
-    *setup.library().refuses.lock() = |product| product.form.epilogue == Epilogue::Masked;
+    *setup.library().refuses.lock() = |product| product.problem.epilogue == Epilogue::Masked;
     assert_eq!(entries(Tensor::relu, DType::BF16)?, pass);
     setup.device.set_blas(Blas::Own);
     assert_eq!(entries(Tensor::relu, DType::F32)?, ["elementwise", "gemm", "gemm", "gemm_sum"]);
@@ -653,7 +654,7 @@ fn what_the_library_cannot_end_a_gradient_with_is_a_pass_behind_it() -> Result<(
 #[test]
 fn sums_that_the_library_refuses_are_ours() -> Result<()> {
     let setup = Setup::new();
-    *setup.library().refuses.lock() = |product| product.form.summed.is_some();
+    *setup.library().refuses.lock() = |product| product.problem.summed.is_some();
     let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
     let (w, bias) = (make(&[27, 24]).require_grad()?, make(&[24]).require_grad()?);
     let y = make(&[25, 27]).gemm_bias(&w, Some(&bias), &GemmBias::default())?;
@@ -716,7 +717,7 @@ fn some_products_are_ours() -> Result<()> {
     let relu = GemmBias { activation: Activation::Relu, ..Default::default() };
     assert!(is_ours(make(&[25, 1100]).gemm_bias(&make(&[1100, 26]), None, &relu)));
     // A refused bias is added to the sums.
-    *setup.library().refuses.lock() = |product| product.form.has_bias;
+    *setup.library().refuses.lock() = |product| product.problem.has_bias;
     setup.check(0.0, |make| {
         let make = |shape: &[usize]| make(shape, DType::F64);
         make(&[25, 1100]).gemm(&make(&[1100, 26]), Some(&make(&[26])), &Gemm::default())
@@ -737,7 +738,7 @@ fn tf32_is_for_f32_and_only_where_it_is_asked_for() -> Result<()> {
     let precision = |dtype| {
         let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
         make(&[25, 27]).matmul(&make(&[27, 26])).unwrap();
-        setup.asked().0[0].form.precision
+        setup.asked().0[0].problem.precision
     };
     assert_eq!(precision(DType::F32), Precision::Exact);
     setup.device.set_matmul_precision(Precision::Reduced);

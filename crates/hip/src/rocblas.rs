@@ -9,7 +9,7 @@ use crate::sys::Pointer;
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
-use isograd_gpu::driver::blas::{self, Epilogue, Form, Product};
+use isograd_gpu::driver::blas::{self, Epilogue, MatmulProblem, Product};
 use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -149,11 +149,15 @@ impl Products {
     }
 }
 
-/// Whether all of a form can be asked for: rocBLAS applies nothing to its results.
-fn is_plain(form: &Form) -> bool {
-    let leading = [form.a.0, form.b.0, form.c, form.d].map(|matrices| matrices.leading);
+/// Whether all of a problem can be asked for: rocBLAS applies nothing to its results.
+fn is_plain(problem: &MatmulProblem) -> bool {
+    let leading = [problem.a.0, problem.b.0, problem.c, problem.d].map(|matrices| matrices.leading);
     let is_short = leading.into_iter().all(|leading| leading <= c_int::MAX as usize);
-    is_short && !form.has_bias && form.aux.is_none() && form.epilogue == Epilogue::Identity && form.summed.is_none()
+    is_short
+        && !problem.has_bias
+        && problem.aux.is_none()
+        && problem.epilogue == Epilogue::Identity
+        && problem.summed.is_none()
 }
 
 impl blas::Library for Products {
@@ -162,14 +166,16 @@ impl blas::Library for Products {
     }
 
     fn has(&self, product: &Product) -> Result<bool> {
-        let form = &product.form;
-        Ok(is_plain(form) && [form.dtype, form.output].into_iter().all(|dtype| data_type(dtype).is_some()))
+        let problem = &product.problem;
+        Ok(is_plain(problem) && [problem.dtype, problem.output].into_iter().all(|dtype| data_type(dtype).is_some()))
     }
 
     fn multiply(&self, product: &Product) -> Result<bool> {
-        let form = &product.form;
-        let (Some(inputs), Some(outputs)) = (data_type(form.dtype), data_type(form.output)) else { return Ok(false) };
-        if !is_plain(form) {
+        let problem = &product.problem;
+        let (Some(inputs), Some(outputs)) = (data_type(problem.dtype), data_type(problem.output)) else {
+            return Ok(false);
+        };
+        if !is_plain(problem) {
             return Ok(false);
         }
         let mut ready = self.handle.lock();
@@ -185,14 +191,14 @@ impl blas::Library for Products {
         }
         let double = [product.alpha, product.beta];
         let single = double.map(|factor| factor as f32);
-        let ([alpha, beta], compute): ([*const c_void; 2], _) = match form.dtype {
+        let ([alpha, beta], compute): ([*const c_void; 2], _) = match problem.dtype {
             DType::F64 => (double.each_ref().map(|factor| from_ref(factor).cast()), DType::F64),
             _ => (single.each_ref().map(|factor| from_ref(factor).cast()), DType::F32),
         };
-        let k = if form.a.1 == Transpose::Yes { form.a.0.rows } else { form.a.0.columns };
-        let [m, n, k, batches] = [form.d.rows, form.d.columns, k, form.batches].map(|extent| extent as c_int);
-        let leading = [form.a.0, form.b.0, form.c, form.d].map(|matrices| matrices.leading as c_int);
-        let stride = [form.a.0, form.b.0, form.c, form.d].map(|matrices| matrices.batch as i64);
+        let k = if problem.a.1 == Transpose::Yes { problem.a.0.rows } else { problem.a.0.columns };
+        let [m, n, k, batches] = [problem.d.rows, problem.d.columns, k, problem.batches].map(|extent| extent as c_int);
+        let leading = [problem.a.0, problem.b.0, problem.c, problem.d].map(|matrices| matrices.leading as c_int);
+        let stride = [problem.a.0, problem.b.0, problem.c, problem.d].map(|matrices| matrices.batch as i64);
         let at = [product.a, product.b, product.c, product.d].map(pointer);
         self.stream.enter("blas")?;
         // SAFETY: the handle lives; the matrices are within allocations, which the caller sees to; the factors are read
@@ -200,8 +206,8 @@ impl blas::Library for Products {
         let code = unsafe {
             (self.library.gemm)(
                 ready.handle,
-                operation(form.a.1),
-                operation(form.b.1),
+                operation(problem.a.1),
+                operation(problem.b.1),
                 m,
                 n,
                 k,

@@ -6,7 +6,7 @@
 //! pass gathers again.
 
 use crate::data_parallel::{Unused, check_models};
-use crate::sharded::Part;
+use crate::sharded::NamedParameters;
 use crate::states::{Groups, decode, encode, parameter_of};
 use crate::worker::{Started, Worker};
 use crate::{Group, Reduction};
@@ -171,15 +171,15 @@ impl Unit {
 }
 
 /// Keeps parameters in parts from the moment when they have their values.
-struct Parts(Arc<State>);
+struct ShardKeeper(Arc<State>);
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for ShardKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Parts")
+        f.write_str("ShardKeeper")
     }
 }
 
-impl Keeper for Parts {
+impl Keeper for ShardKeeper {
     fn keep(&self, values: Tensor) -> Result<Tensor> {
         no_grad(|| no_autocast(|| self.0.keep(&values)))
     }
@@ -428,7 +428,7 @@ impl FullySharded {
     ) -> Result<(M, FullySharded)> {
         let (worker, inner) = (Worker::new(group.duplicate()?)?, Mutex::default());
         let state = Arc::new(State { group: group.clone(), options: *options, worker, inner });
-        let model = make(&init.clone().kept_by(Parts(state.clone())))?;
+        let model = make(&init.clone().kept_by(ShardKeeper(state.clone())))?;
         let (parameters, buffers) = (model.named_parameters(), model.named_buffers());
         check_models(group, parameters.iter().chain(&buffers))?;
         let parts = no_grad(|| {
@@ -491,13 +491,15 @@ impl FullySharded {
         let parameters: Vec<(String, Tensor)> =
             self.state.inner.lock().parameters.iter().map(|p| (p.name.clone(), p.tensor.clone())).collect();
         let name_of = |piece: &Piece| parameters[piece.parameter].0.clone();
-        let own = make(&Part(self.parts.iter().map(|piece| (name_of(piece), piece.tensor.clone())).collect()));
+        let own =
+            make(&NamedParameters(self.parts.iter().map(|piece| (name_of(piece), piece.tensor.clone())).collect()));
         if !own.is_elementwise() {
             let message = "a step reads a parameter's elements together, but each rank has a part of them";
             return Err(Error::unsupported(OP, format!("{message}; use `ShardedOptimizer` with `DataParallel`")));
         }
         let numbers: Vec<i64> = self.parts.iter().map(|piece| piece.parameter as i64).collect();
-        let groups = Groups::new(OP, &make(&Part(parameters.clone())).options()?, &own.options()?, &numbers)?;
+        let groups =
+            Groups::new(OP, &make(&NamedParameters(parameters.clone())).options()?, &own.options()?, &numbers)?;
         let (state, parts) = (self.state.clone(), self.parts.clone());
         Ok(FullyShardedOptimizer { state, own, parts, parameters, groups })
     }

@@ -264,7 +264,7 @@ enum Begun {
     Left,
 }
 
-enum Part {
+enum Arrival {
     Bytes(Vec<u8>),
     Left,
     Late,
@@ -349,13 +349,13 @@ impl Processes {
     }
 
     /// The next part of a message.
-    fn part(&self, from: usize, channel: c_int, deadline: Instant) -> Result<Part> {
+    fn part(&self, from: usize, channel: c_int, deadline: Instant) -> Result<Arrival> {
         let receive = match self.until(deadline, |calls| calls.begin(from, channel))? {
             Some(Begun::Receive(receive)) => receive,
-            Some(Begun::Left) => return Ok(Part::Left),
-            None => return Ok(Part::Late),
+            Some(Begun::Left) => return Ok(Arrival::Left),
+            None => return Ok(Arrival::Late),
         };
-        Ok(self.until(deadline, |calls| calls.end(receive))?.map_or(Part::Late, Part::Bytes))
+        Ok(self.until(deadline, |calls| calls.end(receive))?.map_or(Arrival::Late, Arrival::Bytes))
     }
 }
 
@@ -395,18 +395,18 @@ impl Transport for Processes {
 
     fn receive(&self, from: usize, channel: u32, deadline: Instant) -> Result<Received> {
         let mut bytes = match self.part(from, channel as c_int, deadline)? {
-            Part::Bytes(bytes) => bytes,
-            Part::Left => return Ok(Received::Left),
-            Part::Late => return Ok(Received::Late),
+            Arrival::Bytes(bytes) => bytes,
+            Arrival::Left => return Ok(Received::Left),
+            Arrival::Late => return Ok(Received::Late),
         };
         let damaged = || Error::backend("mpi", format!("rank {from} sent a message that is none of isograd's"));
         let length = u64::from_le_bytes(*bytes.first_chunk::<LENGTH>().ok_or_else(damaged)?);
         let whole = usize::try_from(length).ok().and_then(|length| length.checked_add(LENGTH)).ok_or_else(damaged)?;
         while bytes.len() < whole {
             match self.part(from, channel as c_int, deadline)? {
-                Part::Bytes(more) => bytes.extend(more),
-                Part::Left => return Ok(Received::Left),
-                Part::Late => return Ok(Received::Late),
+                Arrival::Bytes(more) => bytes.extend(more),
+                Arrival::Left => return Ok(Received::Left),
+                Arrival::Late => return Ok(Received::Late),
             }
         }
         Message::unframed(&bytes[LENGTH..]).map(Received::Message).ok_or_else(damaged)
@@ -424,7 +424,7 @@ impl Transport for Processes {
     fn wait_for_others(&self, deadline: Instant) -> Vec<usize> {
         for from in (0..self.size).filter(|from| *from != self.rank) {
             let is_known = self.calls.lock().gone.contains(&from);
-            if !is_known && matches!(self.part(from, LEAVING, deadline), Ok(Part::Bytes(_) | Part::Left)) {
+            if !is_known && matches!(self.part(from, LEAVING, deadline), Ok(Arrival::Bytes(_) | Arrival::Left)) {
                 self.calls.lock().gone.push(from);
             }
         }

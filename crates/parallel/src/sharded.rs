@@ -11,9 +11,9 @@ use isograd_nn::{Module, Optimizer, StateDict, Visitor, grad_norm};
 const OP: &str = "sharded_optimizer";
 
 /// The parameters of one rank, with their names in the whole model.
-pub(crate) struct Part(pub Vec<(String, Tensor)>);
+pub(crate) struct NamedParameters(pub Vec<(String, Tensor)>);
 
-impl Module for Part {
+impl Module for NamedParameters {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.0.iter().for_each(|(name, t)| visitor.part(name, t));
     }
@@ -51,9 +51,9 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         let parameters: Vec<(String, Tensor, usize)> =
             named.into_iter().zip(owners).map(|((name, t), owner)| (name, t, owner)).collect();
         let named = |(name, t, _): &(String, Tensor, usize)| (name.clone(), t.clone());
-        let whole = make(&Part(parameters.iter().map(named).collect()));
+        let whole = make(&NamedParameters(parameters.iter().map(named).collect()));
         let of_rank = parameters.iter().filter(|(.., owner)| *owner == group.rank());
-        let own = make(&Part(of_rank.map(named).collect()));
+        let own = make(&NamedParameters(of_rank.map(named).collect()));
         let numbers = (0..).zip(&parameters).filter(|(_, (.., owner))| *owner == group.rank());
         let numbers: Vec<i64> = numbers.map(|(number, _)| number).collect();
         let groups = Groups::new(OP, &whole.options()?, &own.options()?, &numbers)?;

@@ -2,7 +2,7 @@
 
 use crate::report::DeviceRun;
 use crate::watch::private;
-use isograd_core::{DType, Device, DeviceInfo, Kind, Result, Tensor};
+use isograd_core::{Checks, DType, Device, DeviceInfo, Kind, Result, Tensor};
 
 /// The description of a device, and whether it computes in f64.
 pub(crate) fn describe(device: &Device) -> Result<DeviceRun> {
@@ -21,7 +21,7 @@ pub(crate) fn describe(device: &Device) -> Result<DeviceRun> {
 /// A device with a queue of its own. The kinds of its errors are those of ops.
 pub(crate) fn opened(device: &Device) -> Result<Device> {
     let device = private(device)?;
-    device.set_checked(true);
+    device.set_checks(Checks::AtOnce);
     Ok(device)
 }
 

@@ -15,7 +15,7 @@ use crate::speed::{self, Stand};
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::provider;
 use isograd_core::custom::CustomOp;
-use isograd_core::{DType, Device, Error, Result};
+use isograd_core::{Checks, DType, Device, Error, Result};
 use std::collections::VecDeque;
 use std::io;
 use std::iter;
@@ -282,7 +282,7 @@ pub fn serve() -> io::Result<()> {
             ));
         }
         // The process has one thread, and all its tasks one device: to open one takes longer than the checks of most ops.
-        device.set_checked(true);
+        device.set_checks(Checks::AtOnce);
         match work {
             Work::Op { op, dtype, extent, cases, seed } => {
                 let op = find(&op).ok_or_else(|| format!("the registry has no op {op:?}"))?;

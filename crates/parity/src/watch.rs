@@ -1,7 +1,8 @@
 //! Watched devices, with guard zones around every buffer. They can hide fused kernels.
 
 use isograd_core::{
-    Backend, Blas, Call, DType, Device, Error, Memory, MemoryStats, Operand, Precision, Provider, Result,
+    Backend, Blas, Call, Checks, DType, Determinism, Device, Error, Memory, MemoryStats, Operand, Precision, Provider,
+    Result,
 };
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,12 +171,12 @@ impl Backend for Watch {
         self.under().set_blas(blas);
     }
 
-    fn set_checked(&self, is: bool) {
-        self.under().set_checked(is);
+    fn set_checks(&self, checks: Checks) {
+        self.under().set_checks(checks);
     }
 
-    fn set_deterministic(&self, is: bool) {
-        self.under().set_deterministic(is);
+    fn set_determinism(&self, determinism: Determinism) {
+        self.under().set_determinism(determinism);
     }
 
     fn synchronize(&self) -> Result<()> {

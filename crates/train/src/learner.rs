@@ -16,7 +16,7 @@ pub(crate) enum Ranks {
     /// Each rank has all of it.
     Copies(DataParallel),
     /// Each rank has a part of it.
-    Parts(FullySharded),
+    Sharded(FullySharded),
 }
 
 /// A model and all that changes it.
@@ -77,7 +77,7 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
                 }
                 _ => self.pass(batch, *share)?,
             });
-            if let Some(Ranks::Parts(parts)) = &self.ranks {
+            if let Some(Ranks::Sharded(parts)) = &self.ranks {
                 parts.synchronize()?;
             }
         }
@@ -96,13 +96,13 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
 
     /// True if each rank has a part of the model, so that every rank runs the same ops.
     pub fn is_in_parts(&self) -> bool {
-        matches!(self.ranks, Some(Ranks::Parts(_)))
+        matches!(self.ranks, Some(Ranks::Sharded(_)))
     }
 
     /// Copies of the weights; rank 0 alone has them of a model in parts. Every rank calls it.
     pub fn weights(&self) -> Result<Checkpoint> {
         match &self.ranks {
-            Some(Ranks::Parts(parts)) => Ok(Checkpoint { model: parts.state_dict()?, ..Checkpoint::new() }),
+            Some(Ranks::Sharded(parts)) => Ok(Checkpoint { model: parts.state_dict()?, ..Checkpoint::new() }),
             _ => Checkpoint::new().with_model(self.model),
         }
     }
@@ -110,7 +110,7 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
     /// Takes back the weights of [`weights`](Learner::weights), on every rank.
     pub fn restore(&self, weights: &Checkpoint) -> Result<()> {
         match &self.ranks {
-            Some(Ranks::Parts(parts)) => parts.load_from_first(&weights.model),
+            Some(Ranks::Sharded(parts)) => parts.load_from_first(&weights.model),
             _ => weights.restore_model(self.model),
         }
     }
@@ -119,7 +119,7 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
     pub fn broadcast_buffers(&self) -> Result<()> {
         match &self.ranks {
             Some(Ranks::Copies(copies)) => copies.broadcast_buffers(),
-            Some(Ranks::Parts(parts)) => parts.broadcast_buffers(),
+            Some(Ranks::Sharded(parts)) => parts.broadcast_buffers(),
             None => Ok(()),
         }
     }

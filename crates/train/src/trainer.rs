@@ -237,7 +237,7 @@ where
         }
         let group = sharded.group().clone();
         self = self.with_part(&group)?;
-        self.learner.borrow_mut().ranks = Some(Ranks::Parts(sharded));
+        self.learner.borrow_mut().ranks = Some(Ranks::Sharded(sharded));
         Ok(Trainer { group, is_captured: false, is_unchecked: false, ..self })
     }
 

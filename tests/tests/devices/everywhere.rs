@@ -9,11 +9,11 @@ mod custom_op;
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
 use isograd::ops::loss::Reduction;
-use isograd::ops::{Conv, Interpolate, Interpolation, Pad, Padding, Sampling};
+use isograd::ops::{Conv, Interpolate, Interpolation, Pad, Padding, Rounding, Sampling};
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::parity::{Extent, Options, Report, registry, run_ops};
 use isograd::tape::{BackwardOptions, grad_with};
-use isograd::{DType, Device, Kind, Result, Rng, Tensor};
+use isograd::{DType, Determinism, Device, Kind, Result, Rng, Tensor};
 use isograd_parity::compare::same_bits;
 use isograd_tests::cpu;
 use isograd_tests::harness::{private, text, trial};
@@ -42,6 +42,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("capture", "reductions_have_the_same_bits_again", |d| repeated(d).map_err(text)?),
         check("capture", "what_cannot_be_replayed_is_an_error", refusals),
         check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
+        check("capture", "an_error_of_a_result_that_nobody_reads_is_told", unread_errors),
         check("capture", "memory_comes_back", |d| captured_memory(d).map_err(text)?),
         check("conv2d", "elements_of_the_padding_add_nothing", |d| absent(d).map_err(text)?),
         check("conv2d", "a_captured_step_has_the_gradients_of_a_plain_one", |d| captured_windows(d).map_err(text)?),
@@ -265,7 +266,7 @@ fn dropout(device: &Device) -> std::result::Result<(), String> {
 /// something, words and what is no whole word.
 fn any_order(device: &Device) -> Result<std::result::Result<(), String>> {
     let device = private(device);
-    device.set_deterministic(false);
+    device.set_determinism(Determinism::AnyOrder);
     for (dtype, roundoff) in [(DType::F32, 2f64.powi(-24)), (DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))]
     {
         for (rows, columns) in [(300, 64), (300, 63), (5, 64)] {
@@ -597,6 +598,32 @@ fn bad_index_of_a_replay(device: &Device) -> std::result::Result<(), String> {
             Ok(_) if value < 4 => {}
             Err(error) if value >= 4 && error.to_string().contains(&format!("is {value}, expected 0..4")) => {}
             other => return Err(format!("index {value}: {other:?}")),
+        }
+    }
+    still_works(device)
+}
+
+/// A step leaves out calls whose results nobody reads, but not those that find an error in their data.
+fn unread_errors(device: &Device) -> std::result::Result<(), String> {
+    // Alone on its device: whoever waits next is told of an error.
+    let device = &private(device);
+    let x = Tensor::ones(4, DType::F32, device).map_err(text)?;
+    let gather = |index: &Tensor| x.index_select(0, index).map(drop);
+    let divide = |index: &Tensor| index.ones_like()?.div_rounded(&index.sub_scalar(7)?, Rounding::Floor).map(drop);
+    type Call<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
+    for (name, call) in [("a gather", &gather as Call<'_>), ("a division", &divide)] {
+        let mut step = device.capture(|index: Tensor| {
+            call(&index)?;
+            index.neg()
+        });
+        for value in [0i64, 1, 2, 7, 3, 7, 0] {
+            let index = Tensor::from_vec(vec![0, value], 2, device).map_err(text)?;
+            let read = step.run(index).and_then(|y| y.to_vec::<i64>());
+            match read {
+                Ok(y) if value < 4 && y == [0, -value] => {}
+                Err(_) if value == 7 => {}
+                other => return Err(format!("{name} of {value}: {other:?}")),
+            }
         }
     }
     still_works(device)

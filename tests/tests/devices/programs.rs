@@ -1,9 +1,9 @@
 //! Random programs of elementwise calls, views, reductions, draws, changes in place and gradients: a captured step of each computes the bits of
-//! the plain one.
+//! the plain one. So do steps in which a pass must leave some calls as they are.
 
 use isograd::tape::{BackwardOptions, grad_with};
 use isograd::{DType, Device, Result, Rng, Shape, Tensor};
-use isograd_tests::harness::{text, trial};
+use isograd_tests::harness::{Outcome, check, text, trial};
 use libtest_mimic::Trial;
 
 /// Programs, unless `ISOGRAD_PROGRAMS` is another number.
@@ -28,7 +28,12 @@ pub fn trials(device: &Device) -> Vec<Trial> {
             Ok(())
         })
     });
-    random.collect()
+    let check = |aspect, run| check(device, "programs", aspect, run);
+    let known = [
+        check("overlapping_views_are_apart", overlapping_views),
+        check("what_changes_is_not_computed_again", computed_again),
+    ];
+    random.chain(known).collect()
 }
 
 /// Numbers that are drawn the same way whenever a program runs: its choices.
@@ -272,4 +277,85 @@ fn same(device: &Device, seed: u64) -> std::result::Result<bool, String> {
         }
     }
     Ok(true)
+}
+
+/// Compares plain runs of a step over a state with captured ones. Returns how the step was captured; none if the device does not record.
+fn same_with_state(
+    device: &Device,
+    step: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<std::result::Result<Option<String>, String>> {
+    let state = || Tensor::full((SIDE, SIDE), 0.5, DType::F32, device);
+    let (plain, captured) = (state()?, state()?);
+    let mut recorded = device.capture(|x: Tensor| step(&x, &captured));
+    for run in 0..4 {
+        let x = Tensor::rand((SIDE, SIDE), -1.0, 1.0, DType::F32, device, &Rng::new(run))?;
+        let (expected, got) = (step(&x, &plain)?, recorded.run(x)?);
+        for (what, a, b) in [("result", &expected, &got), ("state", &plain, &captured)] {
+            if !equal(a, b)? {
+                let explanation = recorded.explain().unwrap_or_default();
+                return Ok(Err(format!("run {run}: the {what} is {b} captured, {a} plain\n{explanation}")));
+            }
+        }
+    }
+    Ok(Ok(if recorded.is_recorded() { Some(recorded.explain().unwrap_or_default()) } else { None }))
+}
+
+/// Rows and columns of a state.
+const SIDE: usize = 32;
+
+/// Calls that read and write different elements of one memory are not in one kernel, whose threads would not wait for each other.
+fn overlapping_views(device: &Device) -> Result<Outcome> {
+    let transposed = |x: &Tensor, state: &Tensor| {
+        state.add_(x)?;
+        state.t()?.mul_scalar(2)
+    };
+    let windows = |x: &Tensor, state: &Tensor| {
+        let window = |t: &Tensor, start: usize| t.narrow(0, start, SIDE - 1);
+        window(state, 0)?.add_(&window(x, 0)?)?;
+        let sum = window(state, 1)?.add(&window(x, 1)?)?;
+        window(state, 1)?.mul_(&window(x, 1)?)?;
+        sum.sub(&window(state, 0)?)
+    };
+    Ok(same_with_state(device, transposed)?.and(same_with_state(device, windows)?).map(drop))
+}
+
+/// A call that stands between a value and its reader.
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    Nothing,
+    /// What the value is computed from changes.
+    OfOperand,
+    /// The value itself changes.
+    OfValue,
+    /// The reader reads other elements.
+    Transpose,
+}
+
+/// The reader of a value computes it again instead of loading it, unless it would be another value by then.
+fn computed_again(device: &Device) -> Result<Outcome> {
+    for between in [Between::Nothing, Between::OfOperand, Between::OfValue, Between::Transpose] {
+        let step = |x: &Tensor, state: &Tensor| {
+            let value = x.mul(&state.narrow(0, 0, 1)?)?;
+            let powers = value.exp()?;
+            if matches!(between, Between::OfValue) {
+                value.add_(x)?;
+            }
+            // Separates the reader's kernel from that of the value.
+            let sums = powers.cumsum(0)?;
+            if matches!(between, Between::OfOperand) {
+                state.add_(&state.mul_scalar(1)?)?;
+            }
+            let scaled = x.mul(&sums)?;
+            scaled.mul(&if matches!(between, Between::Transpose) { value.t()? } else { value })
+        };
+        match same_with_state(device, step)? {
+            Err(why) => return Ok(Err(format!("{between:?}: {why}"))),
+            // Else the other steps would show nothing.
+            Ok(Some(explanation)) if matches!(between, Between::Nothing) && !explanation.contains("computed again") => {
+                return Ok(Err(format!("nothing is computed again:\n{explanation}")));
+            }
+            Ok(_) => (),
+        }
+    }
+    Ok(Ok(()))
 }

@@ -9,7 +9,7 @@ use crate::{check_writable, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::parity::bench::Cost;
-use isograd::{DType, Device, DeviceInfo, Kind, Precision, Tensor, replace_file};
+use isograd::{DType, Determinism, Device, DeviceInfo, Kind, Precision, Tensor, replace_file};
 use measure::{Limits, Row, Stand};
 use regex::Regex;
 use report::{Columns, Outcome, Record, Table};
@@ -69,7 +69,9 @@ pub fn run(options: Bench) -> Result<ExitCode> {
     let rows = chosen(options.filter.as_ref())?;
     options.json.as_deref().map(check_writable).transpose()?;
     let info = info(&device)?;
-    device.set_deterministic(!options.any_order);
+    if options.any_order {
+        device.set_determinism(Determinism::AnyOrder);
+    }
     let stand = Stand::new(&device, limits(&info, options.quick))?;
     let rows = stand.distinct(rows);
     let table = Table::new(&info, columns(&rows, &stand)?)?;

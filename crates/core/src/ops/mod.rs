@@ -104,7 +104,7 @@ impl Tensor {
 }
 
 /// An operand that broadcasts: its shape, the row of its gradient, and the tensors that the row reads besides dy.
-pub(crate) type Part<'a> = (&'a Shape, Pointwise, &'a [&'a Tensor]);
+pub(crate) type OperandGradient<'a> = (&'a Shape, Pointwise, &'a [&'a Tensor]);
 
 /// The gradients of an op's operands from input `first` on. If all are wanted, they may come from `row`, with inputs dy and
 /// `inputs` and one output per operand; otherwise each comes from a row of its own.
@@ -113,28 +113,35 @@ pub(crate) fn all_or_each(
     first: usize,
     (row, inputs): (Pointwise, &[&Tensor]),
     attributes: &[f64],
-    parts: &[Part<'_>],
+    parts: &[OperandGradient<'_>],
 ) -> Result<Gradients> {
     let needs_all = (0..parts.len()).all(|i| t.needs(first + i));
     let shapes: SmallVec<[&Shape; 4]> = parts.iter().map(|(shape, ..)| *shape).collect();
     if needs_all && !t.creates_graph() && is_cheaper_at_once(t.dy(), inputs, &shapes, parts)? {
         return Ok(gradients_of(t, row, inputs, attributes, &shapes)?.into_iter().collect());
     }
-    let one =
-        |(i, &(shape, row, of)): (usize, &Part<'_>)| t.want(first + i, || gradient_of(t, row, of, attributes, shape));
+    let one = |(i, &(shape, row, of)): (usize, &OperandGradient<'_>)| {
+        t.want(first + i, || gradient_of(t, row, of, attributes, shape))
+    };
     parts.iter().enumerate().map(one).collect()
 }
 
 /// True if one row for all operands moves no more memory than a row for each. Single rows are better if they allow dy to be summed
 /// further for at least half of the operands, or if several gradients are summed, each in the pass that computes it.
-fn is_cheaper_at_once(dy: &Tensor, inputs: &[&Tensor], shapes: &[&Shape], parts: &[Part<'_>]) -> Result<bool> {
+fn is_cheaper_at_once(
+    dy: &Tensor,
+    inputs: &[&Tensor],
+    shapes: &[&Shape],
+    parts: &[OperandGradient<'_>],
+) -> Result<bool> {
     let least = extent(dy, inputs, shapes)?;
     let mut further = 0;
     for (shape, _, of) in parts {
         further += usize::from(extent(dy, of, &[shape])? != least);
     }
     let mut summed = parts.iter().filter(|(shape, ..)| shape.numel() < least.numel());
-    let is_one_pass = |(shape, _, of): &Part<'_>| can_sum(dy, of, &[shape]) && has_kernel::<PointwiseSum>(dy);
+    let is_one_pass =
+        |(shape, _, of): &OperandGradient<'_>| can_sum(dy, of, &[shape]) && has_kernel::<PointwiseSum>(dy);
     let are_passes = summed.clone().count() > 1 && summed.all(is_one_pass);
     Ok(2 * further < parts.len() && !are_passes)
 }

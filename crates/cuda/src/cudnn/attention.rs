@@ -1,13 +1,15 @@
 //! Attention: a graph of products, a softmax and masks, which the library recognises and computes by one kernel. Its parts and their
 //! order are those of NVIDIA's guide to cuDNN's attention; another order is not recognised.
 
-use super::{Attribute as A, Cudnn, DataType, Kernels, Kind, Networks, Object, Plan, Storage, Type, data_type};
+use super::{
+    Attribute as A, Cudnn, DataType, ExecutionPlan, Kernels, Kind, Networks, Object, Storage, Type, data_type,
+};
 use cudarc::cudnn::sys::{
     cudnnBackendNumericalNote_t as Note, cudnnPointwiseMode_t as Mode, cudnnReduceTensorOp_t as Reduction,
 };
 use isograd_core::Result;
 use isograd_gpu::Address;
-use isograd_gpu::driver::dnn::{Attention as Form, Sizes, View};
+use isograd_gpu::driver::dnn::{self, Sizes, View};
 use std::ffi::c_uint;
 
 /// The first version that clears its own sums of the gradient of queries, 9.6.
@@ -15,7 +17,7 @@ const OLDEST: usize = 9_06_00;
 /// Parts of the workspace begin at multiples of so many bytes.
 pub(super) const ALIGN: usize = 256;
 
-/// Numbers of tensors in a graph. The first ones are those of the form's operands.
+/// Numbers of tensors in a graph. The first ones are those of the problem's operands.
 const Q: i64 = 1;
 const K: i64 = 2;
 const V: i64 = 3;
@@ -41,28 +43,28 @@ const WITHIN: i64 = 100;
 const F32: DataType = DataType::CUDNN_DATA_FLOAT;
 
 /// B, H, Tq, Tk and D.
-fn extents(form: &Form) -> [i64; 5] {
-    let (q, k) = (&form.operands[0].extents, &form.operands[1].extents);
+fn extents(problem: &dnn::Attention) -> [i64; 5] {
+    let (q, k) = (&problem.operands[0].extents, &problem.operands[1].extents);
     [q[0], q[1], q[2], k[2], q[3]]
 }
 
 /// Whether the gradient of queries is summed in f32, in an order that changes from run to run. Otherwise the library keeps the gradients of
 /// all scores in its workspace.
-fn has_wide(form: &Form) -> bool {
-    form.is_backward() && !form.is_deterministic
+fn has_wide(problem: &dnn::Attention) -> bool {
+    problem.is_backward() && !problem.is_deterministic
 }
 
 /// Bytes of the sums, and of the gradient of queries in f32.
-fn extra_parts(form: &Form) -> [usize; 2] {
-    let [b, h, queries, _, d] = extents(form);
+fn extra_parts(problem: &dnn::Attention) -> [usize; 2] {
+    let [b, h, queries, _, d] = extents(problem);
     let rows = (b * h * queries) as usize * size_of::<f32>();
-    let sums = if form.is_backward() { rows.next_multiple_of(ALIGN) } else { 0 };
-    [sums, if has_wide(form) { rows * d as usize } else { 0 }]
+    let sums = if problem.is_backward() { rows.next_multiple_of(ALIGN) } else { 0 };
+    [sums, if has_wide(problem) { rows * d as usize } else { 0 }]
 }
 
 /// Bytes of workspace beside the library's.
-pub(super) fn extra(form: &Form) -> usize {
-    extra_parts(form).iter().sum()
+pub(super) fn extra(problem: &dnn::Attention) -> usize {
+    extra_parts(problem).iter().sum()
 }
 
 /// A view in row-major order.
@@ -211,10 +213,10 @@ impl Builder {
         self.then(Mode::CUDNN_POINTWISE_BINARY_SELECT, &[scores, masked, attends], view)
     }
 
-    fn forward(&mut self, form: &Form, dtype: DataType) -> Result<()> {
-        let [b, h, queries, keys, _] = extents(form);
+    fn forward(&mut self, problem: &dnn::Attention, dtype: DataType) -> Result<()> {
+        let [b, h, queries, keys, _] = extents(problem);
         let (scores, rows) = (row_major([b, h, queries, keys]), row_major([b, h, queries, 1]));
-        let operand = |at: i64| &form.operands[at as usize - 1];
+        let operand = |at: i64| &problem.operands[at as usize - 1];
         let q = self.tensor(Q, operand(Q), dtype, Storage::Memory)?;
         let k = self.tensor(K, &transposed(operand(K)), dtype, Storage::Memory)?;
         let v = self.tensor(V, operand(V), dtype, Storage::Memory)?;
@@ -224,7 +226,7 @@ impl Builder {
         let product = self.within(&scores, F32)?;
         self.product(q, k, product)?;
         let mut s = self.then(Mode::CUDNN_POINTWISE_MUL, &[product, scale], &scores)?;
-        if form.is_causal {
+        if problem.is_causal {
             s = self.masked(s, &scores)?;
         }
         let max = self.within(&rows, F32)?;
@@ -240,11 +242,11 @@ impl Builder {
         self.product(p, v, o)
     }
 
-    fn backward(&mut self, form: &Form, dtype: DataType) -> Result<()> {
-        let [b, h, queries, keys, _] = extents(form);
+    fn backward(&mut self, problem: &dnn::Attention, dtype: DataType) -> Result<()> {
+        let [b, h, queries, keys, _] = extents(problem);
         let (scores, rows) = (row_major([b, h, queries, keys]), row_major([b, h, queries, 1]));
         let across = transposed(&scores);
-        let operand = |at: i64| &form.operands[at as usize - 1];
+        let operand = |at: i64| &problem.operands[at as usize - 1];
         let q = self.tensor(Q, operand(Q), dtype, Storage::Memory)?;
         let k = self.tensor(K, &transposed(operand(K)), dtype, Storage::Memory)?;
         let v = self.tensor(V, &transposed(operand(V)), dtype, Storage::Memory)?;
@@ -266,7 +268,7 @@ impl Builder {
         self.product(q, k, product)?;
         let scaled = self.then(Mode::CUDNN_POINTWISE_MUL, &[product, scale], &scores)?;
         let mut s = self.then(Mode::CUDNN_POINTWISE_SUB, &[scaled, lse], &scores)?;
-        if form.is_causal {
+        if problem.is_causal {
             s = self.masked(s, &scores)?;
         }
         let p = self.then(Mode::CUDNN_POINTWISE_EXP, &[s], &scores)?;
@@ -284,7 +286,7 @@ impl Builder {
         self.product(ds_across, q, dk)?;
         let k_across = self.within(operand(K), F32)?;
         self.reshape(k, k_across)?;
-        if !has_wide(form) {
+        if !has_wide(problem) {
             return self.product(ds, k_across, dq);
         }
         let wide = self.tensor(WIDE_DQ, &row_major(four(operand(Q))), F32, Storage::Memory)?;
@@ -298,20 +300,20 @@ fn four(view: &View) -> [i64; 4] {
 }
 
 impl Networks {
-    pub(super) fn attention_kernels(&self, form: &Form) -> Result<Kernels> {
+    pub(super) fn attention_kernels(&self, problem: &dnn::Attention) -> Result<Kernels> {
         let library = self.library;
         let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
-        let Some(dtype) = data_type(form.dtype).filter(|_| library.number() >= OLDEST) else { return Ok(none) };
+        let Some(dtype) = data_type(problem.dtype).filter(|_| library.number() >= OLDEST) else { return Ok(none) };
         let mut builder = Builder { library, tensors: Vec::new(), parts: Vec::new(), operations: Vec::new() };
-        if form.is_backward() {
-            builder.backward(form, dtype)?
+        if problem.is_backward() {
+            builder.backward(problem, dtype)?
         } else {
-            builder.forward(form, dtype)?
+            builder.forward(problem, dtype)?
         }
         let Builder { tensors, parts, operations, .. } = builder;
         let is_taken = |notes: &[c_uint]| {
             let is_random = notes.contains(&(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as c_uint));
-            !(is_random && form.is_deterministic)
+            !(is_random && problem.is_deterministic)
         };
         let (graph, plans) = self.kernels_of(&operations.iter().collect::<Vec<_>>(), is_taken)?;
         let _graph = tensors.into_iter().chain(parts).chain(operations).chain([graph]).collect();
@@ -319,8 +321,14 @@ impl Networks {
     }
 
     /// Enqueues a kernel of attention. The workspace is the library's, and the parts beside it.
-    pub(super) fn attend(&self, form: &Form, plan: &Plan, addresses: &[Address], workspace: Address) -> Result<()> {
-        let numbers = [f32::from_bits(form.scale), 1.0, f32::NEG_INFINITY];
+    pub(super) fn attend(
+        &self,
+        problem: &dnn::Attention,
+        plan: &ExecutionPlan,
+        addresses: &[Address],
+        workspace: Address,
+    ) -> Result<()> {
+        let numbers = [f32::from_bits(problem.scale), 1.0, f32::NEG_INFINITY];
         let number = |at: usize| &raw const numbers[at] as Address;
         let mut ids: Vec<i64> = (Q..).take(addresses.len()).chain([SCALE]).collect();
         let mut places = [addresses, &[number(0)]].concat();
@@ -328,15 +336,15 @@ impl Networks {
             ids.push(id);
             places.push(storage);
         };
-        if form.is_causal {
+        if problem.is_causal {
             add(MASKED, number(2));
         }
-        if form.is_backward() {
+        if problem.is_backward() {
             let sums = workspace + plan.workspace.next_multiple_of(ALIGN) as Address;
             add(ONE, number(1));
             add(SUMS, sums);
-            if has_wide(form) {
-                add(WIDE_DQ, sums + extra_parts(form)[0] as Address);
+            if has_wide(problem) {
+                add(WIDE_DQ, sums + extra_parts(problem)[0] as Address);
             }
         }
         self.execute(plan, &ids, &places, workspace)

@@ -3,33 +3,38 @@
 use super::{Attribute, Cudnn, DataType, Kernels, Kind, Networks, Object, Storage, Type, data_type};
 use cudarc::cudnn::sys::{cudnnBackendNumericalNote_t as Note, cudnnConvolutionMode_t as Mode};
 use isograd_core::{DType, Precision, Result};
-use isograd_gpu::driver::dnn::{Convolution as Form, Map};
+use isograd_gpu::driver::dnn::{self, Map};
 use std::ffi::c_uint;
 
 /// Numbers of operands in a graph: of input, weight and output.
 pub(super) const IDS: [i64; 3] = [1, 2, 3];
 
 impl Cudnn {
-    fn convolution(&'static self, form: &Form, compute: DataType) -> Result<Object> {
+    fn convolution(&'static self, problem: &dnn::Convolution, compute: DataType) -> Result<Object> {
         let convolution = self.object(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
         let integers = |name, values: &[i64]| convolution.set(name, Type::CUDNN_TYPE_INT64, values);
         let mode = [Mode::CUDNN_CROSS_CORRELATION as c_uint];
         convolution.set(Attribute::CUDNN_ATTR_CONVOLUTION_CONV_MODE, Type::CUDNN_TYPE_CONVOLUTION_MODE, &mode)?;
         let compute = [compute as c_uint];
         convolution.set(Attribute::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &compute)?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[form.stride.len() as i64])?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &form.stride)?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_DILATIONS, &form.dilation)?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &form.padding[0])?;
-        integers(Attribute::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &form.padding[1])?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[problem.stride.len() as i64])?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &problem.stride)?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_DILATIONS, &problem.dilation)?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &problem.padding[0])?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &problem.padding[1])?;
         convolution.finalize("convolution")?;
         Ok(convolution)
     }
 
-    /// The operation of a form on its operands: input, weight and output.
-    fn operation(&'static self, form: &Form, convolution: &Object, operands: &[Object; 3]) -> Result<Object> {
+    /// The operation of a problem on its operands: input, weight and output.
+    fn operation(
+        &'static self,
+        problem: &dnn::Convolution,
+        convolution: &Object,
+        operands: &[Object; 3],
+    ) -> Result<Object> {
         use Attribute as A;
-        let (kind, [x, w, y], of, alpha, beta) = match form.map {
+        let (kind, [x, w, y], of, alpha, beta) = match problem.map {
             Map::Forward => (
                 Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
                 [
@@ -69,7 +74,7 @@ impl Cudnn {
         [x, w, y].into_iter().zip(operands).try_for_each(|(name, operand)| operation.set_objects(name, &[operand]))?;
         let factors = [(alpha, 1.0), (beta, 0.0)];
         for (name, factor) in factors {
-            match form.dtype {
+            match problem.dtype {
                 DType::F64 => operation.set(name, Type::CUDNN_TYPE_DOUBLE, &[factor])?,
                 _ => operation.set(name, Type::CUDNN_TYPE_FLOAT, &[factor as f32])?,
             }
@@ -80,17 +85,17 @@ impl Cudnn {
 }
 
 impl Networks {
-    pub(super) fn convolution_kernels(&self, form: &Form) -> Result<Kernels> {
+    pub(super) fn convolution_kernels(&self, problem: &dnn::Convolution) -> Result<Kernels> {
         let library = self.library;
         let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
-        let Some(dtype) = data_type(form.dtype) else { return Ok(none) };
-        let compute = if form.dtype == DType::F64 { dtype } else { DataType::CUDNN_DATA_FLOAT };
-        let views = [&form.input, &form.weight, &form.output];
+        let Some(dtype) = data_type(problem.dtype) else { return Ok(none) };
+        let compute = if problem.dtype == DType::F64 { dtype } else { DataType::CUDNN_DATA_FLOAT };
+        let views = [&problem.input, &problem.weight, &problem.output];
         let tensor = |k: usize| library.tensor(IDS[k], views[k], dtype, Storage::Memory);
         let operands = [tensor(0)?, tensor(1)?, tensor(2)?];
-        let convolution = library.convolution(form, compute)?;
-        let operation = library.operation(form, &convolution, &operands)?;
-        let (graph, plans) = self.kernels_of(&[&operation], |notes| is_taken(form, notes))?;
+        let convolution = library.convolution(problem, compute)?;
+        let operation = library.operation(problem, &convolution, &operands)?;
+        let (graph, plans) = self.kernels_of(&[&operation], |notes| is_taken(problem, notes))?;
         let _graph = operands.into_iter().chain([convolution, operation, graph]).collect();
         Ok(Kernels { plans, _graph })
     }
@@ -98,17 +103,17 @@ impl Networks {
 
 /// Whether an engine with these remarks computes as exactly as our kernels do, and 16 bits on matrix units. The library proposes others first
 /// for some windows of one element, which take five times as long and copy images into another order.
-fn is_taken(form: &Form, notes: &[c_uint]) -> bool {
+fn is_taken(problem: &dnn::Convolution, notes: &[c_uint]) -> bool {
     let has = |note: Note| notes.contains(&(note as c_uint));
     let is_rounded = [
         Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
         Note::CUDNN_NUMERICAL_NOTE_FFT,
         Note::CUDNN_NUMERICAL_NOTE_WINOGRAD,
     ];
-    let is_narrow = form.dtype == DType::F32
-        && form.precision == Precision::Exact
+    let is_narrow = problem.dtype == DType::F32
+        && problem.precision == Precision::Exact
         && (has(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) || has(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
-    let is_random = form.is_deterministic && has(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-    let is_slow = form.dtype.size() == 2 && !has(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    let is_random = problem.is_deterministic && has(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    let is_slow = problem.dtype.size() == 2 && !has(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     !is_slow && !is_narrow && !is_random && !is_rounded.into_iter().any(has)
 }

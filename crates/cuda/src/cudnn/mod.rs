@@ -15,7 +15,7 @@ use cudarc::cudnn::sys::{
 };
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
-use isograd_gpu::driver::dnn::{self, Form, View};
+use isograd_gpu::driver::dnn::{self, Problem, View};
 use isograd_gpu::vendor::dynlib::{Files, Opened, library};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ const FILES: Files = Files {
 
 /// The oldest version, 9.0.
 const OLDEST: usize = 9_00_00;
-/// Kernels of one form.
+/// Kernels of one problem.
 const MOST_KERNELS: usize = 8;
 /// Configurations that are asked for.
 const MOST_FOUND: usize = 32;
@@ -216,15 +216,15 @@ fn data_type(dtype: DType) -> Option<DataType> {
 }
 
 /// A kernel: a plan of the library, and what it was made of.
-struct Plan {
+struct ExecutionPlan {
     plan: Object,
     workspace: usize,
     _configuration: Object,
 }
 
-/// The kernels of a form.
+/// The kernels of a problem.
 struct Kernels {
-    plans: Vec<Plan>,
+    plans: Vec<ExecutionPlan>,
     _graph: Vec<Object>,
 }
 
@@ -233,7 +233,7 @@ pub struct Networks {
     library: &'static Cudnn,
     handle: Pointer,
     stream: Arc<Stream>,
-    kernels: Mutex<HashMap<Form, Kernels>>,
+    kernels: Mutex<HashMap<Problem, Kernels>>,
 }
 
 // SAFETY: the handle is used by one thread at a time, which holds the lock of the kernels.
@@ -258,16 +258,20 @@ impl Networks {
         made.inspect_err(|error| tracing::debug!(%error, "our own kernels run")).ok()
     }
 
-    fn find(&self, form: &Form) -> Result<Kernels> {
-        match form {
-            Form::Convolution(form) => self.convolution_kernels(form),
-            Form::Attention(form) => self.attention_kernels(form),
+    fn find(&self, problem: &Problem) -> Result<Kernels> {
+        match problem {
+            Problem::Convolution(problem) => self.convolution_kernels(problem),
+            Problem::Attention(problem) => self.attention_kernels(problem),
         }
     }
 
     /// The kernels of a graph, which compute its operations as one. `is_taken` is asked with the remarks on a kernel's numbers. The other
     /// descriptors are kept with the kernels.
-    fn kernels_of(&self, operations: &[&Object], is_taken: impl Fn(&[c_uint]) -> bool) -> Result<(Object, Vec<Plan>)> {
+    fn kernels_of(
+        &self,
+        operations: &[&Object],
+        is_taken: impl Fn(&[c_uint]) -> bool,
+    ) -> Result<(Object, Vec<ExecutionPlan>)> {
         let graph = self.library.object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         graph.set(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[self.handle])?;
         graph.set_objects(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)?;
@@ -285,31 +289,31 @@ impl Networks {
         Ok((graph, plans))
     }
 
-    fn plan(&self, configuration: Object) -> Result<Plan> {
+    fn plan(&self, configuration: Object) -> Result<ExecutionPlan> {
         let plan = self.library.object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Attribute::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[self.handle])?;
         plan.set_objects(Attribute::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&configuration])?;
         plan.finalize("plan")?;
         let mut workspace = [0i64];
         plan.get(Attribute::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Type::CUDNN_TYPE_INT64, &mut workspace)?;
-        Ok(Plan { plan, workspace: workspace[0].max(0) as usize, _configuration: configuration })
+        Ok(ExecutionPlan { plan, workspace: workspace[0].max(0) as usize, _configuration: configuration })
     }
 
-    fn with_kernels<T>(&self, form: &Form, f: impl FnOnce(&Kernels) -> Result<T>) -> Result<T> {
+    fn with_kernels<T>(&self, problem: &Problem, f: impl FnOnce(&Kernels) -> Result<T>) -> Result<T> {
         self.stream.enter("dnn")?;
         let mut kernels = self.kernels.lock();
-        if !kernels.contains_key(form) {
+        if !kernels.contains_key(problem) {
             if kernels.len() >= MOST_FORMS {
                 kernels.clear();
             }
-            let found = self.find(form)?;
-            kernels.insert(form.clone(), found);
+            let found = self.find(problem)?;
+            kernels.insert(problem.clone(), found);
         }
-        f(&kernels[form])
+        f(&kernels[problem])
     }
 
     /// Enqueues a kernel with the addresses of the operands of these numbers.
-    fn execute(&self, plan: &Plan, ids: &[i64], addresses: &[Address], workspace: Address) -> Result<()> {
+    fn execute(&self, plan: &ExecutionPlan, ids: &[i64], addresses: &[Address], workspace: Address) -> Result<()> {
         let pack = self.library.object(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Type::CUDNN_TYPE_INT64, ids)?;
         pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Type::CUDNN_TYPE_VOID_PTR, addresses)?;
@@ -321,26 +325,26 @@ impl Networks {
 }
 
 impl dnn::Library for Networks {
-    fn kernels(&self, form: &Form) -> Result<usize> {
-        self.with_kernels(form, |kernels| Ok(kernels.plans.len()))
+    fn kernels(&self, problem: &Problem) -> Result<usize> {
+        self.with_kernels(problem, |kernels| Ok(kernels.plans.len()))
     }
 
-    fn workspace(&self, form: &Form, kernel: usize) -> Result<usize> {
-        self.with_kernels(form, |kernels| {
+    fn workspace(&self, problem: &Problem, kernel: usize) -> Result<usize> {
+        self.with_kernels(problem, |kernels| {
             let own = kernels.plans[kernel].workspace;
-            Ok(match form {
-                Form::Convolution(_) => own,
-                Form::Attention(form) => own.next_multiple_of(attention::ALIGN) + attention::extra(form),
+            Ok(match problem {
+                Problem::Convolution(_) => own,
+                Problem::Attention(problem) => own.next_multiple_of(attention::ALIGN) + attention::extra(problem),
             })
         })
     }
 
-    fn run(&self, form: &Form, kernel: usize, addresses: &[Address], workspace: Address) -> Result<()> {
-        self.with_kernels(form, |kernels| {
+    fn run(&self, problem: &Problem, kernel: usize, addresses: &[Address], workspace: Address) -> Result<()> {
+        self.with_kernels(problem, |kernels| {
             let plan = &kernels.plans[kernel];
-            match form {
-                Form::Convolution(_) => self.execute(plan, &convolution::IDS, addresses, workspace),
-                Form::Attention(form) => self.attend(form, plan, addresses, workspace),
+            match problem {
+                Problem::Convolution(_) => self.execute(plan, &convolution::IDS, addresses, workspace),
+                Problem::Attention(problem) => self.attend(problem, plan, addresses, workspace),
             }
         })
     }

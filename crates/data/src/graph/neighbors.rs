@@ -90,9 +90,9 @@ impl NeighborSampler {
     }
 
     /// The part of the graph around seeds.
-    fn around(&self, seeds: impl Iterator<Item = usize>, mut draws: Draws) -> Part {
+    fn around(&self, seeds: impl Iterator<Item = usize>, mut draws: Draws) -> HostSubgraph {
         let nodes: Vec<i64> = seeds.map(|node| node as i64).collect();
-        let mut part = Part { row_ptr: vec![0], col: Vec::new(), nodes, edges: Vec::new() };
+        let mut part = HostSubgraph { row_ptr: vec![0], col: Vec::new(), nodes, edges: Vec::new() };
         let mut numbers = HashMap::new();
         for (number, &node) in part.nodes.iter().enumerate() {
             numbers.entry(node).or_insert(number as i64);
@@ -151,7 +151,7 @@ impl NeighborSampler {
 }
 
 /// A part of a graph in host memory.
-struct Part {
+struct HostSubgraph {
     row_ptr: Vec<i64>,
     col: Vec<i64>,
     nodes: Vec<i64>,
@@ -260,7 +260,7 @@ mod tests {
         HostCsr::from_edges(&ends(), &ends(), nodes).unwrap()
     }
 
-    fn part(sampler: &NeighborSampler, seeds: &[usize], key: u64) -> Part {
+    fn part(sampler: &NeighborSampler, seeds: &[usize], key: u64) -> HostSubgraph {
         sampler.around(seeds.iter().copied(), Draws::new(RngState { seed: key, offset: 0, stream: STREAM }))
     }
 

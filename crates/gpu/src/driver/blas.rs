@@ -53,7 +53,7 @@ pub enum Factor {
 
 /// All of a product but its addresses and scalars. A library chooses its kernel by this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Form {
+pub struct MatmulProblem {
     /// The dtype of a, b and the bias.
     pub dtype: DType,
     /// The dtype of c, d and a second matrix of elements: `dtype`, or the dtype of sums.
@@ -85,8 +85,8 @@ pub struct Form {
 /// `d = epilogue(alpha a b + beta c + bias)`, for each of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
-    /// The form.
-    pub form: Form,
+    /// The problem.
+    pub problem: MatmulProblem,
     /// Factor of the product.
     pub alpha: f64,
     /// Factor of c, which is not read if this is 0.

@@ -4,33 +4,33 @@ use crate::driver::Address;
 use isograd_core::{DType, Precision, Result};
 use smallvec::SmallVec;
 
-/// A vendor's library, for the queue of one device. It has several kernels for a form, of which the caller chooses one.
+/// A vendor's library, for the queue of one device. It has several kernels for a problem, of which the caller chooses one.
 pub trait Library: Send + Sync {
-    /// The number of kernels for a form. The library's own choice is the first. 0 if there are none.
-    fn kernels(&self, form: &Form) -> Result<usize>;
+    /// The number of kernels for a problem. The library's own choice is the first. 0 if there are none.
+    fn kernels(&self, problem: &Problem) -> Result<usize>;
 
     /// Bytes of device memory that a kernel needs while it runs.
-    fn workspace(&self, form: &Form, kernel: usize) -> Result<usize>;
+    fn workspace(&self, problem: &Problem, kernel: usize) -> Result<usize>;
 
-    /// Enqueues a kernel on operands at addresses, in the order of the form.
-    fn run(&self, form: &Form, kernel: usize, addresses: &[Address], workspace: Address) -> Result<()>;
+    /// Enqueues a kernel on operands at addresses, in the order of the problem.
+    fn run(&self, problem: &Problem, kernel: usize, addresses: &[Address], workspace: Address) -> Result<()>;
 }
 
 /// All of a call but its addresses. A library chooses its kernels by this.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum Problem {
     /// Operands: input, weight and output, of which the map says which one is written.
     Convolution(Box<Convolution>),
     /// Operands: those of [`Attention::operands`].
     Attention(Attention),
 }
 
-impl Form {
+impl Problem {
     /// Whether every run must give the same bits.
     pub fn is_deterministic(&self) -> bool {
         match self {
-            Form::Convolution(form) => form.is_deterministic,
-            Form::Attention(form) => form.is_deterministic,
+            Problem::Convolution(problem) => problem.is_deterministic,
+            Problem::Attention(problem) => problem.is_deterministic,
         }
     }
 }

@@ -135,7 +135,7 @@ impl Library for Masked {
     }
 
     fn has(&self, product: &Product) -> Result<bool> {
-        Ok(product.form.epilogue == Epilogue::Masked)
+        Ok(product.problem.epilogue == Epilogue::Masked)
     }
 
     fn multiply(&self, product: &Product) -> Result<bool> {

@@ -32,59 +32,87 @@ impl Arguments {
         Arguments::default()
     }
 
-    /// A value of any type.
-    pub fn bytes(mut self, bytes: &[u8]) -> Arguments {
+    // Those that add several change `self` in place: it is large, so that a move for each takes longer than all else.
+    fn push_value(&mut self, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         self.list.push(Argument::Value(start, self.bytes.len()));
+    }
+
+    fn push_pointer(&mut self, address: Address) {
+        self.list.push(Argument::Pointer(self.bytes.len()));
+        self.bytes.extend_from_slice(&address.to_le_bytes());
+    }
+
+    fn push_float(&mut self, v: f64, dtype: DType) {
+        match dtype {
+            DType::F64 => self.push_value(&v.to_le_bytes()),
+            _ => self.push_value(&(v as f32).to_le_bytes()),
+        }
+    }
+
+    /// A value of any type.
+    #[inline]
+    pub fn bytes(mut self, bytes: &[u8]) -> Arguments {
+        self.push_value(bytes);
         self
     }
 
     /// An address.
+    #[inline]
     pub fn pointer(mut self, address: Address) -> Arguments {
-        self.list.push(Argument::Pointer(self.bytes.len()));
-        self.bytes.extend_from_slice(&address.to_le_bytes());
+        self.push_pointer(address);
         self
     }
 
     /// Several addresses.
-    pub fn pointers(self, addresses: impl IntoIterator<Item = Address>) -> Arguments {
-        addresses.into_iter().fold(self, Arguments::pointer)
+    #[inline]
+    pub fn pointers(mut self, addresses: impl IntoIterator<Item = Address>) -> Arguments {
+        addresses.into_iter().for_each(|address| self.push_pointer(address));
+        self
     }
 
     /// An integer, the kernel's `i64`.
-    pub fn int<I: Integer>(self, v: I) -> Arguments {
-        self.bytes(&integer(v).to_le_bytes())
+    #[inline]
+    pub fn int<I: Integer>(mut self, v: I) -> Arguments {
+        self.push_value(&integer(v).to_le_bytes());
+        self
     }
 
     /// Several integers, each an argument.
-    pub fn numbers<I: Integer>(self, values: impl IntoIterator<Item = I>) -> Arguments {
-        values.into_iter().fold(self, Arguments::int)
+    #[inline]
+    pub fn numbers<I: Integer>(mut self, values: impl IntoIterator<Item = I>) -> Arguments {
+        values.into_iter().for_each(|v| self.push_value(&integer(v).to_le_bytes()));
+        self
     }
 
     /// Integers with names, `p` of the kernel.
+    #[inline]
     pub fn named(mut self, integers: Integers) -> Arguments {
         debug_assert!(self.integers.names.is_empty(), "a kernel has one `p`");
         self.list.push(Argument::Named);
-        Arguments { integers, ..self }
+        self.integers = integers;
+        self
     }
 
     /// Names the allocations that the kernel reaches through pointers in memory.
-    pub fn reaching(self, reached: Vec<Address>) -> Arguments {
-        Arguments { reached, ..self }
+    pub fn reaching(mut self, reached: Vec<Address>) -> Arguments {
+        self.reached = reached;
+        self
     }
 
     /// A float of the arithmetic of `dtype`.
-    pub fn float(self, v: f64, dtype: DType) -> Arguments {
-        match dtype {
-            DType::F64 => self.bytes(&v.to_le_bytes()),
-            _ => self.bytes(&(v as f32).to_le_bytes()),
-        }
+    #[inline]
+    pub fn float(mut self, v: f64, dtype: DType) -> Arguments {
+        self.push_float(v, dtype);
+        self
     }
 
     /// Several floats of the arithmetic of `dtype`.
-    pub fn floats(self, values: impl IntoIterator<Item = f64>, dtype: DType) -> Arguments {
-        values.into_iter().fold(self, |arguments, v| arguments.float(v, dtype))
+    #[inline]
+    pub fn floats(mut self, values: impl IntoIterator<Item = f64>, dtype: DType) -> Arguments {
+        values.into_iter().for_each(|v| self.push_float(v, dtype));
+        self
     }
 
     /// The list as a driver takes it.

@@ -9,7 +9,7 @@ use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
 use crate::memory::tables::Tables;
 use crate::program::cache;
-use crate::program::cache::{Program, Programs};
+use crate::program::cache::Programs;
 use crate::program::source::Variant;
 use half::{bf16, f16};
 use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
@@ -32,8 +32,8 @@ pub struct Gpu {
     precision: Mutex<Precision>,
     pub(crate) is_blas_off: AtomicBool,
     pub(crate) is_dnn_off: AtomicBool,
-    /// The library's kernel for each form that was seen; none where our own is faster.
-    pub(crate) forms: Mutex<HashMap<dnn::Form, Option<usize>>>,
+    /// The library's kernel for each problem that was seen; none where our own is faster.
+    pub(crate) chosen_kernels: Mutex<HashMap<dnn::Problem, Option<usize>>>,
     /// Device memory for the library of products.
     pub(crate) workspace: Mutex<Option<Buffer>>,
     pub(crate) pool: Arc<Pool>,
@@ -49,7 +49,7 @@ pub struct Gpu {
 /// A launch as the log shows it. A call of the vendor's library is one without geometry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// File and definitions, or the form of a vendor's product.
+    /// File and definitions, or the problem of a vendor's product.
     pub program: String,
     /// The entry, or `vendor`.
     pub entry: &'static str,
@@ -84,7 +84,7 @@ impl Gpu {
             precision: Mutex::default(),
             is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
             is_dnn_off: AtomicBool::new(std::env::var("ISOGRAD_DNN").is_ok_and(|value| value == "own")),
-            forms: Mutex::default(),
+            chosen_kernels: Mutex::default(),
             workspace: Mutex::default(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
@@ -166,14 +166,14 @@ impl Gpu {
         geometry: Geometry,
         arguments: &Arguments,
     ) -> Result<()> {
-        let (names, reached) = (arguments.integers.names.clone(), &arguments.reached);
+        let (names, reached) = (&arguments.integers.names, &arguments.reached);
         let arguments = arguments.list();
         if let Some(log) = &mut *self.log.lock() {
             let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
             log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
         }
         self.launched.fetch_add(1, Ordering::Relaxed);
-        let entry = self.programs.entry(self.driver(), Program { variant, names }, entry, text)?;
+        let entry = self.programs.entry(self.driver(), (variant, names), entry, text)?;
         self.driver().launch(&entry, geometry, &arguments, reached)
     }
 

@@ -1,7 +1,7 @@
 //! Integers that a kernel reads by their names.
 
 use crate::launch::words::divider;
-use crate::program::names::{Form, Names};
+use crate::program::names::{IntegerKind, Names};
 use smallvec::SmallVec;
 use std::fmt::Debug;
 
@@ -19,45 +19,51 @@ impl Integers {
     }
 
     /// Adds integers, `i64` in the kernel.
+    #[inline]
     pub fn integers<I: Integer>(mut self, named: impl IntoIterator<Item = (&'static str, I)>) -> Integers {
-        named.into_iter().for_each(|(name, value)| self.name(name, Form::Integer, [value]));
+        named.into_iter().for_each(|(name, value)| self.name(name, IntegerKind::Integer, [value]));
         self
     }
 
     /// Adds positions, `idx` in the kernel.
+    #[inline]
     pub fn positions<I: Integer>(mut self, named: impl IntoIterator<Item = (&'static str, I)>) -> Integers {
-        named.into_iter().for_each(|(name, value)| self.name(name, Form::Position, [value]));
+        named.into_iter().for_each(|(name, value)| self.name(name, IntegerKind::Position, [value]));
         self
     }
 
     /// Adds integers of which the kernel reads number `i` as `name(i)`.
+    #[inline]
     pub fn list<I: Integer>(mut self, name: &'static str, values: impl IntoIterator<Item = I>) -> Integers {
-        self.name(name, Form::Integers, values);
+        self.name(name, IntegerKind::Integers, values);
         self
     }
 
     /// The same for positions.
+    #[inline]
     pub fn position_list<I: Integer>(mut self, name: &'static str, values: impl IntoIterator<Item = I>) -> Integers {
-        self.name(name, Form::Positions, values);
+        self.name(name, IntegerKind::Positions, values);
         self
     }
 
     /// Adds positions that the kernel divides by: `QUOTIENT(n, name, BY_name)`.
+    #[inline]
     pub fn divisors(mut self, named: impl IntoIterator<Item = (&'static str, usize)>) -> Integers {
-        named.into_iter().for_each(|(name, d)| self.name(name, Form::Divisor, [d, divider(d)]));
+        named.into_iter().for_each(|(name, d)| self.name(name, IntegerKind::Divisor, [d, divider(d)]));
         self
     }
 
     /// The same for several, of which number `i` is `name(i)` and `BY_name(i)`.
+    #[inline]
     pub fn divisor_list(mut self, name: &'static str, values: impl IntoIterator<Item = usize>) -> Integers {
-        self.name(name, Form::Divisors, values.into_iter().flat_map(|d| [d, divider(d)]));
+        self.name(name, IntegerKind::Divisors, values.into_iter().flat_map(|d| [d, divider(d)]));
         self
     }
 
-    fn name<I: Integer>(&mut self, name: &'static str, form: Form, values: impl IntoIterator<Item = I>) {
+    fn name<I: Integer>(&mut self, name: &'static str, kind: IntegerKind, values: impl IntoIterator<Item = I>) {
         let before = self.values.len();
         self.values.extend(values.into_iter().map(integer));
-        self.names.push(name, form, self.values.len() - before);
+        self.names.push(name, kind, self.values.len() - before);
     }
 
     /// Adds others.

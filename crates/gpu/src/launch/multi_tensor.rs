@@ -11,8 +11,9 @@ use isograd_core::{Operand, Result};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Elements of a chunk, at least and at most.
+/// The fewest elements of a chunk.
 const LEAST: usize = 1 << 10;
+/// The most elements of a chunk.
 const MOST: usize = 1 << 14;
 /// Groups that a launch should have on each multiprocessor.
 const GROUPS_PER_UNIT: usize = 16;

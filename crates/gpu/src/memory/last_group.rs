@@ -9,10 +9,13 @@ use isograd_core::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Results at once, and 32-bit words of their parts, which have 8 bytes each.
+/// The most results of a launch.
 const RESULTS: usize = 1 << 12;
+/// The most 32-bit words of their partial results.
 const WORDS: usize = 1 << 15;
+/// Bytes of a result's counter of finished groups.
 const COUNTER: usize = 4;
+/// Bytes that such a word takes in memory.
 const WORD: usize = 8;
 
 /// Whether there is room for the parts of so many results.

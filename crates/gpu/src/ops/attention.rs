@@ -31,32 +31,32 @@ const SCALES: Range<f64> = 1e-30..1e30;
 const WORD: usize = 4;
 /// The file of the kernels on matrix units.
 const MMA: &str = "attention/attention_mma.c";
-/// The widest rows of which a wave has two results.
+/// The widest head for which a wave holds two accumulators, of dk and of dv.
 const MOST_MMA: usize = 128;
 /// Rows of the resident tile (4 warps).
 const ROWS_MMA: usize = 64;
 /// Rows of the streamed tile, best first.
 const OTHERS_MMA: [usize; 3] = [64, 32, 16];
-/// Bytes of all tiles in TF32, of the forward kernel and of the others: a multiprocessor of an H100 then runs three groups, or two. With larger
-/// tiles both kernels take half as long again.
+/// The most bytes of tiles in TF32: `[forward, backward]`. A multiprocessor of an H100 then runs three groups, or two; with larger tiles
+/// both kernels take half as long again.
 const ROOM_TF32: [usize; 2] = [64 << 10, 96 << 10];
-/// The file of the kernels whose tensor cores read shared memory.
+/// The file of the kernels for Hopper's tensor cores (WGMMA), which read local memory.
 const WGMMA: &str = "attention/attention_wgmma.c";
-/// The widest rows that they take.
+/// The widest head of these kernels.
 const MOST_WGMMA: usize = 128;
-/// Rows up to which a tile of theirs would be half empty.
+/// The number of queries up to which their tile would be half empty.
 const FEW_WGMMA: usize = 64;
-/// Keys of their tiles.
+/// Keys of a tile of these kernels.
 const KEYS_WGMMA: usize = 128;
-/// The alignment of their tiles, in bytes.
+/// Alignment of a tile of these kernels, in bytes.
 const ALIGNMENT: usize = 1024;
 /// Elements of a tile of the gradient of q.
 const SUMS_WGMMA: usize = 8192;
-/// Tiles of keys of a head that run at a time, at most: few of them wait for each other when they start.
+/// The most key tiles of a head that run at a time. They add to dq in turns, so that with few of them the first wait is short.
 const TOGETHER: usize = 32;
 /// Keys are split among groups only up to this many score rows per KV head, for one query.
 const MOST_HEADS: usize = 64;
-/// The same for several queries.
+/// The same limit for several queries.
 const MOST_ROWS: usize = 16;
 /// The fewest keys that are split for several queries.
 const LEAST_KEYS: usize = 512;
@@ -172,7 +172,8 @@ impl<'a> Problem<'a> {
         if self.of.sequences == Sequences::Packed { numbers - 1 } else { numbers }
     }
 
-    /// Tiles along `rows` rows of a batch. Each packed sequence, and the rows before and after all of them, may have a tile more.
+    /// The number of tiles along `rows` rows of a batch. Each packed sequence may end in a partial tile, and so may the rows before and after
+    /// all sequences.
     fn tiles(&self, rows: usize, tile: usize) -> usize {
         if self.of.sequences == Sequences::Packed { rows / tile + self.sequences() + 2 } else { rows.div_ceil(tile) }
     }
@@ -191,7 +192,7 @@ impl<'a> Problem<'a> {
     fn variant(&self, grid: usize, team: usize, has_words: bool) -> Result<Variant> {
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
         let vector = if has_words { WORD } else { 1 };
-        // A thread of a wide row has an even number of columns.
+        // With wide heads, a thread has an even number of columns.
         let unit = if width > 2 * grid { 2 * grid } else { grid };
         let program = self.program("attention/attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
         Ok(program.define("GRID", grid).define("THREADS", grid * grid).define("TEAM", team))
@@ -223,7 +224,7 @@ impl<'a> Problem<'a> {
         let (limits, dialect) = (gpu.driver().limits(), gpu.driver().dialect());
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
         let has_kernel = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == MMA);
-        // Two results of wide rows exceed the registers.
+        // With wide heads, two accumulators exceed the registers.
         let is_wide = width > MOST_MMA && kernel == Kernel::Keys;
         let is_tf32 = dtype == DType::F32 && gpu.precision() != Precision::Exact && limits.turns_operands;
         let fits = has_kernel && (dtype.size() == 2 || is_tf32) && SCALES.contains(&self.of.scale) && !is_wide;
@@ -233,7 +234,7 @@ impl<'a> Problem<'a> {
         if !limits.turns_operands {
             return Ok(self.on_turned_tiles(limits, kernel));
         }
-        // So do wider results of two blocks, and masks or draws beside them.
+        // So do two blocks of rows with heads wider than 64, or with a mask or dropout.
         let is_plain = self.mask.is_none() && self.of.dropout.is_none();
         let most_blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
         let dim = width.next_multiple_of(64);
@@ -248,9 +249,9 @@ impl<'a> Problem<'a> {
         Ok(Some(Method { program, entry, tile, threads, given }))
     }
 
-    /// The same where waves load operands as they lie in local memory. The rows that stay are in registers, two threads for each. Of those
-    /// that change, local memory has tiles of keys and of values; for gradients of q, of keys in both orders and of values; for those of k
-    /// and v, of queries and of dy in both orders.
+    /// The same for devices whose waves cannot transpose operands that they load from local memory. Resident rows are in registers, two
+    /// threads per row. Streamed tiles are in local memory: k and v; for dq also k transposed; for dk and dv q, dy and the transpose of
+    /// each.
     fn on_turned_tiles(&self, limits: &Limits, kernel: Kernel) -> Option<Method> {
         let (size, width) = (self.rows[0].dtype.size(), self.dims(0)[3]);
         let dim = width.next_multiple_of(64);
@@ -281,7 +282,8 @@ impl<'a> Problem<'a> {
         Ok(fits && SCALES.contains(&self.of.scale) && self.has_words(16 / size)?)
     }
 
-    /// The forward kernel. Narrow rows leave registers for four more waves, for which a tile is too large where its keys end at its queries.
+    /// The forward kernel. Narrow heads leave registers for four more waves. Their larger tile is only used if all queries attend to all
+    /// keys: at the diagonal of a causal mask, more of it would be wasted.
     fn on_wgmma(&self, gpu: &Gpu) -> Result<Option<Method>> {
         if !self.fits_wgmma(gpu)? {
             return Ok(None);
@@ -301,7 +303,7 @@ impl<'a> Problem<'a> {
         let FlashGradients { q: Some(dq), k: Some(dk), v: Some(dv) } = outputs else { return Ok(false) };
         let (q, k, band) = (self.dims(0), self.dims(1), self.of.band);
         let size = self.rows[0].dtype.size();
-        // Every query attends to some key, so that a tile of keys writes its gradient.
+        // Each query must have a key: only key tiles write gradients of queries.
         let has_keys = band.high >= 0 && q[2] as i64 - 1 + band.low < k[2] as i64;
         let is_whole = self.of.sequences == Sequences::Whole;
         if !is_whole || !has_keys || !are_words(16 / size, &[dq, dk, dv])? || !self.fits_wgmma(gpu)? {
@@ -310,7 +312,7 @@ impl<'a> Problem<'a> {
         let (threads, dim) = (256usize, q[3].next_multiple_of(64));
         let queries = SUMS_WGMMA / dim;
         let (tiles, tiles_q) = (k[2].div_ceil(KEYS_WGMMA), q[0] * q[1] * q[2].div_ceil(queries));
-        // Counters of turns, then sums, unless there is one turn.
+        // Turn counters, then f32 sums of dq; neither is needed for a single turn.
         let counted = (tiles_q * size_of::<u32>()).next_multiple_of(16);
         let scratch = gpu.scratch(counted + if tiles > 1 { tiles_q * SUMS_WGMMA * size_of::<f32>() } else { 0 })?;
         gpu.driver().fill(scratch.address, 0, counted)?;
@@ -409,8 +411,8 @@ impl<'a> Problem<'a> {
         Ok(())
     }
 
-    /// How the keys of each head are divided, where there are few queries; none where tiles of queries fill the device.
-    fn parts(&self, gpu: &Gpu) -> Result<Option<Parts>> {
+    /// How the keys of each head are split among groups (split-KV decoding). None if there are enough queries to fill the device.
+    fn parts(&self, gpu: &Gpu) -> Result<Option<SplitKeys>> {
         let (q, k, limits) = (self.dims(0), self.dims(1), gpu.driver().limits());
         let rows = q[1] / k[1] * q[2];
         let is_taken = if q[2] == 1 { rows <= MOST_HEADS } else { rows <= MOST_ROWS && k[2] >= LEAST_KEYS };
@@ -424,24 +426,24 @@ impl<'a> Problem<'a> {
         let team = words.next_power_of_two().min(32).min(threads);
         let chunks = words.div_ceil(team);
         let at_once = rows.next_power_of_two().min(4);
-        // Words of a thread in flight.
+        // Vector loads that a thread has in flight.
         let unroll = (4 / chunks).max(1);
         let blocks = rows.div_ceil(at_once);
         let groups = q[0] * k[1] * blocks;
-        // Several rows take the registers of more groups.
+        // With several rows a group needs more registers, so that fewer groups run at a time.
         let at_a_time = if at_once > 1 { 2 } else { 8 } * limits.units;
         let parts = at_a_time.div_ceil(groups).min(k[2].div_ceil(LEAST_PART)).clamp(1, MOST_PARTS);
         let program = self.program("attention/attention_parts.c", width).words(vector, size).define("THREADS", threads);
         let program = program.define("TEAM", team).define("CHUNKS", chunks).define("ROWS", at_once);
         let program = self.with_flags(program.define("UNROLL", unroll));
-        Ok(Some(Parts { program, threads, blocks, groups, parts }))
+        Ok(Some(SplitKeys { program, threads, blocks, groups, parts }))
     }
 
     fn launch_parts(
         &self,
         gpu: &Gpu,
         op: &'static str,
-        of: &Parts,
+        of: &SplitKeys,
         (pointers, result): (Vec<Address>, &Operand<'_>),
     ) -> Result<()> {
         let (rows, width) = (self.dims(0)[..3].iter().product::<usize>(), self.dims(0)[3]);
@@ -468,8 +470,8 @@ impl<'a> Problem<'a> {
         gpu.launch(program, "attention_joined", geometry, &arguments.numbers([of.parts, rows]))
     }
 
-    /// The sums by which the gradients of scores are shifted. Those of f32 are added in the order of the products from which they are
-    /// subtracted, so that the gradient of a weight of 1 is 0.
+    /// `sum(dy * y)` of each row, which the gradients of its scores subtract. In f32 it is added in the order of the products `dy @ v^T`
+    /// from which it is subtracted, so that the gradient of a score of weight 1 is exactly 0.
     fn launch_delta(
         &self,
         gpu: &Gpu,
@@ -503,27 +505,26 @@ struct Method {
 }
 
 /// How the keys of heads are divided among groups.
-struct Parts {
+struct SplitKeys {
     program: Variant,
     threads: usize,
     /// Groups of rows of a head of keys.
     blocks: usize,
     /// Groups of rows of all heads and batches.
     groups: usize,
-    /// Parts of the keys.
+    /// Parts of the keys of a head.
     parts: usize,
 }
 
-/// Threads along a side of a tile: tiles of 64 rows, or of 32 if there are no more or the device has no room.
+/// Threads along a side of a tile: 16 for tiles of 64 rows; 8 for tiles of 32, where there are no more rows or the device lacks room.
 fn grid_of(limits: &Limits, rows: usize) -> usize {
     const ROOM: usize = 44 << 10;
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
 }
 
-/// The tiles of a kernel on matrix units: the rows that stay in local memory, those that change, and the bytes of all, `row` for each
-/// row. They are the largest for which there is room.
+/// The largest tiles of a tensor-core kernel that fit `room` bytes, at `row` bytes per row: `[resident rows, streamed rows, bytes]`.
 fn tiles_mma(kernel: Kernel, most_blocks: usize, row: usize, room: usize) -> Option<[usize; 3]> {
-    // The rows of q stay, and those of k and v change. In the backward pass there are rows of dy, too.
+    // Forward: q is resident, k and v are streamed. Backward: two tensors are resident, and two are streamed.
     let staying = if kernel == Kernel::Output { 1 } else { 2 };
     let tiles = (1..=most_blocks).rev().flat_map(|blocks| OTHERS_MMA.map(|others| [ROWS_MMA * blocks, others]));
     let mut sized = tiles.map(|[tile, others]| [tile, others, (staying * tile + 2 * others) * row]);

@@ -4,7 +4,7 @@ use crate::driver::Limits;
 use crate::launch::device::Gpu;
 use isograd_core::fused::{AnyFused, Fused};
 use isograd_core::tape::{BackwardOptions, grad_with};
-use isograd_core::{Call, DType, Device, Error, Precision, Result, Tensor};
+use isograd_core::{Call, DType, Determinism, Device, Error, Precision, Result, Tensor};
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -159,8 +159,8 @@ pub fn in_tf32(device: &Device, call: impl FnOnce() -> Result<()>) -> Result<()>
 
 /// A call on a device that may add in any order.
 pub fn in_any_order(device: &Device, call: impl FnOnce() -> Result<()>) -> Result<()> {
-    device.set_deterministic(false);
+    device.set_determinism(Determinism::AnyOrder);
     let done = call();
-    device.set_deterministic(true);
+    device.set_determinism(Determinism::SameBits);
     done
 }

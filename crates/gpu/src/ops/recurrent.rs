@@ -21,21 +21,21 @@ pub const FAMILY: Family = Family {
 };
 
 const THREADS: usize = 256;
-/// `[threads per dot product, weights staged per row]` on tensor cores.
+/// `[threads of a team, elements of K that it stages in local memory]` on tensor cores, which stage none.
 const WAVE: [usize; 2] = [32, 0];
 /// The same without tensor cores, fastest first; the last needs the least shared memory.
 const TEAMS: [[usize; 2]; 4] = [[16, 32], [16, 16], [32, 32], [32, 16]];
 /// Rows of the batch that a group multiplies at once.
 const ROWS: usize = 16;
-/// Columns of an instruction of matrix units.
+/// Columns (N) of a tensor-core instruction.
 const TILE: usize = 8;
-/// Hidden units of a slice.
+/// Numbers of hidden units that a slice may have.
 const UNITS: [usize; 3] = [16, 8, 4];
 /// Number of slices that is always allowed; with fewer multiprocessors a group takes several.
 const FEW: usize = 8;
 /// The files of products: in f32, and by matrix units.
 const LOADERS: [&str; 2] = ["recurrent/recurrent_fma.h", "recurrent/recurrent_mma.h"];
-/// Local memory besides the array that is given.
+/// Bytes of local memory besides the array that the launch gives.
 const OTHERS: usize = 64;
 
 /// The direction of a pass.
@@ -47,15 +47,17 @@ enum Pass {
 
 /// How the work is divided.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
-    /// Hidden units of a slice, and the number of slices.
+struct RecurrentPlan {
+    /// Hidden units of a slice.
     units: usize,
     slices: usize,
-    /// Groups that share the rows of a slice.
+    /// Groups that share the batch rows of a slice.
     lines: usize,
-    /// Threads of a team, terms of its products, and those that are in local memory at once.
+    /// Threads of a team. The teams of a group split K.
     team: usize,
+    /// Elements of K of a team.
     share: usize,
+    /// Elements of K of which the team stages rows in local memory at a time.
     chunk: usize,
     /// Columns of a thread.
     own: usize,
@@ -63,17 +65,25 @@ struct Plan {
     given: usize,
 }
 
-impl Plan {
+impl RecurrentPlan {
     /// The fastest one for which there is room.
-    fn new(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool) -> Option<Plan> {
+    fn new(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool) -> Option<RecurrentPlan> {
         let blocks = of.extents[1].div_ceil(ROWS);
-        let plans = || UNITS.into_iter().filter_map(|units| Plan::with_units(of, pass, limits, on_matrix_units, units));
-        // A slice of fewer units is faster, as long as there is a group for each.
-        let is_spread = |plan: &Plan| plan.units >= TILE && plan.slices * blocks <= limits.units;
+        let plans = || {
+            UNITS.into_iter().filter_map(|units| RecurrentPlan::with_units(of, pass, limits, on_matrix_units, units))
+        };
+        // Smaller slices are faster, as long as each has a multiprocessor of its own.
+        let is_spread = |plan: &RecurrentPlan| plan.units >= TILE && plan.slices * blocks <= limits.units;
         plans().rfind(is_spread).or_else(|| plans().next())
     }
 
-    fn with_units(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool, units: usize) -> Option<Plan> {
+    fn with_units(
+        of: &Recurrence,
+        pass: Pass,
+        limits: &Limits,
+        on_matrix_units: bool,
+        units: usize,
+    ) -> Option<RecurrentPlan> {
         let ([_, batch, hidden], gates, size) = (of.extents, of.cell.gates(), of.dtype.size());
         let (terms, columns) = match pass {
             Pass::Forward => (hidden, gates * units),
@@ -89,9 +99,9 @@ impl Plan {
             let share = terms.div_ceil(splits).next_multiple_of(if on_matrix_units { 64 / size } else { 4 });
             let region = if on_matrix_units { ROWS * columns } else { ROWS * columns.max(chunk + 4) };
             let given = splits * (share * columns * size + region * size_of::<f32>());
-            // Of the columns of the gates of a unit, or of neighbouring units; all rows have a thread.
+            // Forward: the columns of all gates of a unit. Backward: those of adjacent units, so few that all rows have a thread.
             let own = if pass == Pass::Forward { gates } else { columns.min(4).min(ROWS * columns / team) };
-            Plan { units, slices, lines, team, share, chunk, own, given }
+            RecurrentPlan { units, slices, lines, team, share, chunk, own, given }
         };
         let teams: &[[usize; 2]] = if on_matrix_units { &[WAVE] } else { &TEAMS };
         teams.iter().map(plan).find(|plan| plan.given + OTHERS <= limits.given_memory)
@@ -104,10 +114,10 @@ fn takes(dtype: DType, limits: &Limits) -> bool {
 
 /// Both passes need room: the backward pass reads what the kernel of the forward pass wrote.
 fn has_room(of: &Recurrence, limits: &Limits) -> bool {
-    [Pass::Forward, Pass::Backward].into_iter().all(|pass| Plan::new(of, pass, limits, false).is_some())
+    [Pass::Forward, Pass::Backward].into_iter().all(|pass| RecurrentPlan::new(of, pass, limits, false).is_some())
 }
 
-/// Launches a pass. `shared` is the memory through which groups exchange numbers, and `flags` are of the present operands.
+/// Launches a pass. Groups exchange values through the memory `shared`; `flags` say which operands are present.
 fn launch<const N: usize>(
     gpu: &Gpu,
     of: &Recurrence,
@@ -123,9 +133,11 @@ fn launch<const N: usize>(
     let address = start_of(shared)?;
     let has_matrix = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == LOADERS[1]);
     let is_aligned = fits(16 / size, [hidden], [(address, size)]);
-    let on_matrix_units = Plan::new(of, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
-    let plan =
-        on_matrix_units.or_else(|| Plan::new(of, pass, limits, false)).expect("the op asked whether there is room");
+    let on_matrix_units =
+        RecurrentPlan::new(of, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
+    let plan = on_matrix_units
+        .or_else(|| RecurrentPlan::new(of, pass, limits, false))
+        .expect("the op asked whether there is room");
     let (row, entry) = match pass {
         Pass::Forward => (of.cell.row(), "recurrent_forward"),
         Pass::Backward => (of.cell.backward_row(), "recurrent_backward"),
@@ -198,7 +210,7 @@ impl FusedLaunch for RecurrentBackward {
         let shared = du.unwrap_or(da);
         let (a, of_da) = (start_of(a)?, start_of(da)?);
         let [_, batch, hidden] = self.0.extents;
-        // GRU carries the part of the state's gradient that is no product.
+        // A GRU carries over the term of the state's gradient that needs no matrix product.
         let carried = du.map(|_| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
         let carried = carried.as_ref().map_or_else(|| start_or(dc0, of_da), |carried| Ok(carried.address))?;
         let arguments = Arguments::new()

@@ -19,12 +19,12 @@ use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 pub const FAMILY: Family =
     Family { launchers: &[Launcher::of::<SparseReduce>(), Launcher::of::<SparseBackward>()], examples: EXAMPLES };
 
-/// Threads of a row at most: slices of x are small, so that a cache holds them.
+/// The most threads of a row. Each takes a slice of x, small enough that a cache holds it.
 const MOST_OF_ROW: usize = 8;
-/// The same with gradients of weights, whose sums over each slice are written and read.
+/// The same for gradients of weights: each slice writes a partial sum, which is read again.
 const MOST_WITH_WEIGHTS: usize = 16;
-/// Entries of a list in the mean from which on some lists are likely long, and all threads of a group share each that is. Where none
-/// is, looking for them takes a tenth of the time.
+/// Mean number of entries per list from which on all threads of a group share each long list. With fewer, long lists are rare, and
+/// looking for them takes a tenth of the kernel's time.
 const MANY: usize = 32;
 
 impl FusedLaunch for SparseReduce {
@@ -63,7 +63,7 @@ impl FusedLaunch for SparseBackward {
             self.inputs(call);
         let (of_x, of_dy, of_attribute) = (start_of(x)?, start_of(dy)?, start_or(attribute, start_of(x)?)?);
         let SparseGradients { x: dx, weight: dweight, attribute: dattribute } = self.outputs(call);
-        // It stands for those that are not wanted.
+        // Some address that kernels get in place of gradients that are not wanted.
         let first = start_of(&call.outputs[0])?;
         let most = if dweight.is_some() { MOST_WITH_WEIGHTS } else { MOST_OF_ROW };
         let moved = [of_x, of_attribute, of_dy, start_or(dx, of_x)?, start_or(dattribute, of_x)?];
@@ -79,7 +79,7 @@ impl FusedLaunch for SparseBackward {
         let variant = if let Some(best) = best { rows.with_best(variant, best.dtype) } else { variant };
 
         let [of_slice, weights] = [x, row].map(|t| t.layout.shape()[0] * rows.heads);
-        // The parts of sums that several slices make.
+        // Partial sums, one per slice.
         let acc = rows.dtype.acc();
         let parts = match dweight.is_some() && rows.slices > 1 {
             true => Some(gpu.scratch(rows.slices * weights * acc.size())?),
@@ -173,7 +173,7 @@ impl Rows {
             .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * self.vector)
     }
 
-    /// Lists that a group has at once: one for each team, or fewer if they are few, which may be long.
+    /// Lists per group: one per team. If there are few lists, which may be long, a group has fewer.
     fn together(&self, lists: usize) -> usize {
         (lists / self.units).clamp(1, self.threads / self.team)
     }
@@ -183,13 +183,12 @@ impl Rows {
     }
 }
 
-/// Whether this number of lists has many of these entries in the mean.
+/// Whether the mean number of entries per list is at least `MANY`.
 fn has_many(entries: &Operand<'_>, lists: usize) -> bool {
     entries.layout.shape()[0] > MANY * lists
 }
 
-/// The threads of a row of `width` words, a power of 2 up to `most`: as many as the row has words, or a part of them that leaves few
-/// threads without a word at the end of the row.
+/// Threads per row of `width` words: a power of 2, at most `most`, with few threads idle at the end of the row.
 fn team(width: usize, most: usize) -> usize {
     let whole = width.next_power_of_two().min(most);
     let halves = std::iter::successors(Some(whole), |t| (*t > 8).then_some(t / 2));

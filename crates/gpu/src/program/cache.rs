@@ -5,27 +5,42 @@ use crate::program::folder::Folder;
 use crate::program::names::Names;
 use crate::program::source::{Variant, assemble};
 use crate::sys::cache_folder;
+use hashbrown::{Equivalent, HashMap};
 use hmac_sha256::Hash as Sha256;
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// The source of a program: a variant, and the names of its integers.
+/// The source of a program.
 #[derive(PartialEq, Eq, Hash, Clone)]
-pub struct Program {
+struct Program {
     /// The file and its definitions.
-    pub variant: Variant,
+    variant: Variant,
     /// The names of its integers.
-    pub names: Names,
+    names: Names,
 }
 
-/// The key by which every launch looks up its entry.
+/// The key of an entry.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     program: Program,
     entry: &'static str,
+}
+
+/// What every launch looks up its entry by, without a copy. Its hash is that of the [`Key`] with equal parts.
+#[derive(Hash)]
+struct KeyRef<'a> {
+    variant: &'a Variant,
+    names: &'a Names,
+    entry: &'static str,
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        let Key { program: Program { variant, names }, entry } = key;
+        self.entry == *entry && self.names == names && self.variant == variant
+    }
 }
 
 /// Where a program will be. It is locked while it is compiled, so that two threads do not compile the same one.
@@ -50,18 +65,18 @@ impl Programs {
         self.folder.get_or_init(|| Folder::open(self.path.as_ref()?)).as_ref()
     }
 
-    /// The entry of a program; `generate` makes the text of one that is not a file.
+    /// The entry of a program, whose integers have these names; `generate` makes the text of one that is not a file.
     pub fn entry(
         &self,
         driver: &dyn Driver,
-        program: Program,
+        (variant, names): (Variant, &Names),
         entry: &'static str,
         generate: Option<&dyn Fn() -> String>,
     ) -> Result<Handle> {
-        let key = Key { program, entry };
-        if let Some(found) = self.entries.lock().get(&key) {
+        if let Some(found) = self.entries.lock().get(&KeyRef { variant: &variant, names, entry }) {
             return Ok(found.clone());
         }
+        let key = Key { program: Program { variant, names: names.clone() }, entry };
         let slot = self.programs.lock().entry(key.program.clone()).or_default().clone();
         let mut built = slot.lock();
         let program = match &*built {
@@ -97,7 +112,7 @@ impl Programs {
     }
 }
 
-/// The user's folder for compiled programs: `ISOGRAD_CACHE`, none if that is empty, or the system's slot.
+/// The user's folder for compiled programs: `ISOGRAD_CACHE`, none if that is empty; by default in the system's folder for caches.
 pub fn default_folder() -> Option<PathBuf> {
     match std::env::var_os("ISOGRAD_CACHE") {
         Some(folder) if folder.is_empty() => None,
@@ -114,4 +129,28 @@ fn name(driver: &dyn Driver, source: &str) -> String {
         hash.update(part);
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::names::IntegerKind;
+
+    #[test]
+    fn a_key_is_found_by_references_to_equal_parts() {
+        let variant = |threads: usize| Variant::new("file.c").define("THREADS", threads);
+        let names = |name: &'static str| {
+            let mut names = Names::default();
+            names.push(name, IntegerKind::Integer, 1);
+            names
+        };
+        let mut entries = HashMap::new();
+        let program = Program { variant: variant(64), names: names("ROWS") };
+        entries.insert(Key { program, entry: "one" }, 1);
+        let find = |threads, name, entry| {
+            entries.get(&KeyRef { variant: &variant(threads), names: &names(name), entry }).copied()
+        };
+        assert_eq!(find(64, "ROWS", "one"), Some(1));
+        assert_eq!([find(32, "ROWS", "one"), find(64, "COLUMNS", "one"), find(64, "ROWS", "two")], [None; 3]);
+    }
 }

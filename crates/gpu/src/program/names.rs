@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 
 /// How a kernel reads what has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum IntegerKind {
     /// One integer, `i64`.
     Integer,
     /// One integer as a position, `idx`.
@@ -25,7 +25,7 @@ pub enum Form {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Each with the position of its first integer.
-    list: SmallVec<[(&'static str, Form, u32); 16]>,
+    list: SmallVec<[(&'static str, IntegerKind, u32); 16]>,
     /// Integers.
     count: u32,
 }
@@ -37,14 +37,14 @@ impl Names {
     }
 
     /// Adds the name of the next `count` integers.
-    pub fn push(&mut self, name: &'static str, form: Form, count: usize) {
-        self.list.push((name, form, self.count));
+    pub fn push(&mut self, name: &'static str, kind: IntegerKind, count: usize) {
+        self.list.push((name, kind, self.count));
         self.count += count as u32;
     }
 
     /// Adds the names of further integers.
     pub fn extend(&mut self, others: &Names) {
-        self.list.extend(others.list.iter().map(|&(name, form, position)| (name, form, self.count + position)));
+        self.list.extend(others.list.iter().map(|&(name, kind, position)| (name, kind, self.count + position)));
         self.count += others.count;
     }
 }
@@ -55,15 +55,15 @@ impl fmt::Display for Names {
         if !self.is_empty() {
             writeln!(f, "#define INTS {}", self.count.max(1))?;
         }
-        self.list.iter().try_for_each(|&(name, form, position)| match form {
-            Form::Integer => writeln!(f, "#define {name} p.v[{position}]"),
-            Form::Position => writeln!(f, "#define {name} ((idx)p.v[{position}])"),
-            Form::Integers => writeln!(f, "#define {name}(i) p.v[{position} + (i)]"),
-            Form::Positions => writeln!(f, "#define {name}(i) ((idx)p.v[{position} + (i)])"),
-            Form::Divisor => {
+        self.list.iter().try_for_each(|&(name, kind, position)| match kind {
+            IntegerKind::Integer => writeln!(f, "#define {name} p.v[{position}]"),
+            IntegerKind::Position => writeln!(f, "#define {name} ((idx)p.v[{position}])"),
+            IntegerKind::Integers => writeln!(f, "#define {name}(i) p.v[{position} + (i)]"),
+            IntegerKind::Positions => writeln!(f, "#define {name}(i) ((idx)p.v[{position} + (i)])"),
+            IntegerKind::Divisor => {
                 writeln!(f, "#define {name} ((idx)p.v[{position}])\n#define BY_{name} p.v[{}]", position + 1)
             }
-            Form::Divisors => {
+            IntegerKind::Divisors => {
                 writeln!(f, "#define {name}(i) ((idx)p.v[{position} + 2 * (i)])")?;
                 writeln!(f, "#define BY_{name}(i) p.v[{} + 2 * (i)]", position + 1)
             }

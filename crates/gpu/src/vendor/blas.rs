@@ -5,7 +5,7 @@
 //! `wgmma.c`, which is as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
 use crate::driver::Address;
-use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
+use crate::driver::blas::{Epilogue, Factor, Library, MatmulProblem, Matrices, Product};
 use crate::launch::device::Gpu;
 use crate::launch::operands::start_of;
 use crate::ops::matrix::matmul::{Extents, Side, tiles};
@@ -98,7 +98,7 @@ fn run(gpu: &Gpu, library: &dyn Library, product: &matmul::Product, call: &Call<
     // Sums of the results' own dtype lie where these will.
     let scratch = if acc == product.dtype { None } else { Some(gpu.scratch(product.numel() * acc.size())?) };
     let d = scratch.as_ref().map_or(product.y, |scratch| scratch.address);
-    let sums = Product { form: Form { output: acc, ..sums.form }, c: d, d, ..sums };
+    let sums = Product { problem: MatmulProblem { output: acc, ..sums.problem }, c: d, d, ..sums };
     if !multiply(gpu, library, sums)? {
         return Ok(false);
     }
@@ -114,7 +114,7 @@ fn is_worth_a_pass(gpu: &Gpu, product: &matmul::Product, sums: &Product) -> bool
     }
     let Extents { batches, m, n, k } = product.e;
     let tiles = batches * m.div_ceil(tiles::SMALL.m) * n.div_ceil(tiles::SMALL.n);
-    let is_fast = sums.form.precision == Precision::Tf32;
+    let is_fast = sums.problem.precision == Precision::Tf32;
     let is_small = k <= LEAST_K_OF_ALL && tiles <= gpu.driver().limits().units && !is_fast;
     k >= LEAST_K && !is_small
 }
@@ -138,8 +138,8 @@ fn run_with_pointwise(
         Pointwise::ReluBackward if is_matrix => {
             let leading = product.e.n.next_multiple_of(MASK_STEP);
             let mask = gpu.scratch(product.e.m * leading / 8)?;
-            let form = Form { epilogue: Epilogue::Masked, aux: Some(leading), ..sums.form };
-            let whole = Product { form, aux: mask.address, ..sums };
+            let problem = MatmulProblem { epilogue: Epilogue::Masked, aux: Some(leading), ..sums.problem };
+            let whole = Product { problem, aux: mask.address, ..sums };
             if library.has(&whole)? {
                 product.mask(gpu, row, leading, mask.address)?;
                 return multiply(gpu, library, whole);
@@ -149,8 +149,8 @@ fn run_with_pointwise(
         Pointwise::GeluTanhBackward
             if is_matrix && is_reduced(product, precision) && step % 8 == 0 && address % ALIGNMENT == 0 =>
         {
-            let form = Form { epilogue: Epilogue::GeluTanhGradient, aux: Some(step), ..sums.form };
-            if multiply(gpu, library, Product { form, aux: address, ..sums })? {
+            let problem = MatmulProblem { epilogue: Epilogue::GeluTanhGradient, aux: Some(step), ..sums.problem };
+            if multiply(gpu, library, Product { problem, aux: address, ..sums })? {
                 return Ok(true);
             }
         }
@@ -186,7 +186,11 @@ fn run_with_sums(
         Summed::Rows => Factor::B,
         Summed::Columns => Factor::A,
     };
-    multiply(gpu, library, Product { form: Form { summed: Some(summed), ..sums.form }, sums: sums_at, ..sums })
+    multiply(
+        gpu,
+        library,
+        Product { problem: MatmulProblem { summed: Some(summed), ..sums.problem }, sums: sums_at, ..sums },
+    )
 }
 
 /// `y = a b`, if the factors lie as a library reads them.
@@ -197,7 +201,7 @@ fn sums(product: &matmul::Product, precision: Precision) -> Option<Product> {
     }
     let d = Matrices { rows: n, columns: m, leading: n, batch: if batches > 1 { m * n } else { 0 } };
     let [b, a] = [factor(&product.b, Transpose::No)?, factor(&product.a, Transpose::Yes)?];
-    let form = Form {
+    let problem = MatmulProblem {
         dtype: product.dtype,
         output: product.dtype,
         precision: match (product.dtype, precision) {
@@ -215,7 +219,7 @@ fn sums(product: &matmul::Product, precision: Precision) -> Option<Product> {
         summed: None,
     };
     let (a, b, y) = (product.b.address, product.a.address, product.y);
-    Some(Product { form, alpha: 1.0, beta: 0.0, a, b, c: y, d: y, bias: 0, aux: 0, sums: 0, workspace: 0 })
+    Some(Product { problem, alpha: 1.0, beta: 0.0, a, b, c: y, d: y, bias: 0, aux: 0, sums: 0, workspace: 0 })
 }
 
 /// All of a product and this activation in one call of the library, if it can apply all of it.
@@ -231,7 +235,7 @@ fn whole(
         None => {}
         // Libraries approximate it: on an H100, 2.1 units roundoff. Their relu makes 0 of NaN.
         Some(Pointwise::GeluTanh) if is_reduced(product, precision) => {
-            whole.form.epilogue = Epilogue::GeluTanh;
+            whole.problem.epilogue = Epilogue::GeluTanh;
         }
         Some(_) => return None,
     }
@@ -239,7 +243,7 @@ fn whole(
         if n % 8 != 0 || z % ALIGNMENT != 0 {
             return None;
         }
-        (whole.aux, whole.form.aux) = (z, Some(n));
+        (whole.aux, whole.problem.aux) = (z, Some(n));
     }
     if product.beta == 0.0 {
         return Some(whole);
@@ -247,12 +251,12 @@ fn whole(
     let (address, [batch, row, column]) = product.c;
     let is_bias = row == 0 && column == 1 && batches == 1 && product.beta == 1.0 && address % ALIGNMENT == 0;
     if is_bias {
-        (whole.bias, whole.form.has_bias) = (address, true);
+        (whole.bias, whole.problem.has_bias) = (address, true);
         return Some(whole);
     }
     let batch = if batches > 1 { batch } else { 0 };
     (whole.c, whole.beta) = (address, product.beta);
-    whole.form.c = matrices([n, m], [column, row], batch).filter(|_| activation.is_none())?;
+    whole.problem.c = matrices([n, m], [column, row], batch).filter(|_| activation.is_none())?;
     Some(whole)
 }
 
@@ -294,7 +298,7 @@ fn multiply(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bo
     }
     let is_done = library.multiply(&product)?;
     if is_done {
-        note(gpu, &product.form);
+        note(gpu, &product.problem);
     }
     Ok(is_done)
 }

@@ -1,8 +1,8 @@
 //! Convolutions and attention by the vendor's library: which ones it gets, and which of its kernels. A device that must give the same bits
-//! in every run takes the library's own choice. Otherwise all its kernels, and our own, are measured once for each form.
+//! in every run takes the library's own choice. Otherwise all its kernels, and our own, are measured once for each problem.
 
 use crate::driver::Address;
-use crate::driver::dnn::{Attention, Convolution, Form, Library, Map, Sizes, View};
+use crate::driver::dnn::{Attention, Convolution, Library, Map, Problem, Sizes, View};
 use crate::launch::device::Gpu;
 use crate::launch::operands::addresses;
 use crate::ops;
@@ -33,7 +33,7 @@ const MOST_WORKSPACE: usize = 1 << 30;
 /// Measured runs, of which the fastest counts. One more comes before.
 const RUNS: usize = 3;
 
-/// The addresses of a form's operands.
+/// The addresses of a problem's operands.
 type Addresses = SmallVec<[Address; 8]>;
 
 /// Has the library compute a convolution, or attention; false if it is left to us.
@@ -63,9 +63,9 @@ pub fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
     } else {
         (None, None)
     };
-    let Some((form, addresses)) = asked else { return Ok(false) };
+    let Some((problem, addresses)) = asked else { return Ok(false) };
     let Some(library) = library(gpu) else { return Ok(false) };
-    let asked = Asked { gpu, library, form, addresses, added };
+    let asked = Asked { gpu, library, problem, addresses, added };
     match asked.kernel(call)? {
         Some(kernel) => asked.run(kernel, call).map(|()| true),
         None => Ok(false),
@@ -83,7 +83,7 @@ fn convolution(
     map: Map,
     geometry: &conv::Geometry,
     operands: [&Operand<'_>; 3],
-) -> Result<Option<(Form, Addresses)>> {
+) -> Result<Option<(Problem, Addresses)>> {
     let dtype = operands[0].dtype;
     // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
     let is_row_major = operands.iter().all(|x| x.layout.is_contiguous());
@@ -102,7 +102,7 @@ fn convolution(
         sizes[5 - operands[0].layout.shape().rank()..].iter().map(|&s| s as i64).collect()
     };
     let [input, weight, output] = operands.map(|operand| view(operand.layout));
-    let form = Convolution {
+    let problem = Convolution {
         map,
         dtype,
         precision: gpu.precision(),
@@ -114,7 +114,7 @@ fn convolution(
         padding: [own(windows.low), own(windows.high)],
         dilation: own(windows.dilation),
     };
-    Ok(Some((Form::Convolution(Box::new(form)), addresses(&operands.map(|x| *x))?)))
+    Ok(Some((Problem::Convolution(Box::new(problem)), addresses(&operands.map(|x| *x))?)))
 }
 
 /// Attention with these outputs, or the gradients of q, k and v from that of the result, as the library sees it; none for what it has no
@@ -125,7 +125,7 @@ fn attention(
     FlashInputs { q, k, v, mask, .. }: FlashInputs<&Operand<'_>>,
     outputs: [&Operand<'_>; 2],
     gradients: Option<[&Operand<'_>; 4]>,
-) -> Result<Option<(Form, Addresses)>> {
+) -> Result<Option<(Problem, Addresses)>> {
     if mask.is_some() || of.dropout.is_some() || of.sequences != Sequences::Whole {
         return Ok(None);
     }
@@ -159,14 +159,14 @@ fn attention(
     if gradients.is_some() && is_deterministic && gpu.driver().limits().has_wgmma {
         return Ok(None);
     }
-    let form = Attention {
+    let problem = Attention {
         dtype: operands[0].dtype,
         is_deterministic,
         is_causal: !is_full,
         scale: (of.scale as f32).to_bits(),
         operands: operands.iter().map(|x| view(x.layout)).map(with_four).collect(),
     };
-    Ok(Some((Form::Attention(form), starts)))
+    Ok(Some((Problem::Attention(problem), starts)))
 }
 
 /// A view of four dimensions, of which those of one element have the strides of row-major order.
@@ -187,7 +187,7 @@ fn with_four(mut view: View) -> View {
 struct Asked<'a> {
     gpu: &'a Gpu,
     library: &'a dyn Library,
-    form: Form,
+    problem: Problem,
     addresses: Addresses,
     /// A bias, and the result to which it is added.
     added: Option<(&'a Operand<'a>, &'a Operand<'a>)>,
@@ -196,33 +196,35 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// The kernel of the library; none if there is none, or if our own is faster.
     fn kernel(&self, call: &Call<'_>) -> Result<Option<usize>> {
-        if let Some(&chosen) = self.gpu.forms.lock().get(&self.form) {
+        if let Some(&chosen) = self.gpu.chosen_kernels.lock().get(&self.problem) {
             return Ok(chosen);
         }
         if self.gpu.records() {
             // Nothing is measured while work is recorded, and the library may not choose.
             return Ok(None);
         }
-        let count = match self.library.kernels(&self.form) {
+        let count = match self.library.kernels(&self.problem) {
             Ok(count) => count.min(MOST_KERNELS),
             Err(error) => {
                 tracing::warn!(%error, "our own kernel runs");
                 0
             }
         };
-        let chosen = match (count, self.form.is_deterministic()) {
+        let chosen = match (count, self.problem.is_deterministic()) {
             (0, _) => None,
-            (_, true) => Some(0).filter(|_| self.library.workspace(&self.form, 0).is_ok_and(|n| n <= MOST_WORKSPACE)),
+            (_, true) => {
+                Some(0).filter(|_| self.library.workspace(&self.problem, 0).is_ok_and(|n| n <= MOST_WORKSPACE))
+            }
             (_, false) => self.fastest(count, call)?,
         };
-        self.gpu.forms.lock().insert(self.form.clone(), chosen);
+        self.gpu.chosen_kernels.lock().insert(self.problem.clone(), chosen);
         Ok(chosen)
     }
 
     fn fastest(&self, count: usize, call: &Call<'_>) -> Result<Option<usize>> {
         let mut best = (self.seconds(|| ops::run(self.gpu, call))?, None);
         for kernel in 0..count {
-            if self.library.workspace(&self.form, kernel)? > MOST_WORKSPACE {
+            if self.library.workspace(&self.problem, kernel)? > MOST_WORKSPACE {
                 continue;
             }
             match self.seconds(|| self.run(kernel, call)) {
@@ -248,9 +250,9 @@ impl Asked<'_> {
     }
 
     fn run(&self, kernel: usize, call: &Call<'_>) -> Result<()> {
-        let workspace = self.gpu.scratch(self.library.workspace(&self.form, kernel)?)?;
-        self.library.run(&self.form, kernel, &self.addresses, workspace.address)?;
-        note(self.gpu, &self.form);
+        let workspace = self.gpu.scratch(self.library.workspace(&self.problem, kernel)?)?;
+        self.library.run(&self.problem, kernel, &self.addresses, workspace.address)?;
+        note(self.gpu, &self.problem);
         self.added.map_or(Ok(()), |(bias, y)| add(self.gpu, call, bias, y))
     }
 }

@@ -27,11 +27,11 @@ pub(crate) fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Counts a call of a library as a launch, and logs its form.
-fn note(gpu: &Gpu, form: &dyn Debug) {
+/// Counts a call of a library as a launch, and logs its problem.
+fn note(gpu: &Gpu, problem: &dyn Debug) {
     gpu.launched.fetch_add(1, Ordering::Relaxed);
     if let Some(log) = &mut *gpu.log.lock() {
         let geometry = Geometry::new([0; 3], 0);
-        log.push(Launch { program: format!("{form:?}"), entry: "vendor", geometry, arguments: Vec::new() });
+        log.push(Launch { program: format!("{problem:?}"), entry: "vendor", geometry, arguments: Vec::new() });
     }
 }

@@ -7,8 +7,8 @@ use crate::compare::largest;
 use isograd_core::origin::Origins;
 use isograd_core::tape::observe;
 use isograd_core::{
-    Backend, Blas, Call, DType, Device, Error, Kernel, Kind, Layout, Memory, MemoryStats, Operand, Precision, Result,
-    Tensor, no_grad,
+    Backend, Blas, Call, Checks, DType, Determinism, Device, Error, Kernel, Kind, Layout, Memory, MemoryStats, Operand,
+    Precision, Result, Tensor, no_grad,
 };
 use std::any::{Any, TypeId};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -182,12 +182,12 @@ impl Backend for Lockstep {
         self.devices.iter().for_each(|device| device.set_blas(blas));
     }
 
-    fn set_checked(&self, is: bool) {
-        self.devices.iter().for_each(|device| device.set_checked(is));
+    fn set_checks(&self, checks: Checks) {
+        self.devices.iter().for_each(|device| device.set_checks(checks));
     }
 
-    fn set_deterministic(&self, is: bool) {
-        self.devices.iter().for_each(|device| device.set_deterministic(is));
+    fn set_determinism(&self, determinism: Determinism) {
+        self.devices.iter().for_each(|device| device.set_determinism(determinism));
     }
 
     fn synchronize(&self) -> Result<()> {

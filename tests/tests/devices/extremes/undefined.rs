@@ -5,7 +5,7 @@ use isograd::linalg::{eigh, svd};
 use isograd::ops::loss::{CrossEntropy, Ctc, KlTarget, Reduction};
 use isograd::ops::{Approximate, Attention, Causal, EmbeddingOptions, ScanOptions};
 use isograd::tape::{BackwardOptions, grad_with};
-use isograd::{DType, Device, Kind, Result, Tensor};
+use isograd::{Checks, DType, Device, Kind, Result, Tensor};
 use isograd_tests::cpu;
 use isograd_tests::harness::{equal, expect, private, refused};
 
@@ -397,7 +397,7 @@ fn wrong_class(device: &Device) -> Result<Outcome> {
 /// An index that a device reports after the call is of the op that was called, not of a part of it, nor of the op that waits.
 fn late_errors(device: &Device) -> Result<Outcome> {
     let device = private(device);
-    device.set_checked(false);
+    device.set_checks(Checks::Later);
     let x = tensor(&numbers(12), (4, 3), DType::F32, &device)?;
     let index = Tensor::from_slice(&[0i64, 99], 2, &device)?;
     let labels = Tensor::from_slice(&[1i64, 99], (1, 2), &device)?;

@@ -3,7 +3,7 @@
 use super::common::*;
 use super::device::{SIZES, on_gpu, opened, same, try_on, values_in};
 use isograd::backend::Scatter;
-use isograd::{Backend, Call, DType, Device, Kernel, Kind, Operand, Tensor};
+use isograd::{Backend, Call, Checks, DType, Device, Kernel, Kind, Operand, Tensor};
 use isograd_gpu::Gpu;
 use std::sync::Arc;
 
@@ -198,7 +198,7 @@ pub fn nan_and_zeros_move_as_they_are(gpu: &Gpu) {
 /// In checked mode every call fails as the CPU's, with the first bad element.
 pub fn checked_errors_are_those_of_the_cpu(device: &Device) {
     let gpu = &opened(device);
-    gpu.set_checked(true);
+    gpu.set_checks(Checks::AtOnce);
     for of in [DType::I64, DType::I32] {
         for (n, bad) in
             [(3, vec![(1, 9.0)]), (40, vec![(0, -1.0)]), (5000, vec![(4999, 7.0), (2000, -8.0), (2001, 12.0)])]
@@ -230,7 +230,7 @@ pub fn checked_errors_are_those_of_the_cpu(device: &Device) {
 /// Otherwise the next call that waits fails, once; good elements have been moved, and nothing else was written.
 pub fn deferred_errors_come_with_the_next_wait(device: &Device) {
     let gpu = Arc::new(opened(device));
-    gpu.set_checked(false);
+    gpu.set_checks(Checks::Later);
     let device = Device::from_backend(device.name(), gpu.clone());
     let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], 3, &device).unwrap();
     for n in [3, 3000] {
@@ -266,7 +266,7 @@ pub fn deferred_errors_come_with_the_next_wait(device: &Device) {
 /// However many indices are bad, what lies before and behind the output stays.
 pub fn bad_indices_touch_nothing(device: &Device) {
     let gpu = &opened(device);
-    gpu.set_checked(false);
+    gpu.set_checks(Checks::Later);
     for n in [20, 70, 5000] {
         for bad in [-1.0, 4.0, 1e15] {
             for kernel in [ADD, ASSIGN] {

@@ -11,7 +11,7 @@ use isograd::tape::{BackwardOptions, grad_with};
 use isograd::{
     Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Result, Shape, Tensor, bf16, f16,
 };
-use isograd_gpu::matmul::{self, Extents, Method, Plan, tiles};
+use isograd_gpu::matmul::{self, Extents, MatmulPlan, Method, tiles};
 use isograd_gpu::{Gpu, Limits, Tile};
 use isograd_tests::harness::step;
 use std::collections::HashSet;
@@ -184,12 +184,12 @@ impl Case {
     }
 
     /// The bytes of the result, by a plan or by the rule.
-    fn run(&self, gpu: &Gpu, plan: Option<Plan>) -> Vec<u8> {
+    fn run(&self, gpu: &Gpu, plan: Option<MatmulPlan>) -> Vec<u8> {
         self.outputs(gpu, Kernel::Matmul, 1, plan).swap_remove(0)
     }
 
     /// The bytes of so many results. Nothing is written beside them.
-    fn outputs(&self, gpu: &Gpu, kernel: Kernel<'_>, count: usize, plan: Option<Plan>) -> Vec<Vec<u8>> {
+    fn outputs(&self, gpu: &Gpu, kernel: Kernel<'_>, count: usize, plan: Option<MatmulPlan>) -> Vec<Vec<u8>> {
         const BESIDE: usize = 8;
         let dtype = self.a.dtype;
         let n: usize = self.dims().iter().product();
@@ -240,7 +240,7 @@ impl Case {
         (value(|v| v), value(f64::abs))
     }
 
-    fn check(&self, gpu: &Gpu, plan: Option<Plan>) {
+    fn check(&self, gpu: &Gpu, plan: Option<MatmulPlan>) {
         let (expected, size) = self.expected();
         self.compare(&self.run(gpu, plan), &expected, &size, 0.0, &format!("{plan:?}"));
     }
@@ -264,7 +264,7 @@ impl Case {
     }
 
     /// The activation of the result, with and without the sum that it is applied to.
-    fn check_activated(&self, gpu: &Gpu, function: Pointwise, plan: Option<Plan>) {
+    fn check_activated(&self, gpu: &Gpu, function: Pointwise, plan: Option<MatmulPlan>) {
         let (sum, size) = self.expected();
         let cpu: Device = "cpu".parse().unwrap();
         let z = Tensor::from_slice(&sum, sum.len(), &cpu).unwrap();
@@ -297,7 +297,7 @@ impl Case {
 
 impl Case {
     /// A function of the result and c.
-    fn check_joined(&self, gpu: &Gpu, function: Pointwise, plan: Option<Plan>) {
+    fn check_joined(&self, gpu: &Gpu, function: Pointwise, plan: Option<MatmulPlan>) {
         let (sum, size) = self.expected();
         let c = self.c.as_ref().expect("a function has two operands").on_cpu(|v| v);
         let dy = Tensor::from_slice(&sum, c.shape(), &c.device().clone()).unwrap();
@@ -363,7 +363,7 @@ pub fn tiles_of_every_kind(gpu: &Gpu) {
             let pairs = [[0, 0], [3, 2], [1, 1], [0, 1], [4, 6], [2, 3], [5, 5]];
             let pairs = &pairs[..if is_full { 7 } else { 2 }];
             for placings in pairs.iter().map(|p| p.map(|i| PLACINGS[i])) {
-                let plan = |parts| Some(Plan { most_groups: 20, ..Plan::new(Method::Tiles(tile), parts) });
+                let plan = |parts| Some(MatmulPlan { most_groups: 20, ..MatmulPlan::new(Method::Tiles(tile), parts) });
                 for [m, n, k] in [[136, 72, 40], [33, 143, 50]] {
                     let e = extents([2, m, n, k]);
                     let c = Matrices::new(gpu, dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
@@ -384,7 +384,7 @@ pub fn few_results_of_many_parts(gpu: &Gpu) {
             // Results of the arithmetic's dtype are read four at a time.
             let m = (4 * words / members / n).max(1);
             let case = Case::new(gpu, dtype, extents([1, m, n, parts * tiles::SMALL.k]), [Placing::Rows; 2], 19);
-            let plan = Some(Plan::new(Method::Tiles(tiles::SMALL), parts));
+            let plan = Some(MatmulPlan::new(Method::Tiles(tiles::SMALL), parts));
             case.check(gpu, plan);
             assert_eq!(case.run(gpu, plan), case.run(gpu, plan));
         }
@@ -396,7 +396,7 @@ pub fn vectors_of_every_kind(gpu: &Gpu) {
     for dtype in FLOATS {
         for (lanes, parts) in [(8, 1), (32, 1), (32, 3), (256, 2)] {
             for placings in PLACINGS.iter().flat_map(|a| PLACINGS.iter().map(|b| [*a, *b])) {
-                let plan = Plan { most_groups: 20, ..Plan::new(Method::Vectors(lanes), parts) };
+                let plan = MatmulPlan { most_groups: 20, ..MatmulPlan::new(Method::Vectors(lanes), parts) };
                 let others = [[136, 1], [1, 139], [1, 1], [33, 10], [5, 140], [16, 16], [70, 3]];
                 for [m, n] in [(); 3].map(|()| draws.of(&others)).into_iter().step_by(step()) {
                     let k = draws.of(&[1, 7, 80, 1000]);
@@ -413,7 +413,7 @@ pub fn few_products_of_every_kind(gpu: &Gpu) {
     let mut draws = Draws(18);
     for dtype in FLOATS {
         for (i, placings) in PLACINGS.iter().flat_map(|a| PLACINGS.iter().map(|b| [*a, *b])).enumerate() {
-            let plan = Plan { is_wide: i == 5, ..Plan::new(Method::Outer, 1) };
+            let plan = MatmulPlan { is_wide: i == 5, ..MatmulPlan::new(Method::Outer, 1) };
             for [m, n] in [[136, 64], [7, 61]] {
                 let k = draws.of(&[1, 2, 3, 8, 10, 16]);
                 let c = Matrices::new(gpu, dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
@@ -486,7 +486,7 @@ pub fn positions_of_64_bits(gpu: &Gpu) {
         let method = if n == 1 { Method::Vectors(32) } else { Method::Tiles(tile) };
         for placing in [Placing::Rows, Placing::SliceOfColumns, Placing::Gaps] {
             let case = Case::new(gpu, dtype, extents([2, 130, n, 40]), [placing, placing], 6);
-            case.check(gpu, Some(Plan { is_wide: true, ..Plan::new(method, 1) }));
+            case.check(gpu, Some(MatmulPlan { is_wide: true, ..MatmulPlan::new(method, 1) }));
         }
     }
 }
@@ -530,7 +530,7 @@ pub fn two_runs_give_the_same_bits(gpu: &Gpu) {
     for (e, parts) in [([1, 70, 50, 900], 4), ([3, 65, 33, 40], 1), ([1, 500, 1, 3000], 3)] {
         let case = Case::new(gpu, DType::F32, extents(e), [Placing::Rows; 2], 13);
         let method = if e[2] == 1 { Method::Vectors(32) } else { Method::Tiles(tiles::MEDIUM) };
-        let plan = Some(Plan::new(method, parts));
+        let plan = Some(MatmulPlan::new(method, parts));
         case.check(gpu, plan);
         assert_eq!(case.run(gpu, plan), case.run(gpu, plan));
     }
@@ -556,7 +556,7 @@ pub fn activations_of_every_method(gpu: &Gpu) {
                 let bias = Matrices::new(gpu, dtype, [2, m, n], Placing::Expanded, &mut draws);
                 let case =
                     Case::new(gpu, dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
-                case.plus(bias, [1.0, 1.0]).check_activated(gpu, function, Some(Plan::new(method, parts)));
+                case.plus(bias, [1.0, 1.0]).check_activated(gpu, function, Some(MatmulPlan::new(method, parts)));
             }
         }
     }
@@ -594,7 +594,7 @@ pub fn gradients_of_activations_of_every_method(gpu: &Gpu) {
                 let saved = Matrices::new(gpu, dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
                 let case =
                     Case::new(gpu, dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
-                case.plus(saved, [1.0, 0.0]).check_joined(gpu, function, Some(Plan::new(method, parts)));
+                case.plus(saved, [1.0, 0.0]).check_joined(gpu, function, Some(MatmulPlan::new(method, parts)));
             }
         }
     }

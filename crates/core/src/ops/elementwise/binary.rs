@@ -1,7 +1,7 @@
 //! Arithmetic of two operands, which broadcast, or of a tensor and a host scalar.
 
 use crate::check::{check_float, check_same, describe, scalar_for};
-use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, in_acc, pointwise_one};
+use crate::ops::{OperandGradient, all_or_each, common_shape, gradient_of, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
 use crate::tensor::Attributes;
@@ -66,7 +66,7 @@ impl Tensor {
         record("mul", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
             let row = Pointwise::Mul;
-            let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
+            let parts: [OperandGradient<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
             all_or_each(t, 0, (Pointwise::MulBackward, &[&a, &b]), &[], &parts)
         })
     }
@@ -77,7 +77,7 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("div", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let parts: [Part<'_>; 2] =
+            let parts: [OperandGradient<'_>; 2] =
                 [(a.shape(), Pointwise::Div, &[&b]), (b.shape(), Pointwise::DivBackwardB, &[&a, &b])];
             all_or_each(t, 0, (Pointwise::DivBackward, &[&a, &b]), &[], &parts)
         })
@@ -235,7 +235,7 @@ fn differentiable(op: &'static str, row: Pointwise, slopes: Slopes, a: &Tensor, 
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);
         let (in_order, exchanged) = ([&a, &b], [&b, &a]);
         let of_b: (_, &[&Tensor]) = slopes.b.map_or((slopes.a, &exchanged), |row| (row, &in_order));
-        let parts: [Part<'_>; 2] = [(a.shape(), slopes.a, &in_order), (b.shape(), of_b.0, of_b.1)];
+        let parts: [OperandGradient<'_>; 2] = [(a.shape(), slopes.a, &in_order), (b.shape(), of_b.0, of_b.1)];
         all_or_each(t, 0, (slopes.both, &in_order), &[], &parts)
     })
 }

@@ -5,7 +5,7 @@ use crate::check::{bound_for, check_device, check_float, check_holds, check_same
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::operands::List;
 use crate::ops::elementwise::compare::check_bool;
-use crate::ops::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
+use crate::ops::{OperandGradient, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
 use crate::tape::{Record, Saved, record};
 use crate::tensor::{Attributes, run};
@@ -100,7 +100,7 @@ impl Tensor {
         let (saved, a_shape, b_shape) = (Saved::input(self), a.shape().clone(), b.shape().clone());
         record(op, &[a, b], y, move |t| {
             let cond = t.get(&saved)?;
-            let parts: [Part<'_>; 2] =
+            let parts: [OperandGradient<'_>; 2] =
                 [(&a_shape, Pointwise::WhereBackwardA, &[&cond]), (&b_shape, Pointwise::WhereBackwardB, &[&cond])];
             all_or_each(t, 0, (Pointwise::WhereBackward, &[&cond]), &[], &parts)
         })
@@ -184,7 +184,7 @@ impl Tensor {
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
             let row = Pointwise::AddcmulBackwardA;
-            let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
+            let parts: [OperandGradient<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
             let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             let of_product = all_or_each(t, 1, (Pointwise::AddcmulBackward, &[&a, &b]), &[float], &parts)?;
             Ok(once(of_sum.into()).chain(of_product.into_each()).collect::<Vec<_>>())
@@ -203,7 +203,7 @@ impl Tensor {
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
             let (first, second) = (Pointwise::AddcdivBackwardA, Pointwise::AddcdivBackwardB);
-            let parts: [Part<'_>; 2] = [(a.shape(), first, &[&b]), (b.shape(), second, &[&a, &b])];
+            let parts: [OperandGradient<'_>; 2] = [(a.shape(), first, &[&b]), (b.shape(), second, &[&a, &b])];
             let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             let of_quotient = all_or_each(t, 1, (Pointwise::AddcdivBackward, &[&a, &b]), &[value], &parts)?;
             Ok(once(of_sum.into()).chain(of_quotient.into_each()).collect::<Vec<_>>())
@@ -220,7 +220,7 @@ impl Tensor {
         let saved = [Saved::input(self), Saved::input(b), Saved::input(w)];
         record(op, &[self, b, w], y, move |t| {
             let (a, b, w) = (t.get(&saved[0])?, t.get(&saved[1])?, t.get(&saved[2])?);
-            let parts: [Part<'_>; 3] = [
+            let parts: [OperandGradient<'_>; 3] = [
                 (a.shape(), Pointwise::LerpBackwardA, &[&w]),
                 (b.shape(), Pointwise::Mul, &[&w]),
                 (w.shape(), Pointwise::LerpBackwardW, &[&a, &b]),

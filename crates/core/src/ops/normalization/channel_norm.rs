@@ -96,8 +96,8 @@ impl Tensor {
         eps: f64,
         then: Then<'_>,
     ) -> Result<Tensor> {
-        let form = Form::new(op, &operands(self, weight, bias, statistics), None, eps)?;
-        form.check(self, weight, bias, statistics)?;
+        let geometry = NormGeometry::new(op, &operands(self, weight, bias, statistics), None, eps)?;
+        geometry.check(self, weight, bias, statistics)?;
         if let Some(residual) = then.residual {
             check_same(op, &[self, residual])?;
             if residual.shape() != self.shape() {
@@ -107,7 +107,7 @@ impl Tensor {
         }
         let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
         let (weight, bias) = (weight.as_ref(), bias.as_ref());
-        let count = form.batch * form.inner;
+        let count = geometry.batch * geometry.inner;
         if statistics.used().is_none() && count == 1 {
             let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
             return Err(Error::value(op, message));
@@ -118,12 +118,12 @@ impl Tensor {
             let then = Then { residual: rows.as_ref(), ..then };
             self.on_rows(|x| x.batch_norm_then(op, weight, bias, statistics, eps, then))?
         } else {
-            let x = self.reshape(form.shape())?;
-            let residual = then.residual.map(|residual| residual.reshape(form.shape())).transpose()?;
+            let x = self.reshape(geometry.shape())?;
+            let residual = then.residual.map(|residual| residual.reshape(geometry.shape())).transpose()?;
             let then = Then { residual: residual.as_ref(), ..then };
-            form.over_batch(&x, weight, bias, statistics, then)?.reshape(self.shape())?
+            geometry.over_batch(&x, weight, bias, statistics, then)?.reshape(self.shape())?
         };
-        form.report(self, then.residual, [weight, bias], statistics, &y);
+        geometry.report(self, then.residual, [weight, bias], statistics, &y);
         Ok(y)
     }
 
@@ -143,16 +143,16 @@ impl Tensor {
             return x.group_norm(groups, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
         }
         let op = "group_norm";
-        let form = Form::new(op, &operands(self, weight, bias, Statistics::Batch), Some(groups), eps)?;
-        form.check(self, weight, bias, Statistics::Batch)?;
+        let geometry = NormGeometry::new(op, &operands(self, weight, bias, Statistics::Batch), Some(groups), eps)?;
+        geometry.check(self, weight, bias, Statistics::Batch)?;
         let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
         let (weight, bias) = (weight.as_ref(), bias.as_ref());
-        if form.batch * form.channels * form.inner == 1 {
+        if geometry.batch * geometry.channels * geometry.inner == 1 {
             let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
             return Err(Error::value(op, message));
         }
-        let y = form.alone(&self.reshape(form.shape())?, weight, bias, None)?.reshape(self.shape())?;
-        form.report(self, None, [weight, bias], Statistics::Batch, &y);
+        let y = geometry.alone(&self.reshape(geometry.shape())?, weight, bias, None)?.reshape(self.shape())?;
+        geometry.report(self, None, [weight, bias], Statistics::Batch, &y);
         Ok(y)
     }
 
@@ -170,21 +170,21 @@ impl Tensor {
     ) -> Result<Tensor> {
         let op = "instance_norm";
         let channels = self.dims().get(1).copied().unwrap_or(0);
-        let form = Form::new(op, &operands(self, weight, bias, statistics), Some(channels), eps)?;
-        form.check(self, weight, bias, statistics)?;
+        let geometry = NormGeometry::new(op, &operands(self, weight, bias, statistics), Some(channels), eps)?;
+        geometry.check(self, weight, bias, statistics)?;
         let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
         let (weight, bias) = (weight.as_ref(), bias.as_ref());
-        let x = self.reshape(form.shape())?;
+        let x = self.reshape(geometry.shape())?;
         let y = match statistics {
-            Statistics::Running(_) => form.over_batch(&x, weight, bias, statistics, Then::default())?,
-            _ if form.inner == 1 => {
+            Statistics::Running(_) => geometry.over_batch(&x, weight, bias, statistics, Then::default())?,
+            _ if geometry.inner == 1 => {
                 let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
                 return Err(Error::value(op, message));
             }
-            _ => form.alone(&x, weight, bias, statistics.updated())?,
+            _ => geometry.alone(&x, weight, bias, statistics.updated())?,
         };
         let y = y.reshape(self.shape())?;
-        form.report(self, None, [weight, bias], statistics, &y);
+        geometry.report(self, None, [weight, bias], statistics, &y);
         Ok(y)
     }
 }
@@ -576,7 +576,7 @@ fn operands<'a>(
 
 /// The operand of a normalisation, as `[batch, groups, channels, inner]`.
 #[derive(Clone, Copy)]
-struct Form {
+struct NormGeometry {
     op: &'static str,
     batch: usize,
     groups: usize,
@@ -586,9 +586,9 @@ struct Form {
     eps: f64,
 }
 
-impl Form {
-    /// The form of the first operand. Without `groups`, each channel is a group.
-    fn new(op: &'static str, operands: &[&Tensor], groups: Option<usize>, eps: f64) -> Result<Form> {
+impl NormGeometry {
+    /// The geometry of the first operand. Without `groups`, each channel is a group.
+    fn new(op: &'static str, operands: &[&Tensor], groups: Option<usize>, eps: f64) -> Result<NormGeometry> {
         let x = operands[0];
         check_float(op, x)?;
         let [batch, all, inner @ ..] = x.dims() else {
@@ -601,7 +601,7 @@ impl Form {
             return Err(Error::attr(op, format!("{groups} groups do not divide {all} channels: {}", describe(&[x]))));
         }
         let channels = all.checked_div(groups).unwrap_or(1);
-        Ok(Form { op, batch: *batch, groups, channels, inner: inner.iter().product(), eps })
+        Ok(NormGeometry { op, batch: *batch, groups, channels, inner: inner.iter().product(), eps })
     }
 
     fn shape(&self) -> [usize; 4] {
@@ -751,7 +751,7 @@ impl Form {
         of: Statistics<'_>,
         then: Then<'_>,
     ) -> Result<Tensor> {
-        let (op, form, Then { residual, is_relu }) = (self.op, *self, then);
+        let (op, geometry, Then { residual, is_relu }) = (self.op, *self, then);
         let inputs = BatchNormInputs { x, weight, bias, residual, mean: None, var: None };
         let inputs = inputs.try_map(Tensor::contiguous)?;
         let x = &inputs.x;
@@ -772,7 +772,7 @@ impl Form {
         let (mask, is_given) = (inputs.mask(), used.is_some());
         let again = move |inputs: &[Tensor]| {
             let BatchNormInputs { x, weight, bias, residual, .. } = BatchNormInputs::of(mask, &mut inputs.iter());
-            form.composite(x, weight, bias, given.as_ref(), &[0, 3], Then { residual, is_relu })
+            geometry.composite(x, weight, bias, given.as_ref(), &[0, 3], Then { residual, is_relu })
         };
         let result = (is_relu && residual.is_some()).then(|| Saved::output(&y));
         // The kernel adds two terms of the gradient where it writes their sum, the gradient of the residual.
@@ -825,7 +825,7 @@ impl Form {
         bias: Option<&Tensor>,
         updated: Option<Running<'_>>,
     ) -> Result<Tensor> {
-        let (op, form) = (self.op, *self);
+        let (op, geometry) = (self.op, *self);
         if !has_fused::<GroupNorm>(x, updated) {
             let y = self.composite(x, weight, bias, None, &[2, 3], Then::default())?;
             if let Some(running) = updated {
@@ -839,7 +839,7 @@ impl Form {
         let statistics = || Tensor::allocate(op, &count, x.dtype().acc(), x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-        let Form { batch, groups, channels, inner, eps, .. } = form;
+        let NormGeometry { batch, groups, channels, inner, eps, .. } = geometry;
         let (momentum, batches) = (updated.and_then(|r| r.momentum), updated.and_then(|r| r.batches));
         count_batch(batches)?;
         let norm = GroupNorm { batch, groups, channels, inner, momentum, eps };
@@ -851,7 +851,7 @@ impl Form {
         let mask = inputs.mask();
         let again = move |inputs: &[Tensor]| {
             let GroupNormInputs { x, weight, bias, .. } = GroupNormInputs::of(mask, &mut inputs.iter());
-            form.composite(x, weight, bias, None, &[2, 3], Then::default())
+            geometry.composite(x, weight, bias, None, &[2, 3], Then::default())
         };
         Record::new(op, &inputs.as_ref().present()).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             let GroupNormInputs { x, weight, bias, .. } = GroupNormInputs::of(mask, &mut inputs.iter());

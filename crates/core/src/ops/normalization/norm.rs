@@ -5,7 +5,7 @@ use crate::fused::{Fused, gradients_on_tape, has_kernel, run_fused};
 use crate::operands::Operands;
 use crate::ops::elementwise::unary::unary;
 use crate::ops::matrix::gemm_bias::Activation;
-use crate::ops::reduction::reduce::{Moments, Plan};
+use crate::ops::reduction::reduce::{Moments, ReducePlan};
 use crate::ops::{Axes, in_acc, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Record, Saved, record_outputs, report};
@@ -21,13 +21,13 @@ pub(crate) enum Norm {
 
 /// A normalisation of rows as an op.
 #[derive(Clone, Copy)]
-struct Form {
+struct RowNormOp {
     op: &'static str,
     norm: Norm,
     activation: Activation,
 }
 
-impl Form {
+impl RowNormOp {
     /// Reports the normalisation of x, or of its sum with a residual. Operands: x and the residual; weight and bias, where present.
     fn report(&self, x: &[&Tensor], [weight, bias]: [Option<&Tensor>; 2], y: &[&Tensor], dims: usize, eps: f64) {
         let inputs: Vec<&Tensor> = x.iter().copied().chain(weight).chain(bias).collect();
@@ -43,9 +43,9 @@ impl Form {
     }
 }
 
-const LAYER: Form = Form { op: "layer_norm", norm: Norm::Layer, activation: Activation::Identity };
-const RMS: Form = Form { op: "rms_norm", norm: Norm::Rms, activation: Activation::Identity };
-const RESIDUAL: Form = Form { op: "residual_layer_norm", ..LAYER };
+const LAYER: RowNormOp = RowNormOp { op: "layer_norm", norm: Norm::Layer, activation: Activation::Identity };
+const RMS: RowNormOp = RowNormOp { op: "rms_norm", norm: Norm::Rms, activation: Activation::Identity };
+const RESIDUAL: RowNormOp = RowNormOp { op: "residual_layer_norm", ..LAYER };
 
 /// The normalisation of rows `[rows, length]`, or of their sum with a residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -224,7 +224,7 @@ impl Tensor {
         eps: f64,
         activation: Activation,
     ) -> Result<Tensor> {
-        norm(Form { op: "layer_norm_activation", activation, ..LAYER }, self, dims, weight, bias, eps)
+        norm(RowNormOp { op: "layer_norm_activation", activation, ..LAYER }, self, dims, weight, bias, eps)
     }
 
     /// The sum `s = x + residual`, rounded, and its [`layer_norm`](Tensor::layer_norm) y: `(y, s)`. The residual has the shape and
@@ -249,7 +249,7 @@ impl Tensor {
 }
 
 fn norm(
-    form: Form,
+    row_norm: RowNormOp,
     x: &Tensor,
     dims: usize,
     weight: Option<&Tensor>,
@@ -257,33 +257,39 @@ fn norm(
     eps: f64,
 ) -> Result<Tensor> {
     if let Some(([x], _)) = autocast::wide([x], None)? {
-        return norm(form, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
+        return norm(row_norm, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
     let given = (weight, bias);
-    let (rows, weight, bias) = flattened(form.op, x, dims, weight, bias, eps)?;
-    let run = match (has_kernel::<RowNorm>(x), form.activation) {
+    let (rows, weight, bias) = flattened(row_norm.op, x, dims, weight, bias, eps)?;
+    let run = match (has_kernel::<RowNorm>(x), row_norm.activation) {
         (false, _) => composite,
         (true, Activation::Sigmoid | Activation::Tanh) => in_two_steps,
         (true, _) => fused,
     };
-    let y = run(form, &rows, weight.as_ref(), bias.as_ref(), eps)?.reshape(x.shape())?;
-    form.report(&[x], [given.0, given.1], &[&y], dims, eps);
+    let y = run(row_norm, &rows, weight.as_ref(), bias.as_ref(), eps)?.reshape(x.shape())?;
+    row_norm.report(&[x], [given.0, given.1], &[&y], dims, eps);
     Ok(y)
 }
 
 /// The norm by its kernel, and an activation by another: a gradient that is a function of the result alone needs the result.
-fn in_two_steps(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+fn in_two_steps(
+    row_norm: RowNormOp,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
     in_acc(x, |x| {
         let wide = |p: Option<&Tensor>| p.map(|p| p.cast(x.dtype())).transpose();
-        let plain = Form { activation: Activation::Identity, ..form };
+        let plain = RowNormOp { activation: Activation::Identity, ..row_norm };
         let y = fused(plain, x, wide(weight)?.as_ref(), wide(bias)?.as_ref(), eps)?;
-        activated(form, y)
+        activated(row_norm, y)
     })
 }
 
 /// The activation of a normalised tensor.
-fn activated(form: Form, y: Tensor) -> Result<Tensor> {
-    match form.activation.rows() {
+fn activated(row_norm: RowNormOp, y: Tensor) -> Result<Tensor> {
+    match row_norm.activation.rows() {
         Some((row, slope)) => unary("layer_norm_activation", &y, row, slope, &[]),
         None => Ok(y),
     }
@@ -391,7 +397,7 @@ pub(crate) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isiz
         return standardise_in_ops(norm, x, axes, eps);
     }
     let axes = Axes::from(axes);
-    let [mean, rstd] = Plan::new(op, x, &axes)?.moments(op, norm == Norm::Layer, eps)?;
+    let [mean, rstd] = ReducePlan::new(op, x, &axes)?.moments(op, norm == Norm::Layer, eps)?;
     let row = |row, inputs: &[&Tensor]| pointwise_one(op, row, inputs, Attributes::default(), x.shape(), x.dtype());
     let y = row(Pointwise::Standardise, &[x, &mean, &rstd])?;
     let saved = Saved::output(&y);
@@ -437,9 +443,15 @@ fn scale(x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
 }
 
 /// The kernel's composite, for rows `[rows, length]`.
-fn composite(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+fn composite(
+    row_norm: RowNormOp,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
     in_acc(x, |x| {
-        let y = standardise(form.op, form.norm, x, &[1], eps)?;
+        let y = standardise(row_norm.op, row_norm.norm, x, &[1], eps)?;
         let y = match weight {
             Some(weight) => y.mul(&weight.cast(y.dtype())?)?,
             None => y,
@@ -448,30 +460,31 @@ fn composite(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tens
             Some(bias) => y.add(&bias.cast(y.dtype())?)?,
             None => y,
         };
-        activated(form, y)
+        activated(row_norm, y)
     })
 }
 
 /// Normalises contiguous rows by the kernel.
-fn by_kernel(form: Form, inputs: NormInputs<&Tensor>, eps: f64) -> Result<(RowNorm, NormOutputs<Tensor>)> {
-    let (op, x) = (form.op, inputs.x);
+fn by_kernel(row_norm: RowNormOp, inputs: NormInputs<&Tensor>, eps: f64) -> Result<(RowNorm, NormOutputs<Tensor>)> {
+    let (op, x) = (row_norm.op, inputs.x);
     let (rows, length) = (x.dims()[0], x.dims()[1]);
     let statistics = || Tensor::allocate(op, &Shape::from(rows), x.dtype().acc(), x.device());
-    let kernel = RowNorm { rows, length, is_centred: form.norm == Norm::Layer, eps, activation: form.activation };
+    let kernel =
+        RowNorm { rows, length, is_centred: row_norm.norm == Norm::Layer, eps, activation: row_norm.activation };
     let (y, sum) = (memory_like(op, x)?, inputs.residual.map(|residual| memory_like(op, residual)).transpose()?);
     let outputs = NormOutputs { y, mean: statistics()?, rstd: statistics()?, sum };
     run_fused(op, &kernel, inputs, outputs.as_ref())?;
     Ok((kernel, outputs))
 }
 
-fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-    let op = form.op;
+fn fused(row_norm: RowNormOp, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    let op = row_norm.op;
     let inputs = NormInputs { x, residual: None, weight, bias }.try_map(Tensor::contiguous)?;
-    let (kernel, NormOutputs { y, mean, rstd, .. }) = by_kernel(form, inputs.as_ref(), eps)?;
+    let (kernel, NormOutputs { y, mean, rstd, .. }) = by_kernel(row_norm, inputs.as_ref(), eps)?;
     let mask = inputs.mask();
     let again = move |inputs: &[Tensor]| {
         let NormInputs { x, weight, bias, .. } = NormInputs::of(mask, &mut inputs.iter());
-        composite(form, x, weight, bias, eps)
+        composite(row_norm, x, weight, bias, eps)
     };
     Record::new(op, &inputs.as_ref().present()).fused(y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
         let NormInputs { x, weight, bias, .. } = NormInputs::of(mask, &mut inputs.iter());

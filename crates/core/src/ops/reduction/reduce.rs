@@ -54,7 +54,7 @@ impl From<Vec<isize>> for Axes {
 }
 
 /// A tensor with the reduced dimensions moved to the end.
-pub(crate) struct Plan {
+pub(crate) struct ReducePlan {
     /// `[kept.., reduced..]`, a view outside of the tape.
     view: Tensor,
     kept: Shape,
@@ -67,8 +67,8 @@ pub(crate) struct Plan {
     count: usize,
 }
 
-impl Plan {
-    pub(crate) fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<Plan> {
+impl ReducePlan {
+    pub(crate) fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<ReducePlan> {
         let mut is_reduced = [axes.0.is_empty(); crate::MAX_RANK];
         for &axis in &axes.0 {
             let d = x.shape().dim_for(op, axis)?;
@@ -79,7 +79,7 @@ impl Plan {
         let (reduced, kept): (Dims, Dims) = (0..x.rank()).partition(|&d| is_reduced[d]);
         let perm: Dims = kept.iter().chain(&reduced).copied().collect();
         let keepdim: Dims = (0..x.rank()).map(|d| if is_reduced[d] { 1 } else { x.dims()[d] }).collect();
-        Ok(Plan {
+        Ok(ReducePlan {
             view: x.with_layout(x.layout().permute(&perm)),
             kept: Shape::from(kept.iter().map(|&d| x.dims()[d]).collect::<Dims>()),
             perm,
@@ -354,7 +354,7 @@ impl Tensor {
 
     /// The sum, rounded once, to `dtype`.
     pub(crate) fn sum_as(&self, axes: impl Into<Axes>, dtype: DType) -> Result<Tensor> {
-        let plan = Plan::new("sum", self, &axes.into())?;
+        let plan = ReducePlan::new("sum", self, &axes.into())?;
         let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), dtype)?;
         plan.report("sum", self, &y);
         let (shape, keepdim, from) = (self.shape().clone(), plan.keepdim, self.dtype());
@@ -371,7 +371,7 @@ impl Tensor {
             return x.mean(axes);
         }
         check_float("mean", self)?;
-        let plan = Plan::new("mean", self, &axes.into())?;
+        let plan = ReducePlan::new("mean", self, &axes.into())?;
         let y = plan.run("mean", Kernel::Reduce(Reduce::Mean), self.dtype())?;
         plan.report("mean", self, &y);
         let (shape, keepdim, count) = (self.shape().clone(), plan.keepdim, plan.count as f64);
@@ -388,13 +388,13 @@ impl Tensor {
             return x.prod(axes);
         }
         let axes = axes.into();
-        let plan = Plan::new("prod", self, &axes)?;
+        let plan = ReducePlan::new("prod", self, &axes)?;
         let y = plan.run("prod", Kernel::Reduce(Reduce::Prod), sum_dtype(self.dtype()))?;
         plan.report("prod", self, &y);
         let saved = Saved::input(self);
         record("prod", &[self], y, move |t| {
             let x = t.get(&saved)?;
-            let plan = Plan::new("prod", &x, &axes)?;
+            let plan = ReducePlan::new("prod", &x, &axes)?;
             let is_short = plan.count * x.dtype().acc().size() <= LONGEST_PRODUCT;
             if is_short && !t.creates_graph() && has_kernel::<ProdBackward>(&x) {
                 return gradients![Some(plan.in_rows(&x, |rows| prod_backward(rows, t.dy()))?)];
@@ -419,7 +419,7 @@ impl Tensor {
         }
         let op = "l2_norm";
         check_float(op, self)?;
-        let plan = Plan::new(op, self, &axes.into())?;
+        let plan = ReducePlan::new(op, self, &axes.into())?;
         let y = plan.run(op, Kernel::Reduce(Reduce::Norm), self.dtype())?;
         plan.report(op, self, &y);
         let (sx, sy, keepdim) = (Saved::input(self), Saved::output(&y), plan.keepdim);
@@ -498,7 +498,7 @@ impl Tensor {
         reduce: impl FnOnce(&Tensor, Axes) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let axes = axes.into();
-        let shape = Plan::new("keepdim", self, &axes)?.keepdim;
+        let shape = ReducePlan::new("keepdim", self, &axes)?.keepdim;
         reduce(self, axes)?.reshape(shape)
     }
 
@@ -514,7 +514,7 @@ impl Tensor {
         if correction.is_nan() {
             return Err(Error::attr(op, "the correction is NaN, expected a number"));
         }
-        let plan = Plan::new(op, self, &axes)?;
+        let plan = ReducePlan::new(op, self, &axes)?;
         let divisor = (plan.count as f64 - correction).max(0.0);
         let composite = move |x: &Tensor| {
             in_acc(x, |x| {
@@ -559,7 +559,7 @@ impl Tensor {
         }
         check_float(op, self)?;
         let axes = axes.into();
-        let plan = Plan::new(op, self, &axes)?;
+        let plan = ReducePlan::new(op, self, &axes)?;
         let composite = move |x: &Tensor| {
             in_acc(x, |x| {
                 if x.numel() == 0 {
@@ -605,7 +605,7 @@ impl Tensor {
 }
 
 fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tensor> {
-    let plan = Plan::new(op, x, &axes)?;
+    let plan = ReducePlan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let acc = x.dtype().acc();
     if !is_recording(&[x]) {
@@ -628,7 +628,7 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
 }
 
 fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tensor> {
-    let plan = Plan::new(op, x, &axes)?;
+    let plan = ReducePlan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let index = plan.run(op, which.arg(), DType::I64)?;
     plan.report_position(op, x, &index, Tie::First);
@@ -640,7 +640,7 @@ fn arg_of_tie(op: &'static str, which: Extremum, x: &Tensor, axes: Axes, tie: Ti
     if tie == Tie::First {
         return arg(op, which, x, axes);
     }
-    let plan = Plan::new(op, x, &axes)?;
+    let plan = ReducePlan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let reduced: SmallVec<[isize; 4]> = plan.perm[plan.kept.rank()..].iter().map(|&d| d as isize).collect();
     let index = no_grad(|| {
@@ -654,7 +654,7 @@ fn arg_of_tie(op: &'static str, which: Extremum, x: &Tensor, axes: Axes, tie: Ti
 
 /// The position of the largest element of each row `[.., n]`: the first of equal elements, but the last NaN.
 pub(crate) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
-    let plan = Plan::new(op, x, &Axes::from(-1))?;
+    let plan = ReducePlan::new(op, x, &Axes::from(-1))?;
     let y = Tensor::allocate(op, &plan.kept, DType::I64, x.device())?;
     run(op, Kernel::ArgMax, &[&plan.view], &[&y], Attributes::ints(&[1, 1]))?;
     plan.report_position("argmax", x, &y, Tie::First);

@@ -21,7 +21,7 @@ const STRIP: usize = 4;
 const LINES: usize = 4;
 /// Threads per multiprocessor that must have such work; with fewer, a thread computes one line.
 const LEAST_BLOCKS: usize = 512;
-/// Factors that a thread of several lines keeps.
+/// The most weights that a thread of several lines keeps in registers.
 const MOST_FACTORS: usize = 25;
 /// Elements of an input line that a thread keeps in registers, at most, for a strip of several outputs.
 const MOST_SPAN: usize = 24;
@@ -31,9 +31,9 @@ const LONGEST_SPAN: usize = 64;
 const MOST_SUMS: usize = 32;
 /// Elements of the output's gradient that a thread keeps.
 const MOST_KEPT: usize = 16;
-/// Groups for each multiprocessor among which the samples of one weight are divided.
+/// Groups per multiprocessor for the gradient of the weight: samples are split until there are as many.
 const GROUPS_A_UNIT: usize = 12;
-/// Strips of a thread, at least, where samples are divided.
+/// The fewest strips of a thread, where samples are split.
 const LEAST_STRIPS: usize = 2;
 
 /// A depthwise convolution of operands that are contiguous, with addresses.
@@ -77,7 +77,7 @@ impl Depthwise<'_> {
         let [g, x, dw] = self.addresses;
         let block = Block::of(self, gpu, geometry, [x, g]).filter(|_| window <= MOST_SUMS);
         let Some(mut block) = block else { return Ok(false) };
-        // Fewer registers let a multiprocessor run more groups, which wait for memory at the same time.
+        // With fewer registers per thread a multiprocessor runs more groups, which hides memory latency.
         block.lines = block.lines.min((MOST_KEPT / block.strip).max(1));
         let (threads, all) = (group_size(gpu.driver().limits()), geometry.groups * geometry.outputs);
         let [depth, height, width] = windows.output;
@@ -85,7 +85,7 @@ impl Depthwise<'_> {
         let items = geometry.batch * lines * strips;
         let most = items.div_ceil(threads * LEAST_STRIPS);
         let parts = (GROUPS_A_UNIT * gpu.driver().limits().units.max(1)).div_ceil(all).clamp(1, most.max(1));
-        // Each thread of a part has a block in every turn.
+        // Parts are multiples of a group's threads, so that no thread idles in a turn.
         let length = items.div_ceil(parts).next_multiple_of(threads);
         let parts = items.div_ceil(length);
         let acc = self.dtype.acc();

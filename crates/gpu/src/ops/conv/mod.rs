@@ -84,10 +84,11 @@ impl Map {
     }
 }
 
-/// Bytes that a thread reads at once, and elements of 16 bits in them.
+/// Bytes of a vector load.
 const WORD: usize = 16;
+/// 16-bit elements of a vector load.
 const MMA_WORD: usize = 8;
-/// Multiplications of a convolution for which channels of zeros are worth the copies.
+/// Multiplications from which on it is worth copying operands to pad their channels with zeros.
 const LEAST_PADDED: usize = 1 << 22;
 
 /// A map of both of its factors, plus the bias.

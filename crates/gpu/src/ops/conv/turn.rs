@@ -14,7 +14,7 @@ const SIDE: usize = 64;
 const SHORT: usize = 8;
 /// Long side of that tile.
 const LONG: usize = 512;
-/// Elements of a volume, at least: a short one is copied as fast by a thread for each element.
+/// The smallest volume, in elements, that is transposed by tiles; smaller ones are copied as fast element by element.
 const LEAST_VOLUME: usize = 32;
 
 /// `[samples, channels, volume]`; the channels-last copy may be padded to `last` channels.
@@ -27,8 +27,8 @@ pub(super) struct Volumes {
     pub last: usize,
 }
 
-/// Matrices to turn: how many, their rows and columns, and the rows to write; the strides of matrices and rows that are read, and of
-/// matrices and columns that are written.
+/// Matrices to transpose: their number, rows and columns, and the number of rows to write; then strides: of matrices and rows of the
+/// source, and of matrices and columns of the target.
 struct Matrices {
     count: usize,
     extents: [usize; 3],

@@ -19,7 +19,7 @@ use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
 pub const FAMILY: Family =
     Family { launchers: &[Launcher::of::<EdgeSoftmax>(), Launcher::of::<EdgeSoftmaxBackward>()], examples: EXAMPLES };
 
-/// Threads of a row, at most: they exchange registers.
+/// The most threads of a row: they exchange values by shuffles within a wave.
 const MOST_OF_ROW: usize = 32;
 /// Target number of vector loads per thread. More per thread means fewer shuffles.
 const MEAN: usize = 4;

@@ -21,21 +21,21 @@ use isograd_core::ops::image::window::Windows;
 use isograd_core::ops::{AvgPool, MaxPool};
 use isograd_core::{Call, DType, Operand, Result};
 
-/// Elements of a line that a thread holds, at most.
+/// The most elements of a line that a thread keeps in registers.
 const HELD: usize = 64;
-/// Groups among which bands are divided before a group takes several at once.
+/// The number of groups up to which each takes one band; with more bands a group takes several.
 const GROUPS: usize = 512;
-/// Lines or columns that a thread has at least, where several share them.
+/// The fewest lines or columns of a thread, where several threads share a window.
 const FEW: usize = 4;
-/// Windows of a strip up to which a loop over them is unrolled.
+/// The most windows of a strip whose loop is unrolled.
 const UNROLLED: usize = 4;
 /// If the starts of a thread's windows span more bytes than this, the thread has fewer windows.
 const STEP: usize = 32;
-/// Elements of a window from which on a wave shares it, and from which on a group does.
+/// Elements of a window from which on `[a wave, a group]` shares it.
 const SHARED: [usize; 2] = [64, 2048];
-/// The same for windows that a thread reads in words.
+/// The same for a wave, where a single thread could read the window in words.
 const SHARED_WORDS: usize = 256;
-/// Threads that share a window as a wave.
+/// Threads of a wave that shares a window.
 const READERS: usize = 32;
 
 pub const FAMILY: Family = Family {

@@ -1,4 +1,4 @@
-//! Gather.
+//! Gather: `y[i] = x[index[i]]` along one dimension.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -15,16 +15,17 @@ use smallvec::{SmallVec, smallvec};
 
 pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
-/// Elements of y for each multiprocessor from which on x is read in tiles, and bytes of a tile's row.
+/// Elements of y per multiprocessor from which on x is read in tiles.
 const MANY_PICKS: usize = 32768;
+/// Bytes of a row of such a tile.
 const TILE: usize = 128;
 
 /// How many elements of y a thread of `gather` takes side by side.
 #[derive(Clone, Copy)]
 enum Take {
-    /// A word of so many, all by one index.
+    /// A vector of this many elements, which share one index.
     Word(usize),
-    /// Each by an index of its own.
+    /// This many elements, each with its own index.
     Each(usize),
 }
 
@@ -56,8 +57,8 @@ impl Take {
     }
 }
 
-/// Dimensions in another order: `tile` words of the last dimension, then the same words of all other rows, then the next tile. The
-/// elements of x that rows share stay in the cache. The strides of y, which is contiguous, come last.
+/// Splits the last dimension into tiles of `tile` words, and makes the tile the outermost dimension: all rows read one tile before any
+/// reads the next, so that elements of x which rows share stay in the cache. The strides of y, which is contiguous, come last.
 fn in_tiles(joint: &Joint, tile: usize) -> Joint {
     let (last, outer) = joint.extents.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let mut contiguous: SmallVec<[usize; 8]> = smallvec![1; joint.rank()];

@@ -68,7 +68,7 @@ impl<'a> Indexed<'a> {
         }
     }
 
-    /// Counts in the widest words into which rows divide. `starts` are the addresses of the source and the target.
+    /// Counts elements in the widest words that divide rows. `starts` are the addresses of the source and the target.
     pub fn in_words(mut self, size: usize, starts: [u64; 2]) -> Indexed<'a> {
         let inner = self.inner();
         if inner.rank() != 1 || inner.strides.iter().any(|s| s[0] != 1) {

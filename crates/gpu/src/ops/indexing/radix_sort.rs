@@ -8,11 +8,11 @@ use crate::memory::pool::Buffer;
 use crate::program::source::Variant;
 use isograd_core::{Error, Result};
 
-/// Keys that a thread takes at once.
+/// Keys of a thread per turn.
 const ITEMS: usize = 2;
-/// Bits of a digit, at most.
+/// The most bits of a digit.
 const DIGIT: usize = 9;
-/// Parts of the keys, at most: each looks at the counts of all.
+/// The most parts of the keys: each part reads the counts of all others.
 const PARTS: usize = 256;
 
 /// Sorted keys, and their positions before.
@@ -21,7 +21,7 @@ pub struct Ordered {
     pub order: Buffer,
 }
 
-/// The bytes of so many keys of a type, `u32` or `u64`.
+/// Bytes of this many keys of a type, `u32` or `u64`.
 pub fn key_bytes(n: usize, key: &str) -> usize {
     n * if key == "u64" { 8 } else { 4 }
 }

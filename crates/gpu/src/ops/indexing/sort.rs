@@ -19,7 +19,7 @@ pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 const ITEMS: usize = 8;
 
 /// How lists are sorted on a device.
-struct Plan {
+struct SortPlan {
     rows: usize,
     length: usize,
     /// `u32` or `u64`: the keys' type.
@@ -42,12 +42,12 @@ impl Sorted {
     }
 }
 
-impl Plan {
-    /// For so many rows of so many elements.
-    fn new(limits: &Limits, [rows, length]: [usize; 2], dtype: DType, is_wide: bool) -> Plan {
+impl SortPlan {
+    /// The plan for `rows` rows of `length` elements.
+    fn new(limits: &Limits, [rows, length]: [usize; 2], dtype: DType, is_wide: bool) -> SortPlan {
         let is_packed = dtype.size() <= 2 && length <= 1 << 16;
-        let mut plan = Plan { rows, length, key: key_of(dtype).0, threads: group_size(limits), is_wide, is_packed };
-        // A key and a 16-bit position an element, and two splits.
+        let mut plan = SortPlan { rows, length, key: key_of(dtype).0, threads: group_size(limits), is_wide, is_packed };
+        // A key and a 16-bit position per element, and two split positions.
         while plan.threads > 1 && plan.tile() * (plan.key_size() + 2) + 16 > limits.local_memory {
             plan.threads /= 2;
         }
@@ -131,7 +131,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let length = x.layout.shape().dims().last().copied().unwrap_or(1);
     let (_, sign, infinite) = key_of(x.dtype);
     let joint = Joint::new([x].into_iter()).at_least_one();
-    let plan = Plan::new(gpu.driver().limits(), [n / length, length], x.dtype, is_wide(n.max(x.layout.end())));
+    let plan = SortPlan::new(gpu.driver().limits(), [n / length, length], x.dtype, is_wide(n.max(x.layout.end())));
     let variant = plan
         .variant()
         .define("X", bits(x.dtype))

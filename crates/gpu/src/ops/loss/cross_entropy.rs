@@ -21,7 +21,7 @@ use isograd_core::ops::loss::cross_entropy::{
 use isograd_core::{Call, DType, Operand, Result};
 use std::ops::Deref;
 
-/// Losses that one group sums up.
+/// Losses per group of the sum.
 const PART: usize = 8192;
 
 pub const FAMILY: Family = Family {

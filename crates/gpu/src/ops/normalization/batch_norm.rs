@@ -17,11 +17,11 @@ use isograd_core::ops::normalization::channel_norm::{
 use isograd_core::ops::{Running, Statistics};
 use isograd_core::{Call, DType, Operand, Result, Tensor};
 
-/// Words that a thread reads at once of an array.
+/// Vector loads that a thread has in flight, of each array.
 const BATCH: usize = 4;
-/// As above, of the gradient before a relu, which reads up to four arrays.
+/// The same for the gradient through a relu, which reads up to four arrays: with more, registers spill.
 const FEW: usize = 2;
-/// Groups of a multiprocessor: as many as run together.
+/// Groups that a multiprocessor runs at a time.
 const TOGETHER: usize = 4;
 /// Threads that read neighbouring words of different channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
@@ -29,7 +29,7 @@ const COLUMNS: usize = 32;
 const JOINING: usize = 8;
 /// Bytes of partial sums per group of that reduction: one partial sum a thread.
 const JOINED_BYTES: usize = 2048;
-/// The longest sum without a tree.
+/// The most terms that are added one after the other; longer sums are split.
 const TERMS: usize = 4096;
 
 pub const FAMILY: Family =
@@ -47,8 +47,8 @@ impl FusedLaunch for BatchNormBackward {
     }
 }
 
-/// How channels are cut into parts.
-struct Parts {
+/// How the elements of channels are split among groups.
+struct ChannelSplit {
     geometry: Geometry,
     /// Words with elements of different channels.
     channels: usize,
@@ -59,7 +59,7 @@ struct Parts {
     length: usize,
 }
 
-impl Parts {
+impl ChannelSplit {
     /// Of threads that read so many words `at_once`.
     fn new(
         gpu: &Gpu,
@@ -68,7 +68,7 @@ impl Parts {
         variant: Variant,
         all: &[Address],
         at_once: usize,
-    ) -> (Variant, Parts) {
+    ) -> (Variant, ChannelSplit) {
         let BatchNorm { batch, channels, inner, .. } = *norm;
         let limits = gpu.driver().limits();
         let threads = group_size(limits);
@@ -84,9 +84,9 @@ impl Parts {
         let width = if shared { 1 } else { inner / vector };
         let (members, groups) = (threads / columns, channels.div_ceil(columns));
         let words = batch * width;
-        // A thread has the numbers of all channels of its words in registers.
+        // A thread keeps statistics of every channel of its words, which takes registers.
         let together = if per_word > 1 { TOGETHER / 2 } else { TOGETHER };
-        // Each thread of a part reads a batch of words, if not more.
+        // A part is so long that each thread reads at least one batch of words.
         let most = words.div_ceil(members * BATCH);
         let parts = (limits.units * together / groups).clamp(1, most).max(most / TERMS);
         let length = words.div_ceil(parts);
@@ -100,7 +100,7 @@ impl Parts {
             .define("PER", 0usize)
             .optional("AT_ONCE", (threads > COLUMNS).then_some(together));
         let geometry = Geometry::new([groups, words.div_ceil(length), 1], threads);
-        (variant, Parts { geometry, channels, per_word, words, width, length })
+        (variant, ChannelSplit { geometry, channels, per_word, words, width, length })
     }
 
     /// The arguments of an entry: pointers, then how channels are cut.
@@ -120,7 +120,7 @@ impl Parts {
         (self.per_word > 1).then(|| (program.flag("OF_WORDS", true), geometry))
     }
 
-    /// The arguments of an entry of [`join`](Parts::join).
+    /// The arguments of an entry of [`join`](ChannelSplit::join).
     fn joined<const N: usize>(&self, pointers: [Address; N]) -> Arguments {
         let sizes = [self.channels * self.per_word, self.words, 1, self.length, self.geometry.groups[1]];
         Arguments::new().pointers(pointers).numbers(sizes)
@@ -138,8 +138,8 @@ fn program(file: &'static str, x: &Operand<'_>, p: DType, r: DType, [has_weight,
     variant.flags([("WEIGHT", has_weight), ("BIAS", has_bias)])
 }
 
-/// The sums of parts, then their joins and the normalised x: two launches, or three for words of several channels. One with running
-/// statistics.
+/// Two launches: partial statistics; then their reduction and the normalised x. Words of several channels are reduced by a launch of
+/// their own. With running statistics there is one launch.
 fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let BatchNormInputs { x, weight, bias, residual, mean: given_mean, var: given_var } = norm.inputs(call);
     let BatchNormOutputs { y, mean, rstd, running_mean, running_var, batches } = norm.outputs(call);
@@ -160,7 +160,7 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let [weight, bias, residual, running_mean, running_var, batches] =
         starts_or([weight, bias, residual, running_mean, running_var, batches], mean)?;
     let alone = program.clone();
-    let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &moved, BATCH);
+    let (program, parts) = ChannelSplit::new(gpu, norm, x.dtype, program, &moved, BATCH);
     let acc = x.dtype.acc();
     let bytes = if is_given { 0 } else { parts.bytes(acc) };
     let (sums, squares) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
@@ -180,7 +180,8 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     gpu.launch(program, "batch_norm", geometry, &arguments)
 }
 
-/// The sums of parts, then their joins and the gradients: two launches, or three for words of several channels. One if no sum is wanted.
+/// Two launches: partial sums; then their reduction and the gradients. Words of several channels are reduced by a launch of their own. If
+/// no sum is wanted, there is one launch.
 fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
     let BatchNormBackwardInputs { dy, x, mean, rstd, weight, y, bias, added } = of.inputs(call);
     let BatchNormBackwardOutputs { dx, weight: dweight, bias: dbias, residual } = of.outputs(call);
@@ -205,7 +206,7 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let joining = base.clone();
     let moved = [dy, x, dx, y, dresidual, added];
     let at_once = if norm.is_relu { FEW } else { BATCH };
-    let (program, parts) = Parts::new(gpu, &norm, dtype, base, &moved, at_once);
+    let (program, parts) = ChannelSplit::new(gpu, &norm, dtype, base, &moved, at_once);
     let first = program.clone().flags(relu).flags(added_terms);
     let join = parts.join(gpu, joining, dtype).filter(|_| sums_up);
     let bytes = if sums_up { parts.bytes(acc) } else { 0 };

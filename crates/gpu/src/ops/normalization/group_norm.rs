@@ -17,14 +17,15 @@ use isograd_core::ops::normalization::channel_norm::{
 use isograd_core::ops::{Running, Statistics};
 use isograd_core::{Call, DType, Operand, Result};
 
-/// Words of each array that a thread reads at once, and may keep.
+/// The most vector loads of each array that a thread has in flight, and may keep in registers.
 const MOST_WORDS: usize = 4;
-/// Channels at once of a group of threads.
+/// The most channels that a group of threads sums at a time.
 const TEAMS: usize = 32;
 /// Threads of the smallest group.
 const LEAST: usize = 64;
-/// Threads of the largest, of which two run together: one reads while the other writes. Of f32 one that keeps more is faster.
+/// Threads of the largest group. Two of them run on a multiprocessor: one reads while the other writes.
 const MOST: usize = 512;
+/// The same in f32, where one group that keeps more elements in registers is faster than two.
 const MOST_F32: usize = 1024;
 
 pub const FAMILY: Family =

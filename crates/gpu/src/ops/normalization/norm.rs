@@ -19,9 +19,9 @@ use isograd_core::ops::normalization::norm::{
 use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{Call, DType, Operand, Result};
 
-/// Threads of a multiprocessor whose sums of columns find room in its registers.
+/// Threads per multiprocessor for whose column sums it has registers.
 const RESIDENT: usize = 512;
-/// The longest sum without a tree.
+/// The most terms that are added one after the other; longer sums are split.
 const TERMS: usize = 4096;
 
 pub const FAMILY: Family = Family {

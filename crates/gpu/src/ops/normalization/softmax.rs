@@ -14,13 +14,13 @@ use isograd_core::operands::{Input, Output};
 use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward, SoftmaxBackwardInputs, SoftmaxKind};
 use isograd_core::{Call, DType, Operand, Result};
 
-/// Words that a thread reads at once of a column.
+/// Vector loads that a thread has in flight, along a column.
 const BATCH: usize = 4;
-/// Bytes of a line of memory, which one group reads whole.
+/// Bytes of a cache line. A group reads whole lines.
 const LINE: usize = 128;
-/// Groups of a multiprocessor: as many as run together.
+/// Groups that a multiprocessor runs at a time.
 const TOGETHER: usize = 4;
-/// The longest sum without a tree.
+/// The most terms that are added one after the other; longer sums are split.
 const TERMS: usize = 4096;
 
 pub const FAMILY: Family =

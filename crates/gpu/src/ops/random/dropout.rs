@@ -19,7 +19,7 @@ use isograd_core::{Call, DType, Operand, Result, Rng};
 
 /// Threads along a row whose columns are summed.
 const COLUMNS: usize = 32;
-/// The longest sum without a tree.
+/// The most terms that are added one after the other; longer sums are split.
 const TERMS: usize = 4096;
 
 pub const FAMILY: Family = Family {

@@ -11,7 +11,8 @@ use isograd_core::operands::Output;
 use isograd_core::ops::reduction::reduce::{ProdBackward, ProdBackwardInputs};
 use isograd_core::{Call, DType, Operand, Result};
 
-/// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
+/// The fewest threads of a group. Each then has so few elements of the longest row that the product of their fractions stays in f32's
+/// range.
 const FEWEST: usize = 256;
 
 pub const FAMILY: Family = Family { launchers: &[Launcher::of::<ProdBackward>()], examples: EXAMPLES };

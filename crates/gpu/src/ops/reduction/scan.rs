@@ -23,22 +23,23 @@ use isograd_core::ops::indexing::index::{MaskInputs, MaskPositions};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Operand, Result};
 use smallvec::SmallVec;
 
-/// Neighbours that a thread takes.
+/// Adjacent elements of a thread.
 const ITEMS: usize = 8;
-/// Most local memory of a group.
+/// The most bytes of local memory of a group.
 const LOCAL: usize = 24 << 10;
 /// Bytes of a product as a fraction and an exponent.
 const SCALED: usize = 16;
-/// Tiles whose totals are added one after the other; fewest tiles of a part.
+/// The most tiles of a part: their totals are added one after the other.
 const MOST_TILES: usize = 32;
+/// The fewest tiles of a part.
 const FEWEST_TILES: usize = 2;
-/// Groups for each multiprocessor, from which on it is busy.
+/// Groups per multiprocessor that keep it busy.
 const BUSY_GROUPS: usize = 8;
-/// Most turns of a group of columns: so many totals are added one after the other.
+/// The most turns of a group of columns: the totals of turns are added one after the other.
 const MOST_TURNS: usize = 512;
 /// The names of the dimensions beside that of the scan.
 const NAMES: [&str; 3] = ["KEPT_EXTENT", "KEPT_X", "KEPT_Y"];
-/// Fewest bytes of a line that a group of columns reads: memory comes in pieces of this size.
+/// The fewest bytes of a line that a group of columns reads: two memory sectors.
 const FEWEST_BYTES: usize = 64;
 
 /// A scan of the rows of a view.

@@ -14,7 +14,7 @@ use isograd_core::ops::Sampling;
 use isograd_core::ops::sequence::sample::{SampleInputs, SampleLogits};
 use isograd_core::{Call, DType, Result, Rng};
 
-/// Threads of a group that joins sums without memory.
+/// The most threads of a group, on devices whose waves reduce by shuffles.
 const MANY: usize = 512;
 
 pub const FAMILY: Family = Family { launchers: &[Launcher::of::<SampleLogits>()], examples: EXAMPLES };

@@ -7,7 +7,7 @@ use crate::registry::invocation::Invocation;
 use crate::registry::op::Class::{Reduction, Stages};
 use crate::registry::op::{Changes, Op, Slice};
 use isograd_core::ops::{EmbeddingOptions, Index, Order, Put};
-use isograd_core::{Result, Tensor};
+use isograd_core::{Determinism, Result, Tensor};
 use serde_json::{Value, json};
 
 fn put(c: &Invocation<'_>) -> Result<Put> {
@@ -384,9 +384,9 @@ fn tables(
 
 /// With sums in any order, as PyTorch's default.
 fn in_any_order(c: &Call, f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
-    c.device.set_deterministic(false);
+    c.device.set_determinism(Determinism::AnyOrder);
     let y = f();
-    c.device.set_deterministic(true);
+    c.device.set_determinism(Determinism::SameBits);
     y
 }
 

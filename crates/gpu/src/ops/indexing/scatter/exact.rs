@@ -11,10 +11,11 @@ use crate::ops::indexing::scatter::{LIST_THREADS, Scattering};
 use isograd_core::backend::Scatter;
 use isograd_core::{DType, Result};
 
-/// Neighbouring lists whose exact sums a group has in local memory, at most, and rows of a list.
+/// The most neighbouring lists whose exact sums a group keeps in local memory.
 const EXACT_LISTS: usize = 8;
+/// The most rows of such a list.
 const EXACT_ROWS: usize = 1 << 22;
-/// Exact sums for which there is room are a multiple of this, so that few programs are compiled.
+/// A program has room for a multiple of this many sums, so that few programs are compiled.
 const BINS: usize = 1024;
 
 impl Scattering<'_> {

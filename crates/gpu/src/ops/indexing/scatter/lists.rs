@@ -10,26 +10,26 @@ use crate::ops::indexing::index::OUTER;
 use crate::ops::indexing::scatter::{LIST_THREADS, Scattering, keeping};
 use isograd_core::Result;
 
-/// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these. Twice as many rows are
-/// looked at, of which few meet.
+/// The most list entries in a group's local memory. A group looks at twice as many rows, few of which share a target.
 const ENTRIES: usize = 8192;
+/// Mean number of entries per bucket.
 const BUCKET: usize = 4;
-/// Of rows of one word that a thread keeps in registers, bytes of these at most: more are put aside to memory.
+/// The most bytes of one-word rows that a thread keeps in registers; with more, the compiler would spill them.
 const KEPT_BYTES: usize = 32;
-/// Bits of local memory for each entry: a bit is one for an index that occurs, and one for an index that occurs again.
+/// Bits per entry in each of two bit sets in local memory: of the indices that occur, and of those that occur again.
 const BITS: usize = 16;
-/// Short lists are taken together until they are so many rows.
+/// A group takes several short lists until they have this many rows together.
 const TOGETHER: usize = 2048;
-/// Lists that are taken together if they are neighbours in the index: at least, so that no sector is read in part, and as many
-/// as there are multiprocessors left for.
+/// `[least, most]` adjacent lists that a group takes together. Fewer would read parts of memory sectors; it takes more than the least
+/// only while there is a group for each multiprocessor.
 const NEIGHBOURS: [usize; 2] = [4, 16];
-/// Rows for each thread of a group that takes lists, from which on it has more threads, and how many it then has; if more
-/// groups share a list, each has fewer.
+/// Words per thread from which on a group has more threads.
 const ROWS_OF_THREAD: usize = 4;
+/// The threads that it then has if rows have several words, so that groups share a list. Else it has `LIST_THREADS`.
 const SHARING_THREADS: usize = 512;
 
 impl Scattering<'_> {
-    /// Whether a list has a place in local memory. The number of a row and where it points have 32 bits.
+    /// Whether a list fits local memory. An entry packs the number of a row and its target into 32 bits.
     pub(super) fn is_short(&self, entries: usize) -> bool {
         self.lists()[1] <= entries && self.indexed.extent <= 1 << (u32::BITS - entries.ilog2())
     }
@@ -88,12 +88,12 @@ impl Scattering<'_> {
     }
 }
 
-/// Bytes of so many entries of lists, with their buckets, bits of rows that meet and a number for each thread.
+/// Bytes of local memory for this many entries: entries, buckets, a bit for each row that may meet another, and a number for each thread.
 fn lists_memory(entries: usize, threads: usize) -> usize {
     (entries + entries / BUCKET + entries / 16 + threads) * 4
 }
 
-/// Entries of lists for which a group has local memory: as many as groups have that share a multiprocessor.
+/// The number of entries for which a group has local memory, if several groups share a multiprocessor.
 pub fn local_entries(limits: &Limits) -> usize {
     let mut entries = ENTRIES;
     while entries > BITS && lists_memory(entries, LIST_THREADS) > limits.local_memory {

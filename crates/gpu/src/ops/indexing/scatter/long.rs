@@ -12,28 +12,32 @@ use crate::ops::indexing::scatter::{LIST_THREADS, Scattering, keeping};
 use isograd_core::Result;
 use isograd_core::backend::Scatter;
 
-/// Of longer lists: how many neighbouring ones a group takes, the first of these that serves best; bytes of local memory of
-/// one, at most, since more is taken from the cache; threads for one, of LIST_THREADS at most.
+/// Numbers of adjacent lists that a group may take together. Of equally good ones the first is chosen.
 const LONG_TOGETHER: [usize; 3] = [4, 2, 1];
+/// The most bytes of local memory per list: what is beyond is taken from the cache.
 const LONG_MEMORY: usize = 48 << 10;
+/// Threads per list; a group has at most `LIST_THREADS`.
 const LONG_THREADS: usize = 512;
-/// The rows of the longest: a bit is left for two indices of a bucket.
+/// The most rows of a list: a 16-bit entry then has a bit left, which tells two indices of a bucket apart.
 const LONGEST: usize = 1 << 15;
-/// How often as long a table is, at most: each of its rows looks into a bucket.
+/// The most rows of the table per row of the list. Each row of the table looks into a bucket.
 const LONG_TABLE: usize = 16;
-/// Buckets, entries and indexed are multiples of these, so that few programs are compiled, and are looked at in so many passes at
-/// most.
+/// The number of buckets is a multiple of this, so that few programs are compiled.
 const BUCKETS_STEP: usize = 256;
+/// The same for the number of entries.
 const ENTRIES_STEP: usize = 512;
+/// The same for the number of targets.
 const PLACES_STEP: usize = 1024;
+/// The most passes over the table.
 const PASSES: usize = 16;
-/// Indices that a thread keeps in registers, two in each: a multiple of how many are read at once, and at most.
+/// Indices that a thread reads at once. The number that it keeps is a multiple of this.
 const KEPT_STEP: usize = 8;
+/// The most indices that a thread keeps in registers, two in each register.
 const MOST_KEPT: usize = 64;
 
 impl Scattering<'_> {
-    /// How lists that are not short are looked at in local memory, if they are many: neighbouring ones fill memory's sectors
-    /// together, and one alone leaves most of the device idle.
+    /// The kernel for longer lists, if there are enough of them to fill the device. Adjacent lists read whole memory sectors
+    /// together.
     pub(super) fn long(&self, limits: &Limits) -> Option<Long> {
         let (Indexed { width, extent, .. }, [lists, count, apart]) = (&self.indexed, self.lists());
         let are_many = *width == 1 && (limits.units..=MOST_GROUPS).contains(&lists) && !self.is_wide;
@@ -43,7 +47,7 @@ impl Scattering<'_> {
         }
         let is_busy = |together: usize| apart > 1 && lists / together >= limits.units - limits.units / 8;
         let candidates = LONG_TOGETHER.into_iter().filter(|&together| together == 1 || is_busy(together));
-        // Passes over registers cost less than neighbours gain.
+        // A further pass over indices in registers costs less than adjacent lists gain.
         let rank = |long: &Long| if long.passes == 1 || long.kept.is_some() { 0 } else { 1 };
         let of = |together| match self.mode {
             Scatter::Assign | Scatter::Distinct => Long::last(together, count, *extent, limits),
@@ -101,9 +105,9 @@ pub(super) struct Long {
 /// The contents of local memory for a list.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The last row of each of so many indexed.
+    /// The last row of each of this many targets.
     Last { indexed: usize },
-    /// So many buckets, of 2^shift neighbouring indices each, and their entries.
+    /// The number of buckets, of 2^shift adjacent indices each, and the number of their entries.
     Buckets { shift: usize, buckets: usize, entries: usize },
 }
 
@@ -111,7 +115,7 @@ impl Long {
     fn new(together: usize, [count, extent]: [usize; 2], passes: usize, limits: &Limits, kind: Kind) -> Long {
         let threads = 1 << (together * LONG_THREADS).min(LIST_THREADS).min(limits.max_group).ilog2();
         let of_thread = (together * count).div_ceil(threads).next_multiple_of(KEPT_STEP);
-        // The value that marks no index has 16 bits too, and lies beyond the range of any pass.
+        // 16 bits must also hold the value that stands for no index, which is beyond the range of any pass.
         let beyond = match kind {
             Kind::Last { indexed } => passes * indexed,
             Kind::Buckets { shift, .. } => extent + (1 << shift),
@@ -131,7 +135,7 @@ impl Long {
         plans.find(|long| long.memory() <= memory)
     }
 
-    /// Finds the last of `count` rows for each of `extent` indexed, in as few passes as there is memory for.
+    /// Finds the last of `count` rows for each of `extent` targets, in the fewest passes that local memory allows.
     fn last(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Long> {
         let of_passes = |passes: usize| {
             let indexed = extent.div_ceil(passes).next_multiple_of(PLACES_STEP);
@@ -140,18 +144,18 @@ impl Long {
         Long::first(together, limits, (1..=PASSES).map(of_passes))
     }
 
-    /// Puts `count` rows that point to `extent` into buckets, in as few passes as there is memory for. An entry has 16 bits: a
-    /// row's number, and what tells the indices of a bucket apart, which is as little as fits.
+    /// Sorts `count` rows with `extent` targets into buckets, in the fewest passes that local memory allows. An entry has 16 bits: the
+    /// number of a row, and the lowest bits of its index, which tell the indices of a bucket apart.
     fn buckets(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Long> {
         let most_shift = (u16::BITS - count.next_power_of_two().ilog2()) as usize;
         let of_passes = |passes: usize, shift: usize| {
-            // Some more than the share of a pass, as not all are alike.
+            // Somewhat more than the mean of a pass, since passes differ.
             let entries = if passes == 1 { count } else { (count + count / 16).div_ceil(passes) };
             let kind = Kind::Buckets {
                 shift,
                 // No row is in the last one.
                 buckets: (extent.div_ceil(1 << shift).div_ceil(passes) + 1).next_multiple_of(BUCKETS_STEP),
-                // Two for each thread, at least, which add up counts there before.
+                // At least two for each thread, which sums counts there before.
                 entries: entries.next_multiple_of(ENTRIES_STEP).max(2 * LONG_THREADS),
             };
             Long::new(together, [count, extent], passes, limits, kind)
@@ -160,8 +164,8 @@ impl Long {
         Long::first(together, limits, plans)
     }
 
-    /// Bytes of a group's local memory: 16 bits for each place, or for each bucket and entry, a bit for each bucket that is full,
-    /// and where buckets end.
+    /// Bytes of a group's local memory: 16 bits for each target, or for each bucket and each entry; a bit for each full bucket; and the
+    /// ends of buckets.
     fn memory(&self) -> usize {
         match self.kind {
             Kind::Last { indexed } => self.together * indexed * 2,

@@ -1,10 +1,14 @@
 //! Scatter. Sums have a fixed order: that of the index.
 //!
-//! Rows of the index that differ in the indexed dimension only are a list: only they can have a common target. The kernel depends
-//! on the length of a list. In a short list each row is compared with the others, by a team of threads if rows are wide. If a list
-//! fits local memory, a group finds there the rows that may have a common target, and moves all other rows at once. For many
-//! longer lists, a group puts 16 bits of each row into buckets in local memory, or finds the last row of each target. Otherwise
-//! all rows are sorted by their targets. Where sums may have any order, and the device has fast atomic additions, these add.
+//! A list is the rows of the index that differ in the indexed dimension only: no others can have a common target. The length of a list
+//! decides the kernel:
+//!
+//! - a few rows: each row is compared with the others, by a team of threads if rows are wide;
+//! - a list that fits local memory: a group finds the rows that may have a common target there, and moves all other rows at once;
+//! - many longer lists: a group sorts 16 bits of each row into buckets in local memory, or finds the last row of each target;
+//! - else: all rows are sorted by their targets.
+//!
+//! Where sums may have any order, and the device has fast atomic additions, a kernel of these is used.
 
 mod exact;
 mod lists;
@@ -33,13 +37,15 @@ pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
 /// The longest list in which each row is compared with all others.
 const FEW: usize = 32;
-/// Words of a row from which on a team of threads moves it, the most rows of a list that a team compares, and the most rows that
-/// all teams compare.
+/// Words of a row from which on a team of threads moves it.
 const WIDE_ROW: usize = 16;
+/// The most rows of a list that a team compares.
 const TEAM_ROWS: usize = 2048;
+/// The most comparisons of all teams.
 const TEAM_LOOKS: usize = 1 << 22;
 /// Bytes of the largest word.
 const WHOLE: usize = 16;
+/// The most threads of a group that takes lists.
 const LIST_THREADS: usize = 1024;
 
 pub fn run(gpu: &Gpu, call: &Call<'_>, mode: Scatter) -> Result<()> {
@@ -118,7 +124,7 @@ impl Scattering<'_> {
     fn in_any_order(mut self, gpu: &Gpu) -> Result<()> {
         let (index, size) = (self.indexed.index, self.call.outputs[0].dtype.size());
         let mut outer = self.indexed.outer();
-        // Neighbours in the index that are neighbours in y and in the source are a word.
+        // Elements that are adjacent in the index, in y and in the source are moved as a word.
         let (last, word_of) = (outer.rank() - 1, WHOLE / size);
         let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
         let is_word = self.indexed.vector * self.indexed.width == 1
@@ -231,7 +237,8 @@ impl Scattering<'_> {
     }
 }
 
-/// Adds the number of elements that a thread keeps in registers. LIST_THREADS threads share the registers of a multiprocessor.
+/// Defines the number of elements that a thread keeps in registers, and how many groups share them: a multiprocessor runs `LIST_THREADS`
+/// threads.
 fn keeping(variant: Variant, kept: Option<usize>, threads: usize) -> Variant {
     match kept {
         Some(kept) => variant.define("KEPT", kept).define("AT_ONCE", (LIST_THREADS / threads).max(1)),

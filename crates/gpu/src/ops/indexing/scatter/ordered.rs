@@ -14,9 +14,9 @@ use isograd_core::Result;
 use isograd_core::backend::Scatter;
 use isograd_core::ops::indexing::segment::IndexReduce;
 
-/// Rows of y to which a thread of the kernel `sums` writes zeros.
+/// Rows of y that a thread of the kernel `sums` sets to zero.
 const ZERO_ROWS: usize = 32;
-/// A sum is cut into parts of about half the root of its length, within these bounds.
+/// `[least, most]` terms of a part of a sum. A part has about half the square root of the number of terms.
 const PARTS: [usize; 2] = [32, 512];
 
 impl Scattering<'_> {

@@ -27,9 +27,9 @@ use smallvec::SmallVec;
 const FILE: &str = "matrix/matmul.c";
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
 const LEAST_PART: usize = 128;
-/// Columns of a part that is long: for such parts, few large tiles are better than many small ones.
+/// K per split from which on a few large tiles are faster than many small ones.
 const LONG_PART: usize = 2048;
-/// Elements of 16 bits that operands of matrix units are read by, and results are written by.
+/// Elements of a 16-byte vector of 16-bit elements, by which tensor-core kernels load and store.
 pub(crate) const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
 pub(crate) const WIDEST: usize = 16;
@@ -49,11 +49,11 @@ const LEAST_COLUMNS: usize = 8;
 const FEW: usize = 16;
 /// The same for 16-bit factors, which vector kernels convert once per column; beyond it tensor cores are faster.
 const FEW_OF_16_BITS: usize = 4;
-/// Multiplications of a product that is bound by its launch, whatever its shape.
+/// Multiplications up to which a product is launch-bound, whatever its shape.
 const FEW_MULTIPLIED: usize = 1 << 22;
-/// Sums of a thread, at most.
+/// The most accumulators of a thread.
 const MOST_SUMS: usize = 64;
-/// Numbers that a group of threads puts together at once.
+/// The most partial sums that a group reduces at once, through local memory.
 const MOST_TOGETHER: usize = 4096;
 /// Rows of a thread of `gemm_outer`.
 const OUTER_ROWS: usize = 4;
@@ -84,7 +84,7 @@ impl Tile {
         (self.m / self.results[0]) * (self.n / self.results[1])
     }
 
-    /// Groups that a multiprocessor runs at once, about: their threads have twice as many registers as sums, and 64 at least.
+    /// An estimate of the groups that a multiprocessor runs at once, if a thread has two registers per accumulator, and at least 64.
     fn at_once(&self) -> usize {
         let registers = (2 * self.results[0] * self.results[1]).max(64);
         (REGISTERS / (self.threads() * registers)).clamp(1, MOST_AT_ONCE)
@@ -106,7 +106,7 @@ impl Tile {
         is_small && self.threads() <= limits.max_group && self.local_memory(acc) <= limits.local_memory
     }
 
-    /// Whether at least half of the results that it makes are wanted.
+    /// Whether at least half of its results lie within the matrix.
     fn is_used(&self, m: usize, n: usize) -> bool {
         2 * m * n >= self.count(m, n) * self.m * self.n
     }
@@ -130,17 +130,17 @@ pub struct Extents {
 pub enum Method {
     /// Nothing is multiplied: `beta c`.
     Scale,
-    /// A matrix times few vectors, with this many threads side by side where the matrix is contiguous.
+    /// A matrix times a few vectors. This many threads are adjacent along the contiguous dimension of the matrix.
     Vectors(usize),
-    /// Sums of few products.
+    /// An outer product, or a sum of a few: K is small.
     Outer,
     /// By tiles.
     Tiles(Tile),
     /// By tiles, on matrix units.
     Mma(Tile),
-    /// By tiles that an engine copies, on matrix units which read local memory.
+    /// By tiles, on Hopper's tensor cores (WGMMA); the copy engine (TMA) loads the tiles.
     Wgmma,
-    /// By tiles whose words threads copy, on the same units.
+    /// The same, but threads load the tiles, in 16-byte words.
     WgmmaWords(Tile),
 }
 
@@ -151,12 +151,12 @@ impl Method {
     }
 }
 
-/// A choice.
+/// The kernel of a product, and how K is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct MatmulPlan {
     /// The kernel.
     pub method: Method,
-    /// Pieces of K that different groups multiply.
+    /// Splits of K, which different groups compute.
     pub parts: usize,
     /// Whether positions are computed in 64 bits although they need not be.
     pub is_wide: bool,
@@ -164,14 +164,14 @@ pub struct Plan {
     pub most_groups: usize,
 }
 
-impl Plan {
-    /// A method, and pieces of K.
-    pub fn new(method: Method, parts: usize) -> Plan {
-        Plan { method, parts, is_wide: false, most_groups: MOST_GROUPS }
+impl MatmulPlan {
+    /// A method, and the number of K splits.
+    pub fn new(method: Method, parts: usize) -> MatmulPlan {
+        MatmulPlan { method, parts, is_wide: false, most_groups: MOST_GROUPS }
     }
 }
 
-/// The operand of a kernel that multiplies rows: a matrix `[rows, k]`, or the other one turned so.
+/// An operand as rows along K: the left matrix, or the transposed right one.
 #[derive(Clone, Copy)]
 pub(crate) struct Side {
     pub address: u64,
@@ -213,7 +213,7 @@ impl Side {
         Side { address, dtype, rows, k, strides, is_batched: true }
     }
 
-    /// Whether neighbours along K are nearer than neighbours along the rows.
+    /// Whether the stride along K is smaller than the stride between rows.
     pub fn is_along_k(&self) -> bool {
         let [_, row, k] = self.strides;
         self.k > 1 && (self.rows == 1 || k <= row)
@@ -243,7 +243,7 @@ impl Side {
     }
 }
 
-/// Whether so many columns, rows, or products of a sum are few.
+/// Whether an extent (M, N or K) is so small that the product is memory-bound.
 fn is_few(extent: usize, e: Extents, dtype: DType) -> bool {
     let multiplied = e.batches.saturating_mul(e.m).saturating_mul(e.n).saturating_mul(e.k);
     let is_widened = dtype.size() < dtype.acc().size() && multiplied > FEW_MULTIPLIED;
@@ -252,12 +252,12 @@ fn is_few(extent: usize, e: Extents, dtype: DType) -> bool {
 
 /// Chooses how a product is computed. `along_k`: whether the matrix and the vectors of a matrix times few vectors are contiguous
 /// along K.
-pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> Plan {
+pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> MatmulPlan {
     let acc = dtype.acc();
     let Extents { batches, m, n, k } = e;
     let [is_along_k, are_vectors_along_k] = along_k;
     if m.min(n) > 1 && is_few(k, e, dtype) {
-        return Plan::new(Method::Outer, 1);
+        return MatmulPlan::new(Method::Outer, 1);
     }
     // Vectors that lie side by side are not read well along K.
     if m.min(n) == 1 || (is_few(m.min(n), e, dtype) && (are_vectors_along_k || !is_along_k)) {
@@ -266,8 +266,8 @@ pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> 
     choose_tiles(e, acc, limits)
 }
 
-/// The tiles of a product, and the parts into which it is cut.
-fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
+/// The tile of a product on plain cores, and the number of K splits.
+fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> MatmulPlan {
     let Extents { m, n, .. } = e;
     let fits = |tile: &Tile| tile.fits(acc, limits);
     let candidates: &[Tile] = match (m <= tiles::FLAT.m, n <= tiles::TALL.n) {
@@ -279,12 +279,12 @@ fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
     let used: SmallVec<[Tile; 3]> =
         candidates.iter().copied().filter(|tile| fits(tile) && tile.is_used(m, n)).collect();
     let (tile, parts) = cut(e, if used.is_empty() { &[tiles::SMALL] } else { &used }, limits.units.max(1));
-    Plan::new(Method::Tiles(tile), parts)
+    MatmulPlan::new(Method::Tiles(tile), parts)
 }
 
-/// The tile of a product, and the parts of K: of one or more tiles the first that makes a group for each multiprocessor, with long parts of
-/// sums, with whole sums, or else with short parts of them; if there is none, the last. Parts make as many groups as multiprocessors run
-/// at once.
+/// Chooses one of these tiles, and the number of K splits. It tries long splits with every tile, then no splits, then short splits, and
+/// takes the first tile with which there is a group for each multiprocessor; if there is none, the last tile. K is split into as many
+/// parts as fill all multiprocessors.
 fn cut(e: Extents, tiles: &[Tile], units: usize) -> (Tile, usize) {
     let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches).max(1);
     let most = (e.k / LEAST_PART).clamp(1, MOST_PARTS);
@@ -296,16 +296,16 @@ fn cut(e: Extents, tiles: &[Tile], units: usize) -> (Tile, usize) {
 }
 
 /// [`choose`] for matrix units, of the dialect's tiles for them.
-fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<Plan> {
+fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<MatmulPlan> {
     if mma.is_empty() {
         return None;
     }
     let (tile, parts) = cut(e, mma, limits.units.max(1));
-    Some(Plan::new(Method::Mma(tile), parts))
+    Some(MatmulPlan::new(Method::Mma(tile), parts))
 }
 
-/// A matrix of `rows` rows times few vectors is as fast as the matrix is read: a few groups for each multiprocessor.
-fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
+/// A matrix of `rows` rows times a few vectors. Reading the matrix bounds its time, for which a few groups per multiprocessor suffice.
+fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> MatmulPlan {
     let threads = vector_threads(limits);
     let vector = WIDEST / acc.size();
     let wanted = 8 * limits.units.max(1);
@@ -321,15 +321,15 @@ fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k:
     let (block, least) = if is_along_k { (threads / lanes, 4 * lanes * vector) } else { (lanes * vector, LEAST_PART) };
     let groups = rows.div_ceil(block).saturating_mul(batches).max(1);
     let parts = wanted.div_ceil(groups).min(k / least).clamp(1, MOST_PARTS);
-    Plan::new(Method::Vectors(lanes), parts)
+    MatmulPlan::new(Method::Vectors(lanes), parts)
 }
 
-/// The widest word, in elements, for which a thread has room for as many sums for each of `rows`.
+/// The widest vector, in elements, for which a thread has an accumulator for each element in each of `rows` rows.
 fn most_vector(size: usize, rows: usize) -> usize {
     (WIDEST / size).min(1 << (MOST_SUMS / rows).max(1).ilog2())
 }
 
-/// The words of a group of `gemm_sum`, whose threads add the parts of each: several threads for few words with many parts.
+/// The number of vector columns of a group of `gemm_sum`. Where there are few columns and many splits, several threads share a column.
 fn columns(words: usize, parts: usize, limits: &Limits) -> usize {
     let members = (parts / LEAST_ADDED).min(limits.units * THREADS / words.max(1)).max(1);
     (THREADS >> members.ilog2()).max(LEAST_COLUMNS)
@@ -409,13 +409,13 @@ fn operands<'a>(call: &'a Call<'_>) -> (GemmInputs<&'a Operand<'a>>, GemmOutputs
 }
 
 /// The choice among our own kernels for a call.
-pub fn plan(gpu: &Gpu, call: &Call<'_>) -> Result<Plan> {
+pub fn plan(gpu: &Gpu, call: &Call<'_>) -> Result<MatmulPlan> {
     Ok(Product::new(call)?.plan(gpu.driver()))
 }
 
 /// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vectors`] and
 /// [`Method::Outer`] are for extents of at most 16.
-pub fn run_as(gpu: &Gpu, call: &Call<'_>, plan: Plan) -> Result<()> {
+pub fn run_as(gpu: &Gpu, call: &Call<'_>, plan: MatmulPlan) -> Result<()> {
     Product::new(call)?.run(gpu, plan)
 }
 
@@ -480,11 +480,11 @@ pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
     let plan = is_for_wgmma.then(|| wgmma::choose_words(e, has_table, limits)).flatten();
     let plan = plan.or_else(|| choose_mma(e, &used(e, mma), limits));
     let plan = plan.unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
-    product.run(gpu, Plan { is_wide, ..plan })
+    product.run(gpu, MatmulPlan { is_wide, ..plan })
 }
 
-/// Tiles of matrix units of which more than half of the results are wanted, halves of the largest tile among them; the last tile if
-/// there are none.
+/// The tensor-core tiles at least half of whose results lie within the matrix, and halves of the largest tile; the last tile if there is
+/// none.
 fn used(e: Extents, mma: &[Tile]) -> SmallVec<[Tile; 4]> {
     let Some((&large, small)) = mma.split_first() else { return SmallVec::new() };
     let [of_m, of_n] = large.results;
@@ -553,14 +553,14 @@ impl Product {
         self.numel() > 0 && self.plan(gpu.driver()).method.is_for_libraries()
     }
 
-    fn plan(&self, driver: &dyn Driver) -> Plan {
+    fn plan(&self, driver: &dyn Driver) -> MatmulPlan {
         if self.is_scale() {
-            return Plan::new(Method::Scale, 0);
+            return MatmulPlan::new(Method::Scale, 0);
         }
         let limits = driver.limits();
         let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n && !is_few(self.e.k, self.e, self.dtype);
         if is_large && self.fits_wgmma(limits) {
-            return Plan::new(Method::Wgmma, 1);
+            return MatmulPlan::new(Method::Wgmma, 1);
         }
         let mma = if is_large && self.fits_mma(limits) { driver.dialect().mma } else { &[] };
         let along_k = self.matrix_and_vectors().map(|side| side.is_along_k());
@@ -579,7 +579,7 @@ impl Product {
         limits.has_mma && self.dtype.size() == 2 && has_words(&self.a) && has_words(&self.b)
     }
 
-    fn run(&self, gpu: &Gpu, plan: Plan) -> Result<()> {
+    fn run(&self, gpu: &Gpu, plan: MatmulPlan) -> Result<()> {
         if self.numel() == 0 {
             return Ok(());
         }
@@ -618,7 +618,7 @@ impl Product {
     }
 
     /// Launches a kernel that multiplies, and adds up the parts.
-    fn launch(&self, gpu: &Gpu, multiply: Multiply, plan: Plan) -> Result<()> {
+    fn launch(&self, gpu: &Gpu, multiply: Multiply, plan: MatmulPlan) -> Result<()> {
         let Multiply { variant, entry, groups, threads, given, inputs, parts, integers } = multiply;
         let acc = self.dtype.acc();
         let scratch = match parts {
@@ -641,10 +641,10 @@ impl Product {
         if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
     }
 
-    fn tiles(&self, gpu: &Gpu, tile: Tile, plan: Plan) -> Result<()> {
+    fn tiles(&self, gpu: &Gpu, tile: Tile, plan: MatmulPlan) -> Result<()> {
         let Extents { batches, m, n, k } = self.e;
         let (size, acc) = (self.dtype.size(), self.dtype.acc());
-        // Global memory is read in words of as many elements as local memory holds in 16 bytes.
+        // A global load has as many elements as a 16-byte word of local memory, which may have a wider dtype.
         let vector = WIDEST / acc.size();
         let is_mma = !matches!(plan.method, Method::Tiles(_));
         let run = if is_mma { MMA_WORD } else { vector.min(tile.results[0]).min(tile.results[1]) };
@@ -705,7 +705,7 @@ impl Product {
     }
 
     /// A product with few columns, or with few rows: then the rows of a are the vectors.
-    fn vectors(&self, gpu: &Gpu, lanes: usize, plan: Plan) -> Result<()> {
+    fn vectors(&self, gpu: &Gpu, lanes: usize, plan: MatmulPlan) -> Result<()> {
         let Extents { batches, n, k, .. } = self.e;
         let [matrix, x] = self.matrix_and_vectors();
         let [c_batch, c_row, c_column] = self.c.1;
@@ -721,7 +721,7 @@ impl Product {
         let block = if is_along_k { threads / lanes } else { lanes * vector };
         let part = k.div_ceil(plan.parts).next_multiple_of(WIDEST);
         let parts = k.div_ceil(part);
-        // The loop's counter goes past the end by less than this.
+        // The loop counter exceeds the end by less than this.
         let reach = part + THREADS * WIDEST;
         let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(x.rows, reach);
         let blocks = matrix.rows.div_ceil(block);
@@ -746,7 +746,7 @@ impl Product {
     }
 
     /// K is small.
-    fn outer(&self, gpu: &Gpu, plan: Plan) -> Result<()> {
+    fn outer(&self, gpu: &Gpu, plan: MatmulPlan) -> Result<()> {
         let Extents { batches, m, n, k } = self.e;
         let size = self.dtype.size();
         let written = [self.y, self.z.unwrap_or(self.y)];

@@ -5,25 +5,28 @@ use crate::driver::{Geometry, Limits, Tile, TileView};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::integers::Integers;
-use crate::ops::matrix::matmul::{Extents, FEW_MULTIPLIED, MOST_PARTS, Method, Plan, Product, Side};
+use crate::ops::matrix::matmul::{Extents, FEW_MULTIPLIED, MOST_PARTS, MatmulPlan, Method, Product, Side};
 use isograd_core::{DType, Result};
 
-/// Rows and columns of a group's tile, and products of each result between two waits.
+/// `[M, N, K]` of a group's tile; K is the depth of a stage.
 const TILE: [usize; 3] = [128, 256, 64];
-/// Groups of a cluster, whose tiles lie one below the other.
+/// Groups of a cluster. Their tiles are adjacent along M.
 const CLUSTER: usize = 2;
-/// Threads of a group, in waves that copy and waves that multiply.
+/// Threads of a group: four waves that copy, and eight that multiply.
 const THREADS: usize = 384;
-/// Tiles of both operands in local memory at once; bytes of an element.
+/// Stages of the pipeline: tiles of both operands that are in local memory at once.
 const STAGES: usize = 4;
+/// Bytes of an element.
 const SIZE: usize = 2;
-/// Elements of a line of a tile, and of a word of 16 bytes.
+/// Elements of a line of a tile.
 const LINE: usize = 64;
+/// Elements of a word of 16 bytes.
 const WORD: usize = 8;
-/// Where tiles begin is a multiple of this, which costs as much.
+/// Alignment of tiles in bytes. Aligning the first one may waste as many.
 const ALIGNMENT: usize = 1024;
-/// The most elements that the copy engine counts, and the most bytes between lines.
+/// The largest extent for the copy engine (TMA), in elements.
 const MOST: usize = i32::MAX as usize;
+/// Its largest stride, in bytes.
 const MOST_BYTES: usize = 1 << 40;
 
 /// The tiles of `wgmma_words.c`, of 256 threads each.
@@ -32,16 +35,16 @@ const WORDS: [Words; 3] = [
     Words { tile: of_words(128, 8), stages: 3, at_once: 2, step: 1050, with_table: 975, start: 1800 },
     Words { tile: of_words(64, 4), stages: 4, at_once: 2, step: 750, with_table: 750, start: 1500 },
 ];
-/// Products of each result of a part, at least.
+/// The least K of a split.
 const LEAST_PART: usize = 512;
-/// Groups for each multiprocessor, at most, if sums are cut into parts.
+/// The most groups per multiprocessor if K is split.
 const MOST_ROUNDS: usize = 4;
 /// Estimated clocks of the launch that sums split-K partials, on an H100.
 const OF_PARTS: usize = 5000;
 /// Partial sums that it reads and writes per clock, on an H100.
 const NUMBERS_A_CLOCK: usize = 180;
 
-/// A tile, and what it takes.
+/// A tile, and its cost.
 struct Words {
     tile: Tile,
     /// Tiles in local memory.
@@ -71,9 +74,9 @@ pub(super) fn given_for_words(tile: Tile, stages: usize) -> usize {
     stages * (tile.m + tile.n) * tile.k * SIZE + ALIGNMENT
 }
 
-/// The tile and the parts of K for which `wgmma_words.c` takes the least time; none for a product that its launch bounds, or whose rows
-/// are no whole words. `has_table`: every row of K has an entry of a table.
-pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Option<Plan> {
+/// The tile and the number of K splits for which `wgmma_words.c` is estimated to take the least time. None for a small product, whose
+/// launch takes longer, or if rows are no whole words. `has_table`: a loader reads an index table along K.
+pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Option<MatmulPlan> {
     let Extents { batches, m, n, k } = e;
     let (units, results) = (limits.units.max(1), batches.saturating_mul(m).saturating_mul(n));
     if results.saturating_mul(k) <= FEW_MULTIPLIED || !n.is_multiple_of(WORD) {
@@ -86,7 +89,7 @@ pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Opti
             let steps = k.div_ceil(parts).div_ceil(words.tile.k);
             let busiest = groups.saturating_mul(parts).div_ceil(units);
             let joining = if parts > 1 { OF_PARTS + parts.saturating_mul(results) / NUMBERS_A_CLOCK } else { 0 };
-            // Groups that share a multiprocessor take their steps together.
+            // Groups on one multiprocessor share its tensor cores: a step takes the time of all.
             let (step, busiest) = match has_table {
                 true => (words.with_table, busiest.next_multiple_of(words.at_once)),
                 false => (words.step, busiest),
@@ -95,7 +98,7 @@ pub(super) fn choose_words(e: Extents, has_table: bool, limits: &Limits) -> Opti
         })
     });
     let (_, tile, parts) = plans.min_by_key(|(clocks, ..)| *clocks)?;
-    Some(Plan::new(Method::WgmmaWords(tile), parts))
+    Some(MatmulPlan::new(Method::WgmmaWords(tile), parts))
 }
 
 fn tiles(e: Extents) -> [usize; 2] {
@@ -158,7 +161,7 @@ impl Product {
     }
 }
 
-/// The dimension along which elements of a factor are neighbours, and the other one: their extents, and the other one's stride.
+/// The contiguous dimension of a factor, and the other one: the extents of both, and the stride of the other.
 fn lines(side: &Side) -> [usize; 3] {
     let [_, row, k] = side.strides;
     if side.is_along_k() { [side.k, side.rows, row] } else { [side.rows, side.k, k] }
