@@ -86,12 +86,8 @@ typedef union {
 #define WEIGHT_OF(weights, c, i_y, i_w) LOAD(T, weights.each, (c) * (KERNEL_Y * KERNEL_W) + (i_y) * KERNEL_W + (i_w))
 
 FUNCTION void starts_of(A *start, GLOBAL const S *bias, At at, Ints p) {
-    EACH_OF_WORD(c) {
-        start[c] = 0;
-#ifdef BIAS
-        start[c] = LOAD(T, bias, (((i64)at.sample * N_WORDS + at.word) * VECTOR + c) * BIAS_STRIDE);
-#endif
-    }
+    i64 first = ((i64)at.sample * N_WORDS + at.word) * VECTOR;
+    EACH_OF_WORD(c) start[c] = IS_SET(BIAS) ? LOAD(T, bias, (first + c) * BIAS_STRIDE) : (A)0;
 }
 
 // Writes the words of a line from column `first` on that are in it.
