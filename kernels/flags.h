@@ -34,6 +34,7 @@
 #define IS_SET_PARTIAL_X 0
 #define IS_SET_READS_REST 0
 #define IS_SET_RELU 0
+#define IS_SET_RELU6 0
 #define IS_SET_RELU_OF_X 0
 #define IS_SET_RESIDUAL 0
 #define IS_SET_ROWS 0

@@ -1,10 +1,11 @@
 // Normalisation of channels over a batch: y = (x - mean) rstd weight + bias, rstd = 1 / sqrt(var + eps), or that plus a residual, and of
-// this the positive part.
+// this the positive part, maybe up to 6.
 //
 // WEIGHT, BIAS: flags, there is a weight, a bias
 // COUNTED: flag, the number of batches is incremented
 // JOINED: flag, batch_norm_join has joined the partial statistics; otherwise the kernel that needs them joins them
 // RELU: flag, y is max(y, 0)
+// RELU6: flag, y is min(y, 6) after that
 // RESIDUAL: flag, a tensor is added before the maximum
 // GIVEN: flag, mean and variance are running statistics
 // UPDATED: flag, running statistics are updated
@@ -235,6 +236,7 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
                 EACH_ELEMENT(j) v[j] += other[j];
             }
             if (IS_SET(RELU)) EACH_ELEMENT(j) v[j] = v[j] < 0 ? (A)0 : v[j];
+            if (IS_SET(RELU6)) EACH_ELEMENT(j) v[j] = v[j] > 6 ? (A)6 : v[j];
             put_word(y, v, p, ROUND_WORD(p, round, u));
         }
     }

@@ -5,6 +5,7 @@
 // JOINED: flag, batch_norm_backward_join has joined the sums of parts; otherwise the kernel that needs them joins them
 // RELU: flag, dy is the gradient of max(y, 0), of the given y
 // RELU_OF_X: flag, the same, and y is computed again from x
+// RELU6: flag, with one of both: of min(max(y, 0), 6)
 // RESIDUAL: flag, the gradient of a residual is written
 // ADDED: flag, the sums are of dy and a further term of it; needs RESIDUAL
 // GIVEN: flag, mean and variance are constants
@@ -37,14 +38,14 @@ FUNCTION void pass_relu(A *dy, const Read *y, const Read *x, const A *mean, cons
     if (IS_SET(RELU)) {
         A result[VECTOR];
         numbers_of(result, *y, 1, 0);
-        EACH_ELEMENT(j) dy[j] = result[j] <= 0 ? (A)0 : dy[j];
+        EACH_ELEMENT(j) dy[j] = result[j] <= 0 || (IS_SET(RELU6) && result[j] >= 6) ? (A)0 : dy[j];
     }
     if (IS_SET(RELU_OF_X)) {
         // The forward kernel rounds its result to T.
         EACH_ELEMENT(j) {
             int k = CHANNEL_OF(j);
             A result = STANDARDISED((A)LOAD(T, x->each, j), mean[k], rstd[k]) * weight[k] + bias[k];
-            dy[j] = result <= ROUNDED_TO_0(T) ? (A)0 : dy[j];
+            dy[j] = result <= ROUNDED_TO_0(T) || (IS_SET(RELU6) && result >= 6) ? (A)0 : dy[j];
         }
     }
 }

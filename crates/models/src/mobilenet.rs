@@ -2,7 +2,7 @@
 
 use crate::unit::conv_norm;
 use isograd_core::{Result, Tensor};
-use isograd_nn::{Dropout, Forward, Init, Linear, Module, Relu6, Sequential};
+use isograd_nn::{BatchNorm2d, Conv2d, Dropout, Forward, Init, Linear, Module, Sequential};
 
 /// Channels and classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,10 +21,26 @@ impl Default for MobileNetV2Options {
     }
 }
 
-/// A convolution, its normalisation and a relu up to 6.
-fn unit(channels: [usize; 2], kernel: usize, stride: usize, groups: usize, init: &Init) -> Result<Sequential> {
-    let (conv, norm) = conv_norm(channels, kernel, stride, groups, init)?;
-    Ok(Sequential::new().push(conv).push(norm).push(Relu6))
+/// A convolution, its normalisation and a relu up to 6. Parameters have the names of a sequence.
+#[derive(Module)]
+struct Unit {
+    #[module(name = "0")]
+    conv: Conv2d,
+    #[module(name = "1")]
+    norm: BatchNorm2d,
+}
+
+impl Unit {
+    fn new(channels: [usize; 2], kernel: usize, stride: usize, groups: usize, init: &Init) -> Result<Unit> {
+        let (conv, norm) = conv_norm(channels, kernel, stride, groups, init)?;
+        Ok(Unit { conv, norm })
+    }
+}
+
+impl Forward for Unit {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.norm.forward_relu6(&self.conv.forward(x)?)
+    }
 }
 
 /// More channels, a convolution of each channel, fewer channels; plus the input where the shape stays the same.
@@ -41,9 +57,9 @@ impl InvertedResidual {
         let (projection, norm) = conv_norm([hidden, output], 1, 1, 1, init)?;
         let mut conv = Sequential::new();
         if expansion != 1 {
-            conv = conv.push(unit([input, hidden], 1, 1, 1, init)?);
+            conv = conv.push(Unit::new([input, hidden], 1, 1, 1, init)?);
         }
-        let conv = conv.push(unit([hidden; 2], 3, stride, hidden, init)?).push(projection).push(norm);
+        let conv = conv.push(Unit::new([hidden; 2], 3, stride, hidden, init)?).push(projection).push(norm);
         Ok(InvertedResidual { conv, is_residual: stride == 1 && input == output })
     }
 }
@@ -72,7 +88,7 @@ const LAST: usize = 1280;
 impl MobileNetV2 {
     /// 3.5 million parameters for ImageNet. The classifier's weight is normal with a deviation of 0.01.
     pub fn new(options: &MobileNetV2Options, init: &Init) -> Result<MobileNetV2> {
-        let mut features = Sequential::new().push(unit([options.channels, 32], 3, 2, 1, init)?);
+        let mut features = Sequential::new().push(Unit::new([options.channels, 32], 3, 2, 1, init)?);
         let mut input = 32;
         for [expansion, output, count, stride] in STAGES {
             for i in 0..count {
@@ -86,7 +102,7 @@ impl MobileNetV2 {
             bias: Some(init.zeros(options.classes)?),
         };
         Ok(MobileNetV2 {
-            features: features.push(unit([input, LAST], 1, 1, 1, init)?),
+            features: features.push(Unit::new([input, LAST], 1, 1, 1, init)?),
             classifier: Sequential::new().push(Dropout::new(options.dropout, init)).push(linear),
         })
     }

@@ -12,8 +12,9 @@ type Outcome = std::result::Result<(), String>;
 type Op = fn(&[Tensor]) -> Result<Tensor>;
 
 pub fn trials(device: &Device) -> Vec<Trial> {
-    // Matrix units multiply in 16 bits.
-    let is_tried = |case: &Case, dtype| dtype == DType::F32 || (case.has_words && at_gpu(device));
+    // Matrix units multiply in 16 bits, and depthwise convolutions read words of more channels.
+    let is_tried =
+        |case: &Case, dtype| dtype == DType::F32 || case.is_depthwise() || (case.has_words && at_gpu(device));
     let cases = CONVOLUTIONS.iter().flat_map(|case| [DType::F32, DType::F16].map(|dtype| (case, dtype)));
     let convolutions = cases.filter(|&(case, dtype)| is_tried(case, dtype)).map(|(case, dtype)| {
         let at = device.clone();
@@ -123,6 +124,88 @@ const CONVOLUTIONS: &[Case] = &[
             x[0].conv_transpose2d(&x[1], Some(&x[2]), &ConvTranspose { stride: [2; 2], ..ConvTranspose::default() })
         },
     },
+    Case {
+        name: "depthwise",
+        op: "conv2d",
+        x: &[3, 24, 9, 11],
+        weight: &[24, 1, 3, 3],
+        bias: 24,
+        has_words: false,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 24, ..PADDED }),
+    },
+    Case {
+        name: "depthwise_strided",
+        op: "conv2d",
+        x: &[2, 32, 14, 15],
+        weight: &[32, 1, 3, 3],
+        bias: 32,
+        has_words: false,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 32, stride: [2; 2], ..PADDED }),
+    },
+    Case {
+        name: "depthwise_of_odd_channels",
+        op: "conv2d",
+        x: &[2, 7, 8, 13],
+        weight: &[7, 1, 5, 5],
+        bias: 7,
+        has_words: false,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 7, padding: Padding::Each([2; 2]), ..PADDED }),
+    },
+    Case {
+        name: "depthwise_strided_more_than_a_window",
+        op: "conv2d",
+        x: &[2, 12, 11, 17],
+        weight: &[12, 1, 2, 3],
+        bias: 12,
+        has_words: false,
+        run: |x| {
+            let conv = Conv { groups: 12, stride: [3, 4], dilation: [1, 2], padding: Padding::Ends([[2, 0], [1, 3]]) };
+            x[0].conv2d(&x[1], Some(&x[2]), &conv)
+        },
+    },
+    Case {
+        name: "depthwise_of_long_windows",
+        op: "conv2d",
+        x: &[1, 16, 10, 12],
+        weight: &[16, 1, 7, 7],
+        bias: 16,
+        has_words: false,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 16, padding: Padding::Each([3; 2]), ..PADDED }),
+    },
+    Case {
+        name: "depthwise_of_lines",
+        op: "conv1d",
+        x: &[3, 16, 70],
+        weight: &[16, 1, 3],
+        bias: 16,
+        has_words: false,
+        run: |x| {
+            let conv = Conv { groups: 16, stride: [2], padding: Padding::Each([1]), ..Conv::default() };
+            x[0].conv1d(&x[1], Some(&x[2]), &conv)
+        },
+    },
+    Case {
+        name: "depthwise_transposed",
+        op: "conv_transpose2d",
+        x: &[2, 16, 5, 6],
+        weight: &[16, 1, 4, 4],
+        bias: 16,
+        has_words: false,
+        run: |x| {
+            let conv = ConvTranspose { stride: [2; 2], padding: [1; 2], groups: 16, ..ConvTranspose::default() };
+            x[0].conv_transpose2d(&x[1], Some(&x[2]), &conv)
+        },
+    },
+    // Two outputs of each channel.
+    Case {
+        name: "depthwise_of_several_outputs",
+        op: "conv2d",
+        x: &[2, 8, 6, 9],
+        weight: &[16, 1, 3, 3],
+        bias: 16,
+        has_words: false,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 8, ..PADDED }),
+    },
 ];
 
 /// Small integers in an irregular order.
@@ -158,6 +241,10 @@ fn differs(what: &str, got: &[Tensor], expected: &[Tensor]) -> Result<Outcome> {
 }
 
 impl Case {
+    fn is_depthwise(&self) -> bool {
+        self.weight[1] == 1
+    }
+
     fn leaves(&self, device: &Device, dtype: DType) -> Result<[Tensor; 3]> {
         let shapes: [&[usize]; 3] = [self.x, self.weight, &[self.bias]];
         let of = |k: usize| integers(shapes[k], k, device, dtype);

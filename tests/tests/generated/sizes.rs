@@ -73,6 +73,13 @@ const SIZES: &[Size] = &[
     size("conv2d", "depthwise_blocks_cut_off", &[&[4, 16, 22, 47], &[16, 1, 5, 3]], |x| {
         x[0].conv2d(&x[1], None, &Conv { groups: 16, padding: Padding::Each([2, 1]), ..PADDED })
     }),
+    size("conv2d", "depthwise_channels_last", &[&[4, 40, 21, 50], &[40, 1, 3, 3]], |x| {
+        x[0].to_channels_last()?.conv2d(&x[1], None, &Conv { groups: 40, ..PADDED })
+    }),
+    size("conv2d", "strided_depthwise_channels_last", &[&[4, 48, 33, 42], &[48, 1, 3, 5]], |x| {
+        let conv = Conv { groups: 48, stride: [2; 2], padding: Padding::Each([1, 2]), ..PADDED };
+        x[0].to_channels_last()?.conv2d(&x[1], None, &conv)
+    }),
     size("mesh_conv", "tiles_of_words", &[&[400, 64], &[72, 320]], MESH_CONV),
     size("mesh_conv", "words_cut_along_k", &[&[1100, 32], &[32, 160]], MESH_CONV),
     size("gemm_bias", "gelu", &[&[67, 50], &[50, 66], &[66]], GEMM_BIAS),

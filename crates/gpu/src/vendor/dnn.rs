@@ -87,7 +87,14 @@ fn convolution(
     let dtype = operands[0].dtype;
     // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
     let is_row_major = operands.iter().all(|x| x.layout.is_contiguous());
-    let is_depthwise = ops::conv::is_depthwise(geometry, map) && is_row_major;
+    let [x, w, y] = operands;
+    let of_map = match map {
+        Map::Forward => [x, w, y],
+        Map::Input => [y, w, x],
+        Map::Weight => [y, x, w],
+    };
+    let is_depthwise =
+        ops::conv::is_depthwise(geometry, map) && is_row_major || ops::conv::is_depthwise_last(geometry, map, of_map);
     if is_depthwise || (geometry.is_pointwise() && dtype == DType::F32) {
         return Ok(None);
     }

@@ -299,6 +299,16 @@ impl<const D: usize> BatchNorm<D> {
         x.batch_norm_relu(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps, residual)
     }
 
+    /// `min(max(forward(x), 0), 6)`, see [`batch_norm_relu6`](Tensor::batch_norm_relu6). Hooks get the norm alone. Errors: as there.
+    pub fn forward_relu6(&self, x: &Tensor) -> Result<Tensor> {
+        if is_hooked() || (self.across.is_some() && self.mode.is_training()) {
+            return self.forward(x)?.relu6();
+        }
+        self.check(x)?;
+        let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
+        x.batch_norm_relu6(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+    }
+
     fn check(&self, x: &Tensor) -> Result<()> {
         let op = "batch_norm";
         if x.rank() != D + 2 && !(D == 1 && x.rank() == 2) {

@@ -29,6 +29,7 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
         | "conv_transpose2d" | "conv_transpose3d" => matrix::translate(t),
         "batch_norm"
         | "batch_norm_relu"
+        | "batch_norm_relu6"
         | "group_norm"
         | "instance_norm"
         | "layer_norm"

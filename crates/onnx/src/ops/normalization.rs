@@ -8,7 +8,7 @@ use isograd_core::{DType, Result};
 pub fn translate(t: &mut Translation<'_>) -> Found {
     match t.op.name {
         "batch_norm" | "group_norm" | "instance_norm" => channels(t),
-        "batch_norm_relu" => batch_relu(t),
+        "batch_norm_relu" | "batch_norm_relu6" => batch_relu(t),
         "rms_norm" => rms(t),
         _ => layer(t),
     }
@@ -46,7 +46,7 @@ fn channels(t: &mut Translation<'_>) -> Found {
             let y = t.graph.node("GroupNormalization", &[x, weight, bias], &[eps, groups]);
             t.squeeze(y, &[-1])?
         }
-        "batch_norm" | "batch_norm_relu" => {
+        "batch_norm" | "batch_norm_relu" | "batch_norm_relu6" => {
             let (mean, var) = moments(t, x)?;
             t.graph.node("BatchNormalization", &[x, weight, bias, mean, var], &[eps])
         }
@@ -54,13 +54,18 @@ fn channels(t: &mut Translation<'_>) -> Found {
     }])
 }
 
-/// A batch norm, the sum with a residual, and a maximum with 0.
+/// A batch norm, the sum with a residual, and a relu, maybe up to 6.
 fn batch_relu(t: &mut Translation<'_>) -> Found {
     let mut y = channels(t)?[0];
     if t.flag("has_residual")? {
         y = t.graph.node("Add", &[y, t.inputs[1]], &[]);
     }
-    Ok(vec![t.graph.node("Relu", &[y], &[])])
+    if t.op.name == "batch_norm_relu" {
+        return Ok(vec![t.graph.node("Relu", &[y], &[])]);
+    }
+    let dtype = t.x().dtype();
+    let (least, most) = (t.graph.scalar(0.0, dtype)?, t.graph.scalar(6.0, dtype)?);
+    Ok(vec![t.graph.node("Clip", &[y, least, most], &[])])
 }
 
 /// The mean and the biased variance of each channel of x `[N, C, ..]`.

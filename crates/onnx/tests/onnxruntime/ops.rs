@@ -465,6 +465,10 @@ fn images_and_volumes() -> Vec<Case> {
         two("batch_norm_relu_of_a_sum", images(), images(), |x, r| {
             by_running(3, |statistics| x.batch_norm_relu(None, Some(&fill((3,), 3, ANY)), statistics, 1e-5, Some(r)))
         }),
+        one("batch_norm_relu6", images(), |x| {
+            let weight = fill((3,), 2, ANY).mul_scalar(6.0)?;
+            by_running(3, |statistics| x.batch_norm_relu6(Some(&weight), None, statistics, 1e-5))
+        }),
         one("group_norm_of_weights", fill((4, 6, 3, 3), 1, ANY), |x| {
             x.group_norm(3, Some(&fill((6,), 2, ANY)), Some(&fill((6,), 3, ANY)), 1e-5)
         }),

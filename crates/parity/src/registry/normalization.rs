@@ -235,6 +235,13 @@ fn of_channels() -> Vec<Op> {
             .bench([of_images(|_, x| {
                 x[0].batch_norm_relu(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5, Some(&x[0].detach()))
             })]),
+        Op::new("batch_norm_relu6", |c| one(Kept::of(c)?.batch_norm_relu6(c)), batch_norm_relu6_case)
+            .class(Stages)
+            .constant(STATISTICS)
+            .also(&["batch_norm"])
+            .fused()
+            .launches(5, 3)
+            .bench([of_images(|_, x| x[0].batch_norm_relu6(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
         Op::new("group_norm", group_norm, |g| channels_case(g, Kind::Group))
             .class(Stages)
             .slice(Slice::From(1))
@@ -315,6 +322,11 @@ impl Kept {
     fn batch_norm_relu(&self, c: &Invocation<'_>) -> Result<Tensor> {
         let (weight, bias, residual) = (c.optional("weight"), c.optional("bias"), c.optional("residual"));
         c.input("x")?.batch_norm_relu(weight, bias, self.statistics(c)?, c.float("eps")?, residual)
+    }
+
+    fn batch_norm_relu6(&self, c: &Invocation<'_>) -> Result<Tensor> {
+        let (weight, bias) = (c.optional("weight"), c.optional("bias"));
+        c.input("x")?.batch_norm_relu6(weight, bias, self.statistics(c)?, c.float("eps")?)
     }
 
     fn instance_norm(&self, c: &Invocation<'_>) -> Result<Tensor> {
@@ -398,6 +410,15 @@ fn batch_norm_relu_case(g: &mut Gen) -> Case {
     if g.coin() {
         let shape = case.inputs[0].1.dims().to_vec();
         case.inputs.push(("residual".into(), g.tensor(Domain::Real, &shape)));
+    }
+    case
+}
+
+/// A case of which some results are 6.
+fn batch_norm_relu6_case(g: &mut Gen) -> Case {
+    let mut case = channels_case(g, Kind::Batch);
+    for (_, t) in case.inputs.iter_mut().filter(|(name, _)| name == "weight") {
+        *t = t.mul_scalar(6.0).expect("a product");
     }
     case
 }

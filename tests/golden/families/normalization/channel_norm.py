@@ -29,6 +29,11 @@ def batch_norm_relu(
     return F.relu(y if residual is None else y + residual)
 
 
+def batch_norm_relu6(x, weight=None, bias=None, running_mean=None, running_var=None, num_batches=None, *, training=True, momentum=0.1, eps=1e-5):
+    y = batch_norm(x, weight, bias, running_mean, running_var, num_batches, training=training, momentum=momentum, eps=eps)
+    return F.relu6(y)
+
+
 def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
     if weight is None and bias is not None:  # of which PyTorch has no gradient
         weight = torch.ones_like(bias)
@@ -65,6 +70,7 @@ def running(norm):
 OPS |= {
     "batch_norm": ("x weight bias", batch_norm),
     "batch_norm_relu": ("x weight bias residual", batch_norm_relu),
+    "batch_norm_relu6": ("x weight bias", batch_norm_relu6),
     "group_norm": ("x weight bias", group_norm),
     "instance_norm": ("x weight bias", instance_norm),
     "batch_norm_running": ("", running(lambda x, mean, var, m, eps: F.batch_norm(x, mean, var, None, None, True, m, eps))),
@@ -124,6 +130,12 @@ def cases(out):
         out.case(f"batch_norm_relu/{name}_eval", affine | statistics(channels), training=False)
         out.case(f"batch_norm/{name}_words", {key: affine[key] for key in ("x", "weight", "bias")})
     out.error("batch_norm_relu/residual_shape", "Shape", {"x": normal(2, 3), "residual": normal(2, 1)})
+    for name, shape in {"37x16": (37, 16), "2x6x5": (2, 6, 5)}.items():
+        x, channels = {"x": 3 * normal(*shape) + 1}, shape[1]
+        affine = x | {"weight": 6 * normal(channels), "bias": normal(channels)}
+        out.case(f"batch_norm_relu6/{name}", x)
+        out.case(f"batch_norm_relu6/{name}_affine", affine)
+        out.case(f"batch_norm_relu6/{name}_eval", affine | statistics(channels), training=False)
     literals(out)
 
 

@@ -84,7 +84,30 @@ impl Tensor {
         eps: f64,
         residual: Option<&Tensor>,
     ) -> Result<Tensor> {
-        self.batch_norm_then("batch_norm_relu", weight, bias, statistics, eps, Then { residual, is_relu: true })
+        self.batch_norm_then(
+            "batch_norm_relu",
+            weight,
+            bias,
+            statistics,
+            eps,
+            Then { residual, rectified: Rectified::Relu },
+        )
+    }
+
+    /// `min(max(batch_norm(x), 0), 6)` with the parameters of [`batch_norm`](Tensor::batch_norm): what follows a convolution in networks
+    /// for small devices. One kernel on GPUs, forward and backward, whose gradient is 0 where the norm is 6 or more before it is rounded.
+    /// Sandler et al. 2018, arXiv:1801.04381.
+    ///
+    /// Errors: as [`batch_norm`](Tensor::batch_norm).
+    pub fn batch_norm_relu6(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        statistics: Statistics<'_>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let then = Then { residual: None, rectified: Rectified::Relu6 };
+        self.batch_norm_then("batch_norm_relu6", weight, bias, statistics, eps, then)
     }
 
     fn batch_norm_then(
@@ -189,17 +212,48 @@ impl Tensor {
     }
 }
 
-/// The ops that follow a normalisation over the batch, before the result is rounded: a residual is added, and a maximum with 0 is taken.
+/// The activation after a normalisation over the batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rectified {
+    /// None.
+    #[default]
+    No,
+    /// `max(y, 0)`.
+    Relu,
+    /// `min(max(y, 0), 6)`.
+    Relu6,
+}
+
+impl Rectified {
+    fn apply(self, y: Tensor) -> Result<Tensor> {
+        match self {
+            Rectified::No => Ok(y),
+            Rectified::Relu => y.relu(),
+            Rectified::Relu6 => y.relu6(),
+        }
+    }
+
+    /// The function of the gradient and y, or what y is before the activation.
+    fn backward(self) -> Option<Pointwise> {
+        match self {
+            Rectified::No => None,
+            Rectified::Relu => Some(Pointwise::ReluBackward),
+            Rectified::Relu6 => Some(Pointwise::Relu6Backward),
+        }
+    }
+}
+
+/// The ops that follow a normalisation over the batch, before the result is rounded: a residual is added, then there is an activation.
 #[derive(Clone, Copy, Default)]
 struct Then<'a> {
     residual: Option<&'a Tensor>,
-    is_relu: bool,
+    rectified: Rectified,
 }
 
 impl Then<'_> {
     fn apply(&self, y: Tensor) -> Result<Tensor> {
         let y = self.residual.map_or(Ok(y.clone()), |residual| y.add(&residual.cast(y.dtype())?))?;
-        if self.is_relu { y.relu() } else { Ok(y) }
+        self.rectified.apply(y)
     }
 }
 
@@ -212,8 +266,8 @@ pub struct BatchNorm {
     pub channels: usize,
     /// Elements of a channel of one sample.
     pub inner: usize,
-    /// True if a maximum with 0 is taken after all else.
-    pub is_relu: bool,
+    /// The activation after all else.
+    pub rectified: Rectified,
     /// The weight of this batch in running statistics. Without a momentum, all batches have the same weight.
     pub momentum: Option<f64>,
     /// Added to variances.
@@ -229,7 +283,7 @@ crate::operands! {
         weight?,
         /// Added to the product, `[channels]`.
         bias?,
-        /// Added to the result before the maximum with 0; like x.
+        /// Added to the result before the activation; like x.
         residual?,
         /// The mean of channels, `[channels]`, if it is given.
         mean?,
@@ -278,9 +332,9 @@ crate::operands! {
         rstd,
         /// The weight of the forward kernel.
         weight?,
-        /// The result of a relu with a residual. Without a residual, the argument of a relu is computed again from x.
+        /// The result of an activation with a residual. Without a residual, the argument of the activation is computed again from x.
         y?,
-        /// The bias of the forward kernel, if the argument of a relu is computed again.
+        /// The bias of the forward kernel, if the argument of the activation is computed again.
         bias?,
         /// A further term of dy. Only where the gradient of the residual is written.
         added?,
@@ -402,7 +456,7 @@ impl Fused for BatchNorm {
         let rstd = var.add_scalar(self.eps)?.rsqrt()?;
         let y = scaled(&x.sub(&mean)?.mul(&rstd)?, weight, bias)?;
         let y = residual.map_or(Ok(y.clone()), |residual| y.add(&residual.reshape(y.shape())?))?;
-        let y = if self.is_relu { y.relu()? } else { y };
+        let y = self.rectified.apply(y)?;
         let batches = before.batches.map(|batches| batches.add_scalar(1)).transpose()?;
         let share = share(self.momentum, batches.as_ref())?;
         let var = unbiased(&var, batch * inner)?;
@@ -431,16 +485,16 @@ impl Fused for BatchNormBackward {
         before: BatchNormBackwardOutputs<&Tensor>,
     ) -> Result<BatchNormBackwardOutputs<Option<Tensor>>> {
         let BatchNormBackwardInputs { dy, x, mean, rstd, weight, y, bias, added } = inputs;
-        let BatchNorm { batch, channels, inner, is_relu, .. } = self.norm;
+        let BatchNorm { batch, channels, inner, rectified, .. } = self.norm;
         let mut dy = added.map_or(Ok(dy.clone()), |added| dy.add(&added.reshape(dy.shape())?))?;
-        if is_relu {
+        if let Some(backward) = rectified.backward() {
             let by_channel = |t: &Tensor| t.reshape((1, channels, 1));
             let again = || {
                 let xhat = x.reshape((batch, channels, inner))?.sub(&by_channel(mean)?)?.mul(&by_channel(rstd)?)?;
                 scaled(&xhat, weight, bias)
             };
             let y = y.map_or_else(again, |y| Ok(y.clone()))?.reshape(dy.shape())?;
-            dy = row_like(Pointwise::ReluBackward, &[dy.clone(), y], &[dy], &[])?.remove(0);
+            dy = row_like(backward, &[dy.clone(), y], &[dy], &[])?.remove(0);
         }
         let inputs = GroupNormBackwardInputs { dy: &dy, x, mean, rstd, weight };
         let wanted = GroupNormBackwardOutputs { dx: before.dx, weight: before.weight, bias: before.bias };
@@ -751,7 +805,7 @@ impl NormGeometry {
         of: Statistics<'_>,
         then: Then<'_>,
     ) -> Result<Tensor> {
-        let (op, geometry, Then { residual, is_relu }) = (self.op, *self, then);
+        let (op, geometry, Then { residual, rectified }) = (self.op, *self, then);
         let inputs = BatchNormInputs { x, weight, bias, residual, mean: None, var: None };
         let inputs = inputs.try_map(Tensor::contiguous)?;
         let x = &inputs.x;
@@ -760,8 +814,14 @@ impl NormGeometry {
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
         let (used, updated) = (of.used(), of.updated());
         let momentum = updated.and_then(|r| r.momentum);
-        let norm =
-            BatchNorm { batch: self.batch, channels: self.groups, inner: self.inner, is_relu, momentum, eps: self.eps };
+        let norm = BatchNorm {
+            batch: self.batch,
+            channels: self.groups,
+            inner: self.inner,
+            rectified,
+            momentum,
+            eps: self.eps,
+        };
         let (running_mean, running_var) = (updated.map(|r| r.mean), updated.map(|r| r.var));
         let batches = updated.and_then(|r| r.batches);
         let read = BatchNormInputs { mean: used.map(|r| r.mean), var: used.map(|r| r.var), ..inputs.as_ref() };
@@ -772,9 +832,10 @@ impl NormGeometry {
         let (mask, is_given) = (inputs.mask(), used.is_some());
         let again = move |inputs: &[Tensor]| {
             let BatchNormInputs { x, weight, bias, residual, .. } = BatchNormInputs::of(mask, &mut inputs.iter());
-            geometry.composite(x, weight, bias, given.as_ref(), &[0, 3], Then { residual, is_relu })
+            geometry.composite(x, weight, bias, given.as_ref(), &[0, 3], Then { residual, rectified })
         };
-        let result = (is_relu && residual.is_some()).then(|| Saved::output(&y));
+        let is_rectified = rectified != Rectified::No;
+        let result = (is_rectified && residual.is_some()).then(|| Saved::output(&y));
         // The kernel adds two terms of the gradient where it writes their sum, the gradient of the residual.
         let has_sum = inputs.residual.as_ref().is_some_and(Tensor::requires_grad);
         let read = inputs.as_ref().present();
@@ -800,7 +861,7 @@ impl NormGeometry {
                 rstd: &rstd,
                 weight,
                 y: y.as_ref(),
-                bias: bias.filter(|_| is_relu && y.is_none()),
+                bias: bias.filter(|_| is_rectified && y.is_none()),
                 added: more.as_ref(),
             };
             run_fused(op, &BatchNormBackward { norm, is_given }, inputs, outputs.as_ref())?;

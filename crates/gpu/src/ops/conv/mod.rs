@@ -3,10 +3,12 @@
 //! zeros make words whole.
 
 mod depthwise;
+mod depthwise_last;
 mod extents;
 mod turn;
 
 use self::depthwise::Depthwise;
+use self::depthwise_last::DepthwiseLast;
 use self::extents::Over;
 use self::turn::Volumes;
 use crate::driver::Address;
@@ -102,7 +104,10 @@ fn run(
 ) -> Result<()> {
     let padded = with_whole_words(gpu, geometry, y.dtype);
     let geometry = padded.as_ref().unwrap_or(geometry);
-    let is_last = geometry.groups == 1 && (y.layout.is_channels_last() || has_mma(gpu, geometry, y.dtype));
+    let is_last = match geometry.groups {
+        1 => y.layout.is_channels_last() || has_mma(gpu, geometry, y.dtype),
+        _ => is_depthwise_last(geometry, map, [factors[0], factors[1], y]),
+    };
     // Which of both inputs and the result have the channels of the input.
     let have_channels = if map == Map::Forward { [true, true, false] } else { [false, true, true] };
     let extents = have_channels.map(|has| padded.as_ref().filter(|_| has).map(|padded| padded.channels));
@@ -222,6 +227,10 @@ struct Multiplied<'a> {
 
 fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
     let Multiplied { map, geometry, is_last, dtype, addresses, bias } = multiplied;
+    if geometry.groups > 1 && is_last {
+        let bias = bias.map(|bias| Ok((start_of(bias)?, bias.layout.strides()[0]))).transpose()?;
+        return DepthwiseLast { geometry, dtype, addresses, bias }.run(gpu, map);
+    }
     if is_depthwise(geometry, map) && !is_last && depthwise(gpu, &multiplied)? {
         return Ok(());
     }
@@ -251,6 +260,13 @@ fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
 /// Whether groups have one channel each, so that memory bounds the map. Of a single channel, the gradient is a sum over many outputs.
 pub fn is_depthwise(geometry: &Geometry, map: Map) -> bool {
     geometry.channels == 1 && (geometry.groups > 1 || map != Map::Input)
+}
+
+/// Whether groups have one channel and one output each, and tensors of all channels are channels last. The operands of the map are its
+/// factors and its result.
+pub fn is_depthwise_last(geometry: &Geometry, map: Map, [_, second, result]: [&Operand<'_>; 3]) -> bool {
+    let of_channels = if map == Map::Weight { second } else { result };
+    depthwise_last::takes(geometry) && of_channels.layout.is_channels_last()
 }
 
 /// Runs a map of groups that have one channel each by a kernel for them; false if there is none.
@@ -334,6 +350,19 @@ const EXAMPLES: &[Example] = &[
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
             x[0].conv2d(&x[1], Some(&x[2]), &Conv { groups: 16, stride: [2; 2], ..PADDED })
+        })
+    },
+    // The same with channels last.
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
+            let conv = Conv { groups: 16, ..PADDED };
+            x[0].to_channels_last()?.conv2d(&x[1], Some(&x[2]), &conv)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
+            let conv = Conv { groups: 16, stride: [2; 2], ..PADDED };
+            x[0].to_channels_last()?.conv2d(&x[1], Some(&x[2]), &conv)
         })
     },
 ];

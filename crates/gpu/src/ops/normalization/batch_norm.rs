@@ -13,6 +13,7 @@ use crate::program::source::Variant;
 use isograd_core::fused::Fused;
 use isograd_core::ops::normalization::channel_norm::{
     BatchNorm, BatchNormBackward, BatchNormBackwardInputs, BatchNormBackwardOutputs, BatchNormInputs, BatchNormOutputs,
+    Rectified,
 };
 use isograd_core::ops::{Running, Statistics};
 use isograd_core::{Call, DType, Operand, Result, Tensor};
@@ -152,7 +153,8 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
         ("UPDATED", running_mean.is_some() && !is_given),
         ("COUNTED", batches.is_some()),
         ("MOMENTUM", norm.momentum.is_some()),
-        ("RELU", norm.is_relu),
+        ("RELU", norm.rectified != Rectified::No),
+        ("RELU6", norm.rectified == Rectified::Relu6),
         ("RESIDUAL", residual.is_some()),
     ]);
     let [from, y, mean, rstd] = starts([x, y, mean, rstd])?;
@@ -198,14 +200,19 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
         ("DX", is_dx_wanted),
         ("PARAMETERS", are_parameters_wanted),
     ]);
-    let relu = [("RELU", y.is_some()), ("RELU_OF_X", norm.is_relu && y.is_none())];
+    let is_rectified = norm.rectified != Rectified::No;
+    let relu = [
+        ("RELU", y.is_some()),
+        ("RELU_OF_X", is_rectified && y.is_none()),
+        ("RELU6", norm.rectified == Rectified::Relu6),
+    ];
     let added_terms = [("RESIDUAL", is_residual_wanted), ("ADDED", added.is_some())];
     let [dy, x, mean, rstd] = starts([dy, x, mean, rstd])?;
     let [weight, y, bias, added] = starts_or([weight, y, bias, added], x)?;
     let [dx, dweight, dbias, dresidual] = starts_or([dx, dweight, dbias, residual], x)?;
     let joining = base.clone();
     let moved = [dy, x, dx, y, dresidual, added];
-    let at_once = if norm.is_relu { FEW } else { BATCH };
+    let at_once = if is_rectified { FEW } else { BATCH };
     let (program, parts) = ChannelSplit::new(gpu, &norm, dtype, base, &moved, at_once);
     let first = program.clone().flags(relu).flags(added_terms);
     let join = parts.join(gpu, joining, dtype).filter(|_| sums_up);
@@ -259,10 +266,15 @@ fn residual(x: &[Tensor]) -> Result<Tensor> {
     relu(&second, None, Some(&x[2]), Some(&second))
 }
 
+fn up_to_6(x: &[Tensor]) -> Result<Tensor> {
+    x[0].batch_norm_relu6(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5)
+}
+
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] = &[
     |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], residual),
     |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], residual),
+    |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], up_to_6),
     |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], in_training),
     // Channels that are adjacent in memory, in words and alone, and running statistics.
     |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], in_training),
