@@ -7,7 +7,7 @@ use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::{addresses, start_of};
 use crate::memory::status::Check;
-use crate::ops::elementwise::pointwise::{Body, Plan, Source, Step, acc, value_error_of};
+use crate::ops::elementwise::pointwise::{Body, Generator, Source, Step, acc, value_error_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduction::total;
 use crate::program::source::Variant;
@@ -51,7 +51,7 @@ impl FusedLaunch for CastEach {
         let vector = 16 / from.size().max(to.size());
         let sets = call.inputs.iter().zip(call.outputs).map(|(x, y)| smallvec![x, y]).collect();
         let sets = Sets { sets, numbers: 0, vector };
-        let plan = Plan {
+        let generator = Generator {
             steps: smallvec![Step::alone(Body::Cast, acc, 1, &[to], &[to])],
             stored: smallvec![Source::Result(0)],
             is_group: false,
@@ -66,8 +66,8 @@ impl FusedLaunch for CastEach {
             is_squared: false,
         };
         let table = sets.table(gpu)?;
-        let text = || text(&plan, 0);
-        gpu.generated(variant(&plan, 0), "each", &text, table.geometry(), &table.arguments())
+        let text = || text(&generator, 0);
+        gpu.generated(variant(&generator, 0), "each", &text, table.geometry(), &table.arguments())
     }
 }
 
@@ -97,8 +97,8 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
     let own = row.inputs() - written - shared;
     let (outputs, totals) = call.outputs.split_at(call.outputs.len() - has_sums as usize);
     let (inputs, shared) = call.inputs.split_at(call.inputs.len() - shared);
-    let plan = plan(call, row, [&inputs[..own], shared, &outputs[..written]], numbers)?;
-    let plan = Plan { sums: kept, is_squared: kind == Total::Norm, ..plan };
+    let generator = generator(call, row, [&inputs[..own], shared, &outputs[..written]], numbers)?;
+    let generator = Generator { sums: kept, is_squared: kind == Total::Norm, ..generator };
     let set = |i: usize| {
         let (read, numbers) = inputs[i * own..][..own].split_at(own - numbers);
         read.iter().chain(&outputs[i * written..][..written]).chain(numbers).collect()
@@ -108,28 +108,28 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
         let why = format!("`{}` checks its elements, which it does not of several tensors", row.name());
         return Err(Error::unsupported(call.op, why));
     }
-    let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
-    let plan = Plan { is_wide: sets.is_wide(), ..plan };
+    let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: generator.vector };
+    let generator = Generator { is_wide: sets.is_wide(), ..generator };
     let table = sets.table(gpu)?;
-    let arguments = table.arguments().pointers(addresses(shared)?).floats(attributes.iter().copied(), plan.acc);
-    let variant = variant(&plan, numbers);
+    let arguments = table.arguments().pointers(addresses(shared)?).floats(attributes.iter().copied(), generator.acc);
+    let variant = variant(&generator, numbers);
     let launch = |arguments: Arguments| -> Result<()> {
-        let text = || text(&plan, numbers);
-        if !plan.checks() {
+        let text = || text(&generator, numbers);
+        if !generator.checks() {
             return gpu.generated(variant, "each", &text, table.geometry(), &arguments);
         }
         let slot = gpu.status(call.op, Check::Value)?;
         gpu.generated(variant, "each", &text, table.geometry(), &arguments.pointer(slot.address))?;
         gpu.checked(slot, |position| {
-            value_error_of(gpu, call.op, inputs[..own].iter().chain(shared), position, plan.acc)
+            value_error_of(gpu, call.op, inputs[..own].iter().chain(shared), position, generator.acc)
         })
     };
     let Some(totals) = totals.first() else { return launch(arguments) };
-    let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
-    launch(arguments.float(share, plan.acc).pointer(parts.address))?;
-    let arguments = table.arguments().pointer(parts.address).int(kept).float(divisor * share, plan.acc);
+    let parts = gpu.scratch(table.chunks * kept * generator.acc.size())?;
+    launch(arguments.float(share, generator.acc).pointer(parts.address))?;
+    let arguments = table.arguments().pointer(parts.address).int(kept).float(divisor * share, generator.acc);
     let arguments = arguments.pointer(start_of(totals)?);
-    let variant = total::variant(kind, totals.dtype, plan.acc, &sets);
+    let variant = total::variant(kind, totals.dtype, generator.acc, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
 }
 
@@ -138,8 +138,13 @@ pub fn share_of(count: f64) -> f64 {
     if count >= 1.0 && count.is_finite() { 0.5 / count.log2().floor().exp2() } else { 1.0 }
 }
 
-/// The plan for the first set, of own inputs, shared inputs and targets. All other sets share it.
-fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]; 3], numbers: usize) -> Result<Plan> {
+/// The generator for the first set, of own inputs, shared inputs and targets. All other sets share it.
+fn generator(
+    call: &Call<'_>,
+    row: Pointwise,
+    [own, shared, targets]: [&[Operand<'_>]; 3],
+    numbers: usize,
+) -> Result<Generator> {
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
     let moving = &own[..own.len() - numbers];
@@ -148,7 +153,7 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
     let largest = moving.iter().chain(targets).map(|o| o.dtype.size()).max().unwrap_or(1);
     let written: SmallVec<[DType; 4]> = targets.iter().map(dtype).collect();
     let still = moving.len()..own.len() + shared.len();
-    Ok(Plan {
+    Ok(Generator {
         steps: smallvec![Step::alone(Body::Row(row), acc, own.len() + shared.len(), &written, &results)],
         stored: (0..written.len()).map(Source::Result).collect(),
         is_group: false,
@@ -164,31 +169,34 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
     })
 }
 
-/// The moving operands of a set, its numbers, and the operands that all sets share, as positions in the plan.
-fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>) {
-    let moving: Vec<usize> = (0..plan.is_still.len()).filter(|&k| !plan.is_still[k]).collect();
-    let first = plan.is_still.iter().position(|&still| still).unwrap_or(plan.inputs.len());
-    (moving, first..first + numbers, first + numbers..plan.inputs.len())
+/// The moving operands of a set, its numbers, and the operands that all sets share, as positions in the generator.
+fn parts(generator: &Generator, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>) {
+    let moving: Vec<usize> = (0..generator.is_still.len()).filter(|&k| !generator.is_still[k]).collect();
+    let first = generator.is_still.iter().position(|&still| still).unwrap_or(generator.inputs.len());
+    (moving, first..first + numbers, first + numbers..generator.inputs.len())
 }
 
-fn variant(plan: &Plan, numbers: usize) -> Variant {
-    let (moving, ..) = parts(plan, numbers);
+fn variant(generator: &Generator, numbers: usize) -> Variant {
+    let (moving, ..) = parts(generator, numbers);
     let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
-    let variant = plan.describe(variant).flag("SQUARED", plan.is_squared);
-    if plan.sums == 0 {
+    let variant = generator.describe(variant).flag("SQUARED", generator.is_squared);
+    if generator.sums == 0 {
         return variant;
     }
-    variant.define("SUMS", plan.sums).define("ACC", plan.acc).flag("NEAR_SUMS", !plan.steps[0].near.is_empty())
+    variant
+        .define("SUMS", generator.sums)
+        .define("ACC", generator.acc)
+        .flag("NEAR_SUMS", !generator.steps[0].near.is_empty())
 }
 
-fn text(plan: &Plan, numbers: usize) -> String {
-    let mut text = plan.functions();
-    let (moving, numbers, shared) = parts(plan, numbers);
-    let operands = plan.operands();
-    let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
+fn text(generator: &Generator, numbers: usize) -> String {
+    let mut text = generator.functions();
+    let (moving, numbers, shared) = parts(generator, numbers);
+    let operands = generator.operands();
+    let attributes: String = (0..generator.attributes()).map(|i| format!(", A k{i}")).collect();
     let parameters: String = shared.clone().map(|k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
-    let parts = if plan.sums > 0 { ", A share, GLOBAL A *parts" } else { "" };
-    let status = if plan.checks() { ", GLOBAL i64 *status" } else { "" };
+    let parts = if generator.sums > 0 { ", A share, GLOBAL A *parts" } else { "" };
+    let status = if generator.checks() { ", GLOBAL i64 *status" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
@@ -196,41 +204,42 @@ fn text(plan: &Plan, numbers: usize) -> String {
     );
     // In registers from here on; the body reads them as arrays of one element.
     for k in shared {
-        let _ = writeln!(text, "    const S_{} {}[1] = {{s{k}[0]}};", operands[k].0, plan.operand(k));
+        let _ = writeln!(text, "    const S_{} {}[1] = {{s{k}[0]}};", operands[k].0, generator.operand(k));
     }
-    if plan.sums > 0 {
+    if generator.sums > 0 {
         text += "    LET_NEXT_START();\n    JOINS(SUMS);\n";
     }
     text += "    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {\n        \
              CHUNK_OF(table, tensors, chunk, size);\n";
     for (i, &k) in moving.iter().enumerate() {
-        let ctype = format!("{}S_{}", if k < plan.inputs.len() { "const " } else { "" }, operands[k].0);
-        let _ = writeln!(text, "        GLOBAL {ctype} *{} = POINTER({ctype}, entry[{i}]);", plan.operand(k));
+        let ctype = format!("{}S_{}", if k < generator.inputs.len() { "const " } else { "" }, operands[k].0);
+        let _ = writeln!(text, "        GLOBAL {ctype} *{} = POINTER({ctype}, entry[{i}]);", generator.operand(k));
     }
     for (i, k) in numbers.enumerate() {
         let (ctype, entry) = (format!("const S_{}", operands[k].0), moving.len() + i);
-        let _ = writeln!(text, "        {ctype} {}[1] = {{POINTER({ctype}, entry[{entry}])[0]}};", plan.operand(k));
+        let _ =
+            writeln!(text, "        {ctype} {}[1] = {{POINTER({ctype}, entry[{entry}])[0]}};", generator.operand(k));
     }
-    if plan.sums > 0 {
+    if generator.sums > 0 {
         text += "        A sums[SUMS];\n        for (int i = 0; i < SUMS; i++) sums[i] = 0;\n";
     }
-    if plan.is_squared {
+    if generator.is_squared {
         text += "        Squares squares[SUMS];\n        for (int i = 0; i < SUMS; i++) squares[i] = no_squares();\n";
     }
     text += "        EACH_WHOLE(g) {\n";
-    for k in 0..plan.is_still.len() {
-        let _ = writeln!(text, "        idx o{k} = {};", if plan.is_still[k] { "0" } else { "g * VECTOR" });
+    for k in 0..generator.is_still.len() {
+        let _ = writeln!(text, "        idx o{k} = {};", if generator.is_still[k] { "0" } else { "g * VECTOR" });
     }
-    plan.vector_body(&mut text);
+    generator.vector_body(&mut text);
     text += "        }\n        EACH_OTHER(g) {\n";
-    let at = |k: usize| if plan.is_still[k] { "0".to_string() } else { "g".to_string() };
-    plan.element("            ", &at, "g", &mut text);
+    let at = |k: usize| if generator.is_still[k] { "0".to_string() } else { "g".to_string() };
+    generator.element("            ", &at, "g", &mut text);
     text += "        }\n";
-    if plan.is_squared {
+    if generator.is_squared {
         text += "        for (int i = 0; i < SUMS; i++) sums[i] = sum_of_squares(squares[i]);\n";
     }
-    if plan.sums > 0 {
-        let kind = if plan.is_squared { "JOIN_TO_SQUARES" } else { "JOIN_TO_SUM" };
+    if generator.sums > 0 {
+        let kind = if generator.is_squared { "JOIN_TO_SQUARES" } else { "JOIN_TO_SUM" };
         // Writing to a String cannot fail.
         let _ = write!(
             text,

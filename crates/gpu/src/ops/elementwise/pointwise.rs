@@ -58,7 +58,7 @@ pub struct Step {
 }
 
 /// A kernel before its text is generated: all that the text depends on.
-pub struct Plan {
+pub struct Generator {
     pub steps: SmallVec<[Step; 1]>,
     /// The value of each output.
     pub stored: SmallVec<[Source; 4]>,
@@ -192,7 +192,7 @@ fn launch_in_order(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], o
     let mut joint = Joint::new(operands.iter().copied());
     let addresses: SmallVec<[u64; 8]> =
         operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect::<Result<_>>()?;
-    let plan = Plan {
+    let generator = Generator {
         steps: elements.steps.clone(),
         stored: elements.stored.clone(),
         is_group: elements.is_group,
@@ -207,8 +207,8 @@ fn launch_in_order(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], o
         outputs: outputs.iter().map(|o| o.dtype).collect(),
     };
     let n = joint.numel();
-    if plan.vector > 1 && plan.rank > 1 {
-        joint.extents[plan.rank - 1] /= plan.vector;
+    if generator.vector > 1 && generator.rank > 1 {
+        joint.extents[generator.rank - 1] /= generator.vector;
     }
     let named = Integers::new().list("EXTENTS", joint.extents).list("STRIDES", joint.strides.into_iter().flatten());
     let arguments = Arguments::new().pointers(addresses).named(named).int(n);
@@ -218,7 +218,13 @@ fn launch_in_order(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], o
     });
     let slot = check.map(|check| gpu.status(op, check)).transpose()?;
     let arguments = arguments.pointers(slot.as_ref().map(|slot| slot.address));
-    gpu.generated(plan.variant(), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
+    gpu.generated(
+        generator.variant(),
+        "elementwise",
+        &|| generator.text(),
+        each(n.div_ceil(generator.vector)),
+        &arguments,
+    )?;
     let Some(slot) = slot else { return Ok(()) };
     gpu.checked(slot, |position| value_error_of(gpu, op, inputs.iter(), position, acc))
 }
@@ -340,7 +346,7 @@ fn near_name(row: Pointwise) -> String {
     format!("{}_near", row.name())
 }
 
-impl Plan {
+impl Generator {
     /// Whether elements may be refused.
     pub fn checks(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.body, Body::Row(row) if row.is_checked()))

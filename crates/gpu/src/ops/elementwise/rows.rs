@@ -10,7 +10,7 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address};
 use crate::launch::words::fits;
 use crate::ops::elementwise::group::Group;
-use crate::ops::elementwise::pointwise::{Body, Number, Plan, Source};
+use crate::ops::elementwise::pointwise::{Body, Generator, Number, Source};
 use crate::ops::reduction::reduce::Team;
 use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
@@ -35,8 +35,8 @@ pub fn is_kept(team: Team, count: usize, sizes: impl Iterator<Item = usize>) -> 
 }
 
 /// A kernel of rows before its text is generated.
-struct RowPlan {
-    plan: Plan,
+struct RowGenerator {
+    generator: Generator,
     team: Team,
     /// Words that a thread has of a row.
     words: usize,
@@ -83,8 +83,8 @@ pub fn launch(
     let moved = moved.map(|(_, o)| o.dtype.size());
     let is_kept = is_kept(team, count, moved);
     let words = (count / team.vector).div_ceil(team.team);
-    let plan = RowPlan {
-        plan: Plan {
+    let generator = RowGenerator {
+        generator: Generator {
             steps: group.steps.clone(),
             stored: group.stored.clone(),
             is_group: true,
@@ -112,18 +112,18 @@ pub fn launch(
         Number::Int(v) => arguments.int(v),
         Number::Float(v) => arguments.float(v, group.acc),
     });
-    let text = plan.text();
+    let text = generator.text();
     let groups = n.div_ceil(team.threads / team.team).clamp(1, MOST_GROUPS);
     let geometry = Geometry::new([groups, 1, 1], team.threads);
-    tracing::trace!(op, rows = n, count, team = team.team, vector = team.vector, kept = plan.is_kept, "rows");
-    gpu.generated(plan.variant(&text), "row_group", &|| text.clone(), geometry, &arguments)
+    tracing::trace!(op, rows = n, count, team = team.team, vector = team.vector, kept = generator.is_kept, "rows");
+    gpu.generated(generator.variant(&text), "row_group", &|| text.clone(), geometry, &arguments)
 }
 
-impl RowPlan {
+impl RowGenerator {
     fn variant(&self, text: &str) -> Variant {
         let Team { threads, team, .. } = self.team;
         let variant = Variant::new("elementwise").define("THREADS", threads).define("TEAM", team);
-        let variant = self.plan.describe(variant.arithmetic(self.plan.acc)).define("WORDS", self.words);
+        let variant = self.generator.describe(variant.arithmetic(self.generator.acc)).define("WORDS", self.words);
         variant.of_text(text)
     }
 
@@ -131,7 +131,7 @@ impl RowPlan {
     /// reductions of phase n.
     fn phases(&self) -> Vec<(usize, bool)> {
         let mut of_step: Vec<(usize, bool)> = Vec::new();
-        for step in &self.plan.steps {
+        for step in &self.generator.steps {
             let last = step.sources.iter().map(|source| self.phase(&of_step, *source)).max().unwrap_or(0);
             of_step.push(match step.body {
                 Body::Reduce(_) => (last + 1, true),
@@ -151,13 +151,13 @@ impl RowPlan {
     /// The step of a result.
     fn step_of(&self, result: usize) -> usize {
         let mut before = 0;
-        let counts = self.plan.steps.iter().map(|step| step.results.len());
+        let counts = self.generator.steps.iter().map(|step| step.results.len());
         counts.take_while(|count| (before += count, before <= result).1).count()
     }
 
     /// The number of the first result of a step.
     fn first(&self, step: usize) -> usize {
-        self.plan.steps[..step].iter().map(|step| step.results.len()).sum()
+        self.generator.steps[..step].iter().map(|step| step.results.len()).sum()
     }
 
     /// The steps of elements that the values of a turn need, in order, and the held results that they read.
@@ -175,7 +175,7 @@ impl RowPlan {
             if held.get(&n).is_some_and(|&made| made < turn) {
                 read.insert(n);
             } else if !phases[step].1 && found.insert(step) {
-                open.extend(self.plan.steps[step].sources.iter().copied());
+                open.extend(self.generator.steps[step].sources.iter().copied());
             }
         }
         (found, read)
@@ -197,12 +197,14 @@ impl RowPlan {
                     continue;
                 }
                 match made.get(&step) {
-                    Some(&turn) if turn < phase && self.plan.is_read(n) && self.cost(step, phases, &held) > HOLDING => {
+                    Some(&turn)
+                        if turn < phase && self.generator.is_read(n) && self.cost(step, phases, &held) > HOLDING =>
+                    {
                         held.insert(n, turn);
                     }
                     _ => {
                         if visited.insert(step) {
-                            open.extend(self.plan.steps[step].sources.iter().copied());
+                            open.extend(self.generator.steps[step].sources.iter().copied());
                         }
                     }
                 }
@@ -211,14 +213,14 @@ impl RowPlan {
                 made.entry(step).or_insert(phase);
             });
         }
-        let dtypes = self.plan.result_dtypes();
+        let dtypes = self.generator.result_dtypes();
         let bytes: usize = held.keys().map(|&n| dtypes[n].size() * self.words * self.team.vector).sum();
         if bytes.div_ceil(4) > REGISTERS { BTreeMap::new() } else { held }
     }
 
     /// About how many instructions make the results of a step from what threads have.
     fn cost(&self, step: usize, phases: &[(usize, bool)], held: &BTreeMap<usize, usize>) -> usize {
-        let step = &self.plan.steps[step];
+        let step = &self.generator.steps[step];
         let roundings = step.results.iter().filter(|dtype| dtype.size() == 2).count() * ROUNDING;
         let of_source = |source: &Source| match *source {
             Source::Result(n) if !held.contains_key(&n) && !phases[self.step_of(n)].1 => {
@@ -231,39 +233,40 @@ impl RowPlan {
 
     /// What the turn of a phase must know.
     fn roots(&self, phases: &[(usize, bool)], phase: usize) -> Vec<Source> {
-        let reduced = self.reductions(phases, phase).into_iter().map(|s| self.plan.steps[s].sources[0]);
-        reduced.chain(self.stores(phases, phase).into_iter().map(|m| self.plan.stored[m])).collect()
+        let reduced = self.reductions(phases, phase).into_iter().map(|s| self.generator.steps[s].sources[0]);
+        reduced.chain(self.stores(phases, phase).into_iter().map(|m| self.generator.stored[m])).collect()
     }
 
     /// The reductions of elements that are known in a phase.
     fn reductions(&self, phases: &[(usize, bool)], phase: usize) -> Vec<usize> {
-        let is_one = |&s: &usize| matches!(self.plan.steps[s].body, Body::Reduce(_)) && phases[s].0 == phase + 1;
+        let is_one = |&s: &usize| matches!(self.generator.steps[s].body, Body::Reduce(_)) && phases[s].0 == phase + 1;
         (0..phases.len()).filter(is_one).collect()
     }
 
     /// The outputs of elements that are known in a phase, and not before.
     fn stores(&self, phases: &[(usize, bool)], phase: usize) -> Vec<usize> {
-        let first = self.plan.inputs.len();
-        let is_one = |&m: &usize| !self.plan.is_still[first + m] && self.phase(phases, self.plan.stored[m]) == phase;
-        (0..self.plan.outputs.len()).filter(is_one).collect()
+        let first = self.generator.inputs.len();
+        let is_one =
+            |&m: &usize| !self.generator.is_still[first + m] && self.phase(phases, self.generator.stored[m]) == phase;
+        (0..self.generator.outputs.len()).filter(is_one).collect()
     }
 
     /// The inputs that steps and values read.
     fn read(&self, steps: &BTreeSet<usize>, roots: impl Iterator<Item = Source>) -> BTreeSet<usize> {
-        let of_steps = steps.iter().flat_map(|&s| self.plan.steps[s].sources.iter().copied());
+        let of_steps = steps.iter().flat_map(|&s| self.generator.steps[s].sources.iter().copied());
         of_steps.chain(roots).filter_map(|source| if let Source::Input(k) = source { Some(k) } else { None }).collect()
     }
 
     fn size(&self, operand: usize) -> usize {
-        self.plan.operands()[operand].1
+        self.generator.operands()[operand].1
     }
 
     fn text(&self) -> String {
-        let plan = &self.plan;
-        let operands = plan.operands();
-        let mut text = format!("#include \"reduction/row_group.h\"\n{}", plan.functions());
-        let parameters: Vec<String> = (0..operands.len()).map(|k| plan.parameter(k)).collect();
-        let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
+        let generator = &self.generator;
+        let operands = generator.operands();
+        let mut text = format!("#include \"reduction/row_group.h\"\n{}", generator.functions());
+        let parameters: Vec<String> = (0..operands.len()).map(|k| generator.parameter(k)).collect();
+        let attributes: String = (0..generator.attributes()).map(|i| format!(", A k{i}")).collect();
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
@@ -280,10 +283,10 @@ impl RowPlan {
         let last = phases.iter().map(|phase| phase.0).max().unwrap_or(0);
         let held = self.held(&phases);
         for &n in held.keys() {
-            let dtype = plan.result_dtypes()[n];
+            let dtype = generator.result_dtypes()[n];
             self.words_of(&format!("h{n}"), (dtype.name(), dtype.size()), "WORDS", "        ", &mut text);
         }
-        for k in (0..plan.inputs.len()).filter(|&k| plan.is_still[k]) {
+        for k in (0..generator.inputs.len()).filter(|&k| generator.is_still[k]) {
             let _ = writeln!(text, "        S_{} w{k} = x{k}[o{k}];", operands[k].0);
         }
         if self.is_kept {
@@ -295,9 +298,9 @@ impl RowPlan {
             text += "        }\n";
         }
         let row_steps = |phase: usize, text: &mut String| {
-            for s in (0..plan.steps.len()).filter(|&s| phases[s] == (phase, true)) {
-                if !matches!(plan.steps[s].body, Body::Reduce(_)) {
-                    plan.step(s, "        ", &|source| self.value(*source), "0", text);
+            for s in (0..generator.steps.len()).filter(|&s| phases[s] == (phase, true)) {
+                if !matches!(generator.steps[s].body, Body::Reduce(_)) {
+                    generator.step(s, "        ", &|source| self.value(*source), "0", text);
                 }
             }
         };
@@ -313,13 +316,13 @@ impl RowPlan {
             // A step may need the reductions of an earlier phase as well.
             row_steps(phase + 1, &mut text);
         }
-        for m in (0..plan.outputs.len()).filter(|&m| plan.is_still[plan.inputs.len() + m]) {
+        for m in (0..generator.outputs.len()).filter(|&m| generator.is_still[generator.inputs.len() + m]) {
             let raw = |k: usize| format!("w{k}");
-            plan.moved_to(m, "        ", &raw, &mut text);
+            generator.moved_to(m, "        ", &raw, &mut text);
             let _ = writeln!(
                 text,
                 "        if (is_there && member == 0) {}",
-                plan.store(m, &format!("y{m}"), &format!("o{}", plan.inputs.len() + m))
+                generator.store(m, &format!("y{m}"), &format!("o{}", generator.inputs.len() + m))
             );
         }
         text + "    }\n}\n"
@@ -327,13 +330,13 @@ impl RowPlan {
 
     /// Whether threads keep an operand that they read from phase to phase. One that all rows share is read again from the cache.
     fn keeps(&self, k: usize) -> bool {
-        let is_read = k.checked_sub(self.plan.inputs.len()).is_none_or(|m| self.plan.reads(m));
-        self.is_kept && !self.plan.is_still[k] && !self.is_shared[k] && is_read
+        let is_read = k.checked_sub(self.generator.inputs.len()).is_none_or(|m| self.generator.reads(m));
+        self.is_kept && !self.generator.is_still[k] && !self.is_shared[k] && is_read
     }
 
     /// Words of an operand: `w` of one that is read, `e` of one that is written.
     fn declare(&self, name: &str, k: usize, count: &str, indent: &str, text: &mut String) {
-        self.words_of(&format!("{name}{k}"), self.plan.operands()[k], count, indent, text);
+        self.words_of(&format!("{name}{k}"), self.generator.operands()[k], count, indent, text);
     }
 
     /// An array of words of elements of a storage type and size, or one word.
@@ -357,7 +360,7 @@ impl RowPlan {
 
     /// Reads a word of an input.
     fn load(&self, k: usize, index: &str, text: &mut String) {
-        let (bytes, name) = (self.team.vector * self.size(k), self.plan.operand(k));
+        let (bytes, name) = (self.team.vector * self.size(k), self.generator.operand(k));
         let pieces = bytes.div_ceil(16);
         if self.in_words[k] {
             let word = word(bytes.min(16));
@@ -380,11 +383,11 @@ impl RowPlan {
         let k = match source {
             Source::Input(k) => k,
             // What an output had: threads keep it.
-            Source::Output(m) => self.plan.inputs.len() + m,
-            Source::Result(n) => return format!("LOAD_{}(s{n}, 0)", self.plan.result_dtypes()[n].name()),
+            Source::Output(m) => self.generator.inputs.len() + m,
+            Source::Result(n) => return format!("LOAD_{}(s{n}, 0)", self.generator.result_dtypes()[n].name()),
         };
-        let dtype = self.plan.operands()[k].0;
-        match (self.plan.is_still[k], self.keeps(k)) {
+        let dtype = self.generator.operands()[k].0;
+        match (self.generator.is_still[k], self.keeps(k)) {
             (true, _) => format!("LOAD_{dtype}(&w{k}, 0)"),
             (_, true) => format!("LOAD_{dtype}(w{k}[t].each, j)"),
             _ => format!("LOAD_{dtype}(w{k}.each, j)"),
@@ -401,11 +404,11 @@ impl RowPlan {
         stores: &[usize],
         text: &mut String,
     ) {
-        let (plan, first, roots) = (&self.plan, self.plan.inputs.len(), self.roots(phases, turn));
+        let (generator, first, roots) = (&self.generator, self.generator.inputs.len(), self.roots(phases, turn));
         let (steps, known) = self.needed(phases, turn, held, roots.clone());
         let read = self.read(&steps, roots.into_iter());
         for &s in reductions {
-            let Body::Reduce(kind) = plan.steps[s].body else { continue };
+            let Body::Reduce(kind) = generator.steps[s].body else { continue };
             let nothing = match kind {
                 Reduce::Max => "LOWEST",
                 Reduce::Min => "HIGHEST",
@@ -426,7 +429,7 @@ impl RowPlan {
         if !self.is_full {
             text.push_str("            int is_in = (idx)(t * TEAM + member) * VECTOR < count;\n");
         }
-        for &k in read.iter().filter(|&&k| !plan.is_still[k] && !self.keeps(k)) {
+        for &k in read.iter().filter(|&&k| !generator.is_still[k] && !self.keeps(k)) {
             self.declare("w", k, "", "            ", text);
             self.load(k, "", text);
         }
@@ -435,29 +438,30 @@ impl RowPlan {
         }
         text.push_str("#pragma unroll\n            for (int j = 0; j < VECTOR; j++) {\n");
         let indent = "                ";
-        let dtypes = plan.result_dtypes();
+        let dtypes = generator.result_dtypes();
         for &n in &known {
             let _ = writeln!(text, "{indent}S_{} s{n}[1];\n{indent}s{n}[0] = h{n}[t].each[j];", dtypes[n].name());
         }
         for &s in &steps {
-            plan.step(s, indent, &|source| self.value(*source), "0", text);
-            for n in (self.first(s)..self.first(s) + plan.steps[s].results.len()).filter(|n| held.get(n) == Some(&turn))
+            generator.step(s, indent, &|source| self.value(*source), "0", text);
+            for n in
+                (self.first(s)..self.first(s) + generator.steps[s].results.len()).filter(|n| held.get(n) == Some(&turn))
             {
                 let _ = writeln!(text, "{indent}h{n}[t].each[j] = s{n}[0];");
             }
         }
-        let raw = |k: usize| match (plan.is_still[k], self.keeps(k)) {
+        let raw = |k: usize| match (generator.is_still[k], self.keeps(k)) {
             (true, _) => format!("w{k}"),
             (_, true) => format!("w{k}[t].each[j]"),
             _ => format!("w{k}.each[j]"),
         };
         for &m in stores {
-            plan.moved_to(m, indent, &raw, text);
-            let _ = writeln!(text, "{indent}{}", plan.store(m, &format!("e{}.each", first + m), "j"));
+            generator.moved_to(m, indent, &raw, text);
+            let _ = writeln!(text, "{indent}{}", generator.store(m, &format!("e{}.each", first + m), "j"));
         }
         for &s in reductions {
-            let Body::Reduce(kind) = plan.steps[s].body else { continue };
-            let value = format!("(A){}", self.value(plan.steps[s].sources[0]));
+            let Body::Reduce(kind) = generator.steps[s].body else { continue };
+            let value = format!("(A){}", self.value(generator.steps[s].sources[0]));
             let taken = match kind {
                 Reduce::Max => format!("larger_of(acc{s}[j], {value})"),
                 Reduce::Min => format!("smaller_of(acc{s}[j], {value})"),
@@ -469,7 +473,7 @@ impl RowPlan {
         }
         text.push_str("            }\n");
         for &m in stores {
-            let (k, name) = (first + m, plan.operand(first + m));
+            let (k, name) = (first + m, generator.operand(first + m));
             let bytes = self.team.vector * self.size(k);
             let there = if self.is_full { "is_there" } else { "is_there && is_in" };
             if self.in_words[k] {
@@ -492,18 +496,18 @@ impl RowPlan {
 
     /// Whether a reduction is one of f16, whose sums leave no range.
     fn is_of_halves(&self, step: usize) -> bool {
-        let dtype = match self.plan.steps[step].sources[0] {
-            Source::Input(k) => self.plan.inputs[k],
-            Source::Output(m) => self.plan.outputs[m],
-            Source::Result(n) => self.plan.result_dtypes()[n],
+        let dtype = match self.generator.steps[step].sources[0] {
+            Source::Input(k) => self.generator.inputs[k],
+            Source::Output(m) => self.generator.outputs[m],
+            Source::Result(n) => self.generator.result_dtypes()[n],
         };
         dtype == DType::F16
     }
 
     /// Joins what threads have added up to the result of a reduction.
     fn join(&self, step: usize, text: &mut String) {
-        let Body::Reduce(kind) = self.plan.steps[step].body else { return };
-        let (n, dtype) = (self.first(step), self.plan.steps[step].results[0].name());
+        let Body::Reduce(kind) = self.generator.steps[step].body else { return };
+        let (n, dtype) = (self.first(step), self.generator.steps[step].results[0].name());
         let (join, joined, is_symmetric) = match kind {
             Reduce::Max => ("larger_of", "joined_larger", 0),
             Reduce::Min => ("smaller_of", "joined_smaller", 0),
@@ -522,7 +526,7 @@ impl RowPlan {
 
     /// `o0, o1, ..`: where the operands' elements of a row begin.
     fn positions(&self, text: &mut String) {
-        let (rank, operands) = (self.plan.rank, self.plan.is_still.len());
+        let (rank, operands) = (self.generator.rank, self.generator.is_still.len());
         (0..operands).for_each(|k| text.push_str(&format!("        idx o{k} = 0;\n")));
         for d in (0..rank).rev() {
             match d {

@@ -286,7 +286,7 @@ pub struct Order {
 /// The order of the sum of what a prologue makes.
 pub fn order(limits: &Limits, prologue: &Prologue, acc: DType, x: &Found, y: &Found) -> Order {
     let task = sum_of("reduce", prologue, acc, x, y);
-    let Plan { is_columns, vector, threads, team, part, parts, .. } = Plan::new(limits, &task);
+    let Schedule { is_columns, vector, threads, team, part, parts, .. } = Schedule::new(limits, &task);
     Order { is_columns, vector, threads, team, part, parts }
 }
 
@@ -322,7 +322,7 @@ pub fn team(
         is_wide: false,
         prologue,
     };
-    let Plan { is_columns, vector, threads, team, parts, .. } = Plan::new(limits, &task);
+    let Schedule { is_columns, vector, threads, team, parts, .. } = Schedule::new(limits, &task);
     let is_one = !is_columns && parts == 1 && count.is_multiple_of(vector);
     is_one.then_some(Team { vector, team, threads })
 }
@@ -337,18 +337,18 @@ fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
 }
 
 fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
-    let plan = Plan::new(gpu.driver().limits(), &task);
-    task.is_wide |= task.needs_wide(&plan);
-    if plan.parts == 1 || plan.last_joins {
-        return task.launch(gpu, &plan);
+    let schedule = Schedule::new(gpu.driver().limits(), &task);
+    task.is_wide |= task.needs_wide(&schedule);
+    if schedule.parts == 1 || schedule.last_joins {
+        return task.launch(gpu, &schedule);
     }
-    let (rows, parts) = (task.kept.numel(), plan.parts);
+    let (rows, parts) = (task.kept.numel(), schedule.parts);
     let size = task.partial_size();
     let scratch = gpu.scratch(rows * parts * size)?;
     let partial = task.fold.partial.is_none().then_some(task.acc);
     let extents = task.kept.extents.clone();
     // Parts of a row lie side by side, and so do columns of a part.
-    let (unit, step) = if plan.is_columns { (1, rows) } else { (parts, 1) };
+    let (unit, step) = if schedule.is_columns { (1, rows) } else { (parts, 1) };
     let mut strides: SmallVec<[usize; 8]> = smallvec![unit; extents.len()];
     (1..extents.len()).rev().for_each(|d| strides[d - 1] = strides[d] * extents[d]);
     let second = Task {
@@ -367,12 +367,12 @@ fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
         fold: Fold { finish: None, ..task.fold },
         ..task
     };
-    first.launch(gpu, &plan)?;
+    first.launch(gpu, &schedule)?;
     reduce(gpu, second)
 }
 
 /// How a task is spread over the device.
-struct Plan {
+struct Schedule {
     is_columns: bool,
     /// Elements that a thread reads at once, and such reads in flight together.
     vector: usize,
@@ -390,15 +390,15 @@ struct Plan {
     reads_rest: bool,
 }
 
-impl Plan {
-    fn new(limits: &Limits, task: &Task<'_>) -> Plan {
+impl Schedule {
+    fn new(limits: &Limits, task: &Task<'_>) -> Schedule {
         let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
         let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
         let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
-        if is_columns { Plan::columns(limits, task) } else { Plan::rows(limits, task) }
+        if is_columns { Schedule::columns(limits, task) } else { Schedule::rows(limits, task) }
     }
 
-    fn rows(limits: &Limits, task: &Task<'_>) -> Plan {
+    fn rows(limits: &Limits, task: &Task<'_>) -> Schedule {
         let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
@@ -427,10 +427,10 @@ impl Plan {
         let unroll = if is_deep { 8 } else { unroll };
         // For elements of 32 bits, the registers that this takes cost more than it gains.
         let reads_rest = last_joins && is_narrow;
-        Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
+        Schedule { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
     }
 
-    fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
+    fn columns(limits: &Limits, task: &Task<'_>) -> Schedule {
         let (count, threads) = (task.reduced.numel(), group_size(limits));
         let vector = task.column_vector(limits);
         let columns = task.kept.numel() / vector;
@@ -452,7 +452,7 @@ impl Plan {
             false => (part, parts),
         };
         let unroll = if vector > 1 { 4 } else { 8 };
-        Plan {
+        Schedule {
             is_columns: true,
             vector,
             unroll,
@@ -551,74 +551,74 @@ impl Task<'_> {
     }
 
     /// Whether a position or a number needs more than 31 bits, with room for a step beyond.
-    fn needs_wide(&self, plan: &Plan) -> bool {
+    fn needs_wide(&self, schedule: &Schedule) -> bool {
         let end = |joint: &Joint, operand: usize| -> usize {
             joint.strides[operand].iter().zip(&joint.extents).map(|(s, d)| s * d).sum()
         };
         let numbers = [
             end(&self.kept, 0) + end(&self.reduced, 0),
             end(&self.kept, 1),
-            self.kept.numel() * plan.parts,
+            self.kept.numel() * schedule.parts,
             self.reduced.numel(),
         ];
         numbers.into_iter().any(|n| n > 1 << 30)
     }
 
-    fn variant(&self, plan: &Plan) -> Variant {
+    fn variant(&self, schedule: &Schedule) -> Variant {
         let Fold { join, is_squared, is_shared, finish, is_twofold, is_scaled, is_last_nan, .. } = self.fold;
         Variant::new("reduction/reduce.c")
-            .define("THREADS", plan.threads)
+            .define("THREADS", schedule.threads)
             .define("KEPT", self.kept.rank())
             .define("REDUCED", self.reduced.rank())
-            .define("VECTOR", plan.vector)
-            .define("UNROLL", plan.unroll)
+            .define("VECTOR", schedule.vector)
+            .define("UNROLL", schedule.unroll)
             .arithmetic(self.acc)
             .define(join, true)
             .optional("X", self.from)
             .optional("Y", self.to)
-            .optional("WORD", self.from.filter(|_| plan.vector > 1).map(|from| word(plan.vector * from.size())))
-            .optional("AT_ONCE", plan.at_once)
+            .optional("WORD", self.from.filter(|_| schedule.vector > 1).map(|from| word(schedule.vector * from.size())))
+            .optional("AT_ONCE", schedule.at_once)
             .optional("SCALED", is_scaled.then_some("i64"))
             .flags([
                 ("PARTIAL_X", self.from.is_none()),
                 ("PARTIAL_Y", self.to.is_none()),
-                ("ROWS", !plan.is_columns),
+                ("ROWS", !schedule.is_columns),
                 ("SQUARES", is_squared),
                 ("EDGES", is_squared && self.from != Some(DType::F16)),
                 ("SHARES", is_shared),
                 ("TWOFOLD", is_twofold),
                 ("LAST_NAN", is_last_nan),
                 ("WIDE", self.is_wide),
-                ("LAST_JOINS", plan.last_joins),
-                ("READS_REST", plan.reads_rest),
+                ("LAST_JOINS", schedule.last_joins),
+                ("READS_REST", schedule.reads_rest),
                 (finish.unwrap_or("FINISH"), finish.is_some()),
             ])
     }
 
-    fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
+    fn launch(&self, gpu: &Gpu, schedule: &Schedule) -> Result<()> {
         let (mut kept, rows) = (self.kept.clone(), self.kept.numel());
-        let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
-        if plan.is_columns {
-            kept.extents[self.kept.rank() - 1] /= plan.vector;
-            results /= plan.vector;
+        let (mut results, step) = (rows, if schedule.is_columns { rows } else { !schedule.last_joins as usize });
+        if schedule.is_columns {
+            kept.extents[self.kept.rank() - 1] /= schedule.vector;
+            results /= schedule.vector;
         }
         let reduced = self.reduced.named(&["REDUCED_EXTENT", "REDUCED_X"]);
         let integers = kept.named(&["KEPT_EXTENT", "KEPT_X", "KEPT_Y"]).and(&reduced);
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
         let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
-        let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
+        let numbers = [results, self.reduced.numel(), schedule.part, step, shift as usize / size, schedule.team];
         let arguments =
             Arguments::new().pointers([self.x - shift, self.y, self.second]).named(integers).numbers(numbers);
         let mut arguments = arguments.float(self.divisor, self.acc);
-        if plan.last_joins {
+        if schedule.last_joins {
             arguments = arguments.pointers(gpu.partials.starts(&gpu.pool)?);
         }
-        let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
-        tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
-        let (variant, geometry) = (self.variant(plan), plan.geometry(self).following());
+        let entry = if schedule.is_columns { "reduce_columns" } else { "reduce_rows" };
+        tracing::trace!(op = self.op, entry, parts = schedule.parts, team = schedule.team, "reduction");
+        let (variant, geometry) = (self.variant(schedule), schedule.geometry(self).following());
         let Some(prologue) = self.prologue else { return gpu.launch(variant, entry, geometry, &arguments) };
-        let text = || prologue.text(plan.vector, plan.is_columns);
+        let text = || prologue.text(schedule.vector, schedule.is_columns);
         gpu.generated(prologue.variant(variant, &text), entry, &text, geometry, &prologue.arguments(arguments))
     }
 }

@@ -4,7 +4,7 @@ use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::start_of;
 use crate::ops::elementwise::group::Group;
-use crate::ops::elementwise::pointwise::{Body, Number, Plan, Source, Step};
+use crate::ops::elementwise::pointwise::{Body, Generator, Number, Source, Step};
 use crate::program::source::{Variant, near, word};
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::{Call, DType, Layout, Operand, Result, Shape};
@@ -26,7 +26,7 @@ enum At {
 
 /// An operand in memory.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct Located {
     address: Address,
     dtype: DType,
     at: At,
@@ -37,11 +37,11 @@ pub type Found = (Address, DType, Layout);
 
 /// Steps in front of a sum, with their operands.
 pub struct Prologue {
-    plan: Plan,
-    inputs: SmallVec<[Part; 4]>,
+    generator: Generator,
+    inputs: SmallVec<[Located; 4]>,
     /// The input that is the operand of the reduction.
     first: usize,
-    outputs: SmallVec<[Part; 4]>,
+    outputs: SmallVec<[Located; 4]>,
     /// The result that is summed.
     term: usize,
     numbers: SmallVec<[Number; 4]>,
@@ -68,15 +68,15 @@ impl Prologue {
             results,
             is_of_rows: false,
         };
-        let plan = Plan {
+        let generator = Generator {
             steps: SmallVec::from_iter([step]),
             stored: stored.iter().map(|&m| Source::Result(m)).collect(),
             is_group: false,
-            ..plan(acc)
+            ..generator(acc)
         };
         let written: SmallVec<[Found; 4]> = stored.iter().map(|&m| outputs[m].clone()).collect();
         let numbers = sum.attributes.iter().map(|&v| Number::Float(v)).collect();
-        Prologue::with(plan, term, numbers, (inputs, &written), outputs[term].2.shape())
+        Prologue::with(generator, term, numbers, (inputs, &written), outputs[term].2.shape())
             .expect("the first input of the row has its shape")
     }
 
@@ -86,18 +86,18 @@ impl Prologue {
         let (sum, steps) = group.steps.split_last()?;
         let Source::Result(term) = sum.sources[0] else { return None };
         let others = |m: &usize| *m != y;
-        let plan = Plan {
+        let generator = Generator {
             steps: steps.iter().cloned().collect(),
             stored: (0..outputs.len()).filter(others).map(|m| group.stored[m]).collect(),
             is_group: true,
-            ..plan(group.acc)
+            ..generator(group.acc)
         };
         let written: SmallVec<[Found; 4]> = (0..outputs.len()).filter(others).map(|m| outputs[m].clone()).collect();
-        Prologue::with(plan, term, group.numbers.clone(), (inputs, &written), outputs[y].2.shape())
+        Prologue::with(generator, term, group.numbers.clone(), (inputs, &written), outputs[y].2.shape())
     }
 
     fn with(
-        plan: Plan,
+        generator: Generator,
         term: usize,
         numbers: SmallVec<[Number; 4]>,
         (inputs, outputs): (&[Found], &[Found]),
@@ -105,18 +105,18 @@ impl Prologue {
     ) -> Option<Prologue> {
         let shape = inputs.iter().chain(outputs).map(|found| found.2.shape()).next()?;
         let part = |(address, dtype, layout): &Found| {
-            Some(Part { address: *address, dtype: *dtype, at: at(layout, shape, summed)? })
+            Some(Located { address: *address, dtype: *dtype, at: at(layout, shape, summed)? })
         };
-        let inputs = inputs.iter().map(part).collect::<Option<SmallVec<[Part; 4]>>>()?;
-        let outputs = outputs.iter().map(part).collect::<Option<SmallVec<[Part; 4]>>>()?;
+        let inputs = inputs.iter().map(part).collect::<Option<SmallVec<[Located; 4]>>>()?;
+        let outputs = outputs.iter().map(part).collect::<Option<SmallVec<[Located; 4]>>>()?;
         let first = inputs.iter().position(|part| part.at == At::Same)?;
-        let plan = Plan {
+        let generator = Generator {
             inputs: inputs.iter().map(|part| part.dtype).collect(),
             outputs: outputs.iter().map(|part| part.dtype).collect(),
-            ..plan
+            ..generator
         };
         outputs.iter().all(|part| part.at == At::Same).then_some(Prologue {
-            plan,
+            generator,
             inputs,
             first,
             outputs,
@@ -131,7 +131,7 @@ impl Prologue {
     }
 
     /// Operands that are read or written at the place of the first input, by their names.
-    fn moving(&self) -> impl Iterator<Item = (String, &Part)> {
+    fn moving(&self) -> impl Iterator<Item = (String, &Located)> {
         let inputs = self.inputs.iter().enumerate().filter(|(_, part)| part.at == At::Same);
         let outputs = self.outputs.iter().enumerate();
         inputs.map(|(k, part)| (format!("x{k}"), part)).chain(outputs.map(|(m, part)| (format!("y{m}"), part)))
@@ -149,8 +149,8 @@ impl Prologue {
 
     /// The program of a reduction with this in front of it. `text` makes its text, which identifies that of a group.
     pub fn variant(&self, reduction: Variant, text: &dyn Fn() -> String) -> Variant {
-        let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.plan.name());
-        let variant = if self.plan.is_group {
+        let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.generator.name());
+        let variant = if self.generator.is_group {
             variant.of_text(&text())
         } else {
             let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
@@ -168,30 +168,30 @@ impl Prologue {
         let arguments = arguments.pointers(others.chain(&self.outputs).map(|part| part.address));
         self.numbers.iter().fold(arguments, |arguments, number| match *number {
             Number::Int(v) => arguments.int(v),
-            Number::Float(v) => arguments.float(v, self.plan.acc),
+            Number::Float(v) => arguments.float(v, self.generator.acc),
         })
     }
 
     /// The functions that `reduce.c` calls for each word of operands, then that file.
     pub fn text(&self, vector: usize, is_columns: bool) -> String {
-        let plan = &self.plan;
+        let generator = &self.generator;
         // Not contracted, as elementwise kernels are not: a result has the same bits there.
-        let mut text = plan.functions();
-        let storage = |part: &Part| format!("S_{}", part.dtype.name());
+        let mut text = generator.functions();
+        let storage = |part: &Located| format!("S_{}", part.dtype.name());
         let inputs = || self.inputs.iter().enumerate();
         let outputs = || self.outputs.iter().enumerate();
         let same = || inputs().filter(|(_, part)| part.at == At::Same);
         let fixed = || inputs().filter(|(_, part)| matches!(part.at, At::Kept | At::One));
         let mut parameters: Vec<(String, String)> = Vec::new();
         let pointer =
-            |constant: &str, part: &Part, name: String| (format!("GLOBAL {constant}{} *", storage(part)), name);
+            |constant: &str, part: &Located, name: String| (format!("GLOBAL {constant}{} *", storage(part)), name);
         let others = inputs().filter(|(k, _)| *k != self.first);
         parameters.extend(others.map(|(k, part)| pointer("const ", part, format!("x{k}"))));
         parameters.extend(outputs().map(|(m, part)| pointer("", part, format!("y{m}"))));
-        parameters.extend((0..plan.attributes()).map(|i| ("A ".to_string(), format!("k{i}"))));
+        parameters.extend((0..generator.attributes()).map(|i| ("A ".to_string(), format!("k{i}"))));
         let declared: String = parameters.iter().map(|(of, name)| format!(", {of}{name}")).collect();
         let given: String = parameters.iter().map(|(_, name)| format!(", {name}")).collect();
-        let word = |part: &Part| word(vector * part.dtype.size());
+        let word = |part: &Located| word(vector * part.dtype.size());
         // Writing to a String cannot fail.
         let _ = writeln!(text, "#define ROW_PARAMETERS {declared}\n#define ROW_ARGUMENTS {given}");
         text += "typedef struct {\n";
@@ -230,20 +230,20 @@ impl Prologue {
             At::Kept | At::One => (format!("fixed.x{k}"), fixed_at),
             At::Summed => (format!("x{k}"), summed_at),
         };
-        let dtypes = plan.result_dtypes();
+        let dtypes = generator.result_dtypes();
         let value = |source: &Source| match *source {
             Source::Input(k) => {
                 let (from, at) = place(k);
-                format!("LOAD_{}({from}, {at})", plan.inputs[k].name())
+                format!("LOAD_{}({from}, {at})", generator.inputs[k].name())
             }
             Source::Result(n) => format!("LOAD_{}(s{n}, 0)", dtypes[n].name()),
             // A sum does not read what it writes.
-            Source::Output(m) => format!("LOAD_{}(y{m}, at)", plan.outputs[m].name()),
+            Source::Output(m) => format!("LOAD_{}(y{m}, at)", generator.outputs[m].name()),
         };
-        (0..plan.steps.len()).for_each(|s| plan.step(s, "        ", &value, "0", &mut text));
+        (0..generator.steps.len()).for_each(|s| generator.step(s, "        ", &value, "0", &mut text));
         for (m, _) in outputs() {
-            plan.moved_to(m, "        ", &|k| format!("{}[{}]", place(k).0, place(k).1), &mut text);
-            let _ = writeln!(text, "        {}", plan.store(m, &format!("e{m}"), "j"));
+            generator.moved_to(m, "        ", &|k| format!("{}[{}]", place(k).0, place(k).1), &mut text);
+            let _ = writeln!(text, "        {}", generator.store(m, &format!("e{m}"), "j"));
         }
         let _ = writeln!(text, "        acc[j] = acc[j] + r{};\n    }}", self.term);
         for (m, part) in outputs() {
@@ -278,9 +278,9 @@ fn at(layout: &Layout, shape: &Shape, summed: &Shape) -> Option<At> {
     })
 }
 
-/// A plan without steps.
-fn plan(acc: DType) -> Plan {
-    Plan {
+/// A generator without steps.
+fn generator(acc: DType) -> Generator {
+    Generator {
         steps: SmallVec::new(),
         stored: SmallVec::new(),
         is_group: false,
