@@ -446,8 +446,8 @@ impl Schedule {
         let groups = columns.div_ceil(team);
         let wanted = limits.units * BUSY_GROUPS / groups;
         let (part, parts) = cut(count, wanted, height * LINES, height);
-        // A device that is not filled has more from short parts than they cost.
-        let (part, parts) = match groups * parts < limits.units {
+        // A device that is not filled has more from short parts than the launch costs that joins them, if parts are long.
+        let (part, parts) = match groups * parts < limits.units && part >= height * LINES / 2 {
             true => cut(count, wanted.min((2 * limits.units).div_ceil(groups)), height * FEWEST_LINES, height),
             false => (part, parts),
         };
