@@ -32,6 +32,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
     let known = [
         check("overlapping_views_are_apart", overlapping_views),
         check("what_changes_is_not_computed_again", computed_again),
+        check("norms_and_softmaxes_by_hand_are_kernels_of_rows", by_hand),
     ];
     random.chain(known).collect()
 }
@@ -317,6 +318,51 @@ fn overlapping_views(device: &Device) -> Result<Outcome> {
         sum.sub(&window(state, 0)?)
     };
     Ok(same_with_state(device, transposed)?.and(same_with_state(device, windows)?).map(drop))
+}
+
+/// A softmax and a norm in plain ops, with gradients: one kernel each way, in which threads hold a row through several reductions.
+fn by_hand(device: &Device) -> Result<Outcome> {
+    let softmax = |x: &Tensor, w: &Tensor| {
+        let s = x.tanh()?.mul_scalar(0.7)?.mul(w)?;
+        let e = s.sub(&s.detach().amax_keepdim(-1isize)?)?.exp()?;
+        e.div(&e.sum_keepdim(-1isize)?)
+    };
+    let norm = |x: &Tensor, w: &Tensor| {
+        let x = x.sigmoid()?.sin()?;
+        let c = x.sub(&x.keepdim(-1isize, |t, axes| t.mean(axes))?)?;
+        let v = c.square()?.keepdim(-1isize, |t, axes| t.mean(axes))?;
+        c.mul(&v.add_scalar(1e-5)?.rsqrt()?)?.mul(w)
+    };
+    for (rows, length) in [(5, 64), (3, 512), (2, 24)] {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let w = values(&Shape::from(length), dtype, 1, device)?;
+            let functions: [&dyn Fn(&Tensor, &Tensor) -> Result<Tensor>; 2] = [&softmax, &norm];
+            for f in functions {
+                let step = |x: Tensor| {
+                    let (x, w) = (x.require_grad()?, w.detach().require_grad()?);
+                    let y = f(&x, &w)?;
+                    let found = grad_with(&y.square()?.sum(..)?, &[&x, &w], &BackwardOptions::default())?;
+                    Ok([vec![y.detach()], found].concat())
+                };
+                let mut captured = device.capture(step);
+                for run in 0..3 {
+                    let x = values(&Shape::from((rows, length)), dtype, 7 + run, device)?;
+                    let (expected, got) = (step(x.clone())?, captured.run(x)?);
+                    for (i, (a, b)) in expected.iter().zip(&got).enumerate() {
+                        if !equal(a, b)? {
+                            let text = captured.explain().unwrap_or_default();
+                            return Ok(Err(format!("{dtype} {rows}x{length}, run {run}, result {i}\n{text}")));
+                        }
+                    }
+                }
+                let text = captured.explain().unwrap_or_default();
+                if captured.is_recorded() && !text.contains("one kernel of") {
+                    return Ok(Err(format!("nothing is fused\n{text}")));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// A call that stands between a value and its reader.
