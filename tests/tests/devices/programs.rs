@@ -33,6 +33,8 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("overlapping_views_are_apart", overlapping_views),
         check("what_changes_is_not_computed_again", computed_again),
         check("norms_and_softmaxes_by_hand_are_kernels_of_rows", by_hand),
+        check("rows_that_threads_cannot_keep_are_read_before_they_change", long_rows),
+        check("rows_that_begin_within_a_word_have_their_own_order", rows_of_a_view),
     ];
     random.chain(known).collect()
 }
@@ -360,6 +362,46 @@ fn by_hand(device: &Device) -> Result<Outcome> {
                     return Ok(Err(format!("nothing is fused\n{text}")));
                 }
             }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Calls on rows of several operands, more than registers hold, and a change in place of what was read.
+fn long_rows(device: &Device) -> Result<Outcome> {
+    let shape = Shape::from((256, 512));
+    let of = |seed| values(&shape, DType::F32, seed, device);
+    let (others, state) = ([of(1)?, of(2)?, of(3)?], of(4)?);
+    let f = |x: &Tensor, state: &Tensor| {
+        let mixed = x.mul(&others[0])?.add(&others[1].mul(&others[2])?)?.add(state)?;
+        let c = mixed.sub(&mixed.keepdim(-1isize, |t, axes| t.mean(axes))?)?;
+        state.add_(&c.mul_scalar(0.5)?)?;
+        c.square()?.sum_keepdim(-1isize)
+    };
+    let (own, mut plain) = (state.copy()?, Vec::new());
+    for run in 0..4 {
+        plain.push(f(&of(10 + run)?, &own)?);
+    }
+    let mut step = device.capture(|x: Tensor| f(&x, &state));
+    for (run, expected) in (0..).zip(&plain) {
+        if !equal(expected, &step.run(of(10 + run)?)?)? {
+            return Ok(Err(format!("run {run}\n{}", step.explain().unwrap_or_default())));
+        }
+    }
+    Ok(if equal(&own, &state)? { Ok(()) } else { Err("the state has other bits".into()) })
+}
+
+/// Rows of a view, which begin within a word.
+fn rows_of_a_view(device: &Device) -> Result<Outcome> {
+    let f = |x: &Tensor| {
+        let rows = x.narrow(1, 1, 64)?;
+        rows.sub(&rows.keepdim(-1isize, |t, axes| t.sum(axes))?)
+    };
+    let of = |seed| values(&Shape::from((37, 67)), DType::F32, seed, device);
+    let mut step = device.capture(|x: Tensor| f(&x));
+    for run in 0..3 {
+        if !equal(&f(&of(run)?)?, &step.run(of(run)?)?)? {
+            return Ok(Err(format!("run {run}\n{}", step.explain().unwrap_or_default())));
         }
     }
     Ok(Ok(()))
