@@ -322,14 +322,17 @@ fn overlapping_views(device: &Device) -> Result<Outcome> {
     Ok(same_with_state(device, transposed)?.and(same_with_state(device, windows)?).map(drop))
 }
 
+/// Of an input and a parameter.
+type Function = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
 /// A softmax and a norm in plain ops, with gradients: one kernel each way, in which threads hold a row through several reductions.
 fn by_hand(device: &Device) -> Result<Outcome> {
-    let softmax = |x: &Tensor, w: &Tensor| {
+    let softmax: Function = |x, w| {
         let s = x.tanh()?.mul_scalar(0.7)?.mul(w)?;
         let e = s.sub(&s.detach().amax_keepdim(-1isize)?)?.exp()?;
         e.div(&e.sum_keepdim(-1isize)?)
     };
-    let norm = |x: &Tensor, w: &Tensor| {
+    let norm: Function = |x, w| {
         let x = x.sigmoid()?.sin()?;
         let c = x.sub(&x.keepdim(-1isize, |t, axes| t.mean(axes))?)?;
         let v = c.square()?.keepdim(-1isize, |t, axes| t.mean(axes))?;
@@ -338,8 +341,7 @@ fn by_hand(device: &Device) -> Result<Outcome> {
     for (rows, length) in [(5, 64), (3, 512), (2, 24)] {
         for dtype in [DType::F32, DType::BF16, DType::F16] {
             let w = values(&Shape::from(length), dtype, 1, device)?;
-            let functions: [&dyn Fn(&Tensor, &Tensor) -> Result<Tensor>; 2] = [&softmax, &norm];
-            for f in functions {
+            for f in [softmax, norm] {
                 let step = |x: Tensor| {
                     let (x, w) = (x.require_grad()?, w.detach().require_grad()?);
                     let y = f(&x, &w)?;
