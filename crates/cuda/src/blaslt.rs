@@ -315,7 +315,7 @@ struct ChosenAlgorithm {
     algorithm: Algorithm,
 }
 
-/// What a plan is made for: a problem, and the alignment of every address.
+/// The key of a plan: a problem, and the alignment of every address.
 type Key = (MatmulProblem, [u32; 7]);
 
 /// The library on a stream.

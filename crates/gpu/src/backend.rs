@@ -117,7 +117,7 @@ impl Backend for Gpu {
         self.status.check()?;
         self.driver().synchronize()?;
         self.status.prepare()?;
-        // What is recorded reads results of other recordings where these do not write.
+        // The new recording keeps addresses of results of other recordings, whose replays must not write there.
         for later in self.lent.lock().iter().filter_map(Weak::upgrade) {
             later.leave(&self.pool)?;
         }

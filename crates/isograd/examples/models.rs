@@ -392,7 +392,7 @@ const ENTRIES: &[Entry] = &[
     entry("llama_1b", Rule::AdamW, [&[4, 1024], &[1, 512]], &[2, 8], llama),
 ];
 
-/// What a line is about. It begins with `key`.
+/// The network, kind, size and dtype of a line, which begins with `key`.
 struct Row<'a> {
     entry: &'a Entry,
     size: Vec<usize>,
@@ -454,7 +454,7 @@ impl Row<'_> {
         let captured_ms = least(device, round, &mut || captured.run(()).map(drop))?;
         drop(captured);
         let plain_ms = least(device, round, &mut || (step.borrow_mut())().map(drop))?;
-        // What the device does not tell is 0 there.
+        // A number of bytes is 0 where the device does not count them.
         let or_null = |known: bool, value: String| if known { value } else { "null".into() };
         Ok(format!(
             r#""captured_ms": {}, "plain_ms": {plain_ms:.4}, "first_step_s": {first_step:.3}, "peak_bytes": {}, "plain_peak_bytes": {}, "result": {first}"#,

@@ -32,7 +32,7 @@ impl Arguments {
         Arguments::default()
     }
 
-    // Those that add several change `self` in place: it is large, so that a move for each takes longer than all else.
+    // Methods that add several arguments change the list in place: it is large, and a move of it for each argument is slow.
     fn push_value(&mut self, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);

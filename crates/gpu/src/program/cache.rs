@@ -28,7 +28,7 @@ struct Key {
     entry: &'static str,
 }
 
-/// What every launch looks up its entry by, without a copy. Its hash is that of the [`Key`] with equal parts.
+/// A borrowed [`Key`], by which a launch finds its entry without a copy. Its hash is that of the key with equal parts.
 #[derive(Hash)]
 struct KeyRef<'a> {
     variant: &'a Variant,

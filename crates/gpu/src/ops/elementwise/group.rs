@@ -1,7 +1,7 @@
 //! Several calls in one kernel. Results that later steps read stay in registers, rounded as in memory.
 
 use crate::launch::device::Gpu;
-use crate::ops::elementwise::pointwise::{Elements, Number, Source, Step, launch};
+use crate::ops::elementwise::pointwise::{Elements, Number, Source, Step, launch, reads};
 use crate::ops::elementwise::rows;
 use crate::ops::reduction::reduce::{self, Team};
 use isograd_core::{DType, Operand, Result};
@@ -21,7 +21,7 @@ pub struct Group {
     pub ops: Vec<String>,
 }
 
-/// What the calls of a group reduce.
+/// The reduction among the calls of a group.
 #[derive(Clone, Copy, Debug)]
 pub enum Reduces {
     Nothing,
@@ -34,8 +34,7 @@ pub enum Reduces {
 impl Group {
     /// Whether the steps read the value that an output had.
     pub fn reads(&self, output: usize) -> bool {
-        let is_it = |source: &Source| *source == Source::Output(output);
-        self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources)).any(is_it)
+        reads(&self.steps, &self.stored, output)
     }
 
     /// The output of the last step.

@@ -95,6 +95,11 @@ impl Step {
     }
 }
 
+/// Whether steps, or outputs that take the bits of an operand, read the value that an output had.
+pub fn reads(steps: &[Step], stored: &[Source], output: usize) -> bool {
+    stored.iter().chain(steps.iter().flat_map(|step| &step.sources)).any(|source| *source == Source::Output(output))
+}
+
 /// A number that a kernel takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
@@ -363,8 +368,7 @@ impl Generator {
 
     /// Whether the steps read the value that an output had.
     pub fn reads(&self, output: usize) -> bool {
-        let is_it = |source: &Source| *source == Source::Output(output);
-        self.stored.iter().chain(self.steps.iter().flat_map(|step| &step.sources)).any(is_it)
+        reads(&self.steps, &self.stored, output)
     }
 
     /// Per operand, the name of its storage type and its size.

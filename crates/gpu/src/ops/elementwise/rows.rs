@@ -21,8 +21,9 @@ use std::fmt::Write;
 
 /// Registers of a thread for the words of a row that it keeps.
 const REGISTERS: usize = 80;
-/// Instructions that it takes to hold a result for a later turn, and to round one to 16 bits.
+/// Instructions that it takes to hold a result for a later turn.
 const HOLDING: usize = 4;
+/// Instructions that it takes to round a result to 16 bits.
 const ROUNDING: usize = 2;
 /// Words of an operand that a thread keeps, at most: the text of the steps is repeated for each.
 const MOST_WORDS: usize = 8;
@@ -62,12 +63,9 @@ pub fn launch(
     let shape = operands[0].layout.shape().dims();
     let at = shape.len() - dims;
     let rows = Joint::of(&shape[..at], operands.iter().map(|o| &o.layout.strides()[..at])).at_least_one();
-    let inner: SmallVec<[Joint; 8]> = operands
-        .iter()
-        .map(|o| Joint::of(&shape[at..], [&o.layout.strides()[at..]].into_iter()).at_least_one())
-        .collect();
     let count: usize = shape[at..].iter().product();
-    let is_still: SmallVec<[bool; 8]> = inner.iter().map(|joint| joint.strides[0].iter().all(|&s| s == 0)).collect();
+    let stays = |o: &Operand<'_>| o.layout.strides()[at..].iter().zip(&shape[at..]).all(|(&s, &d)| s == 0 || d == 1);
+    let is_still: SmallVec<[bool; 8]> = operands.iter().map(|o| stays(o)).collect();
     let is_shared: SmallVec<[bool; 8]> = rows.strides.iter().map(|s| s.iter().all(|&s| s == 0)).collect();
     let addresses: SmallVec<[u64; 8]> =
         operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect::<Result<_>>()?;
@@ -231,7 +229,7 @@ impl RowGenerator {
         step.body.operations() + roundings + step.sources.iter().map(of_source).sum::<usize>()
     }
 
-    /// What the turn of a phase must know.
+    /// The values that a turn adds up or stores.
     fn roots(&self, phases: &[(usize, bool)], phase: usize) -> Vec<Source> {
         let reduced = self.reductions(phases, phase).into_iter().map(|s| self.generator.steps[s].sources[0]);
         reduced.chain(self.stores(phases, phase).into_iter().map(|m| self.generator.stored[m])).collect()
@@ -306,13 +304,8 @@ impl RowGenerator {
         };
         row_steps(0, &mut text);
         for phase in 0..=last {
-            let (reductions, stores) = (self.reductions(&phases, phase), self.stores(&phases, phase));
-            if !reductions.is_empty() || !stores.is_empty() {
-                self.turn(&phases, phase, &held, &reductions, &stores, &mut text);
-            }
-            for &s in &reductions {
-                self.join(s, &mut text);
-            }
+            self.turn(&phases, phase, &held, &mut text);
+            self.reductions(&phases, phase).into_iter().for_each(|s| self.join(s, &mut text));
             // A step may need the reductions of an earlier phase as well.
             row_steps(phase + 1, &mut text);
         }
@@ -382,7 +375,7 @@ impl RowGenerator {
     fn value(&self, source: Source) -> String {
         let k = match source {
             Source::Input(k) => k,
-            // What an output had: threads keep it.
+            // The value that an output had, which threads keep.
             Source::Output(m) => self.generator.inputs.len() + m,
             Source::Result(n) => return format!("LOAD_{}(s{n}, 0)", self.generator.result_dtypes()[n].name()),
         };
@@ -394,20 +387,16 @@ impl RowGenerator {
         }
     }
 
-    /// A turn over the words of a row, which adds up what is reduced and stores what is known.
-    fn turn(
-        &self,
-        phases: &[(usize, bool)],
-        turn: usize,
-        held: &BTreeMap<usize, usize>,
-        reductions: &[usize],
-        stores: &[usize],
-        text: &mut String,
-    ) {
+    /// The turn of a phase over the words of a row, which adds up the terms of reductions and stores outputs; none if there are neither.
+    fn turn(&self, phases: &[(usize, bool)], turn: usize, held: &BTreeMap<usize, usize>, text: &mut String) {
+        let (reductions, stores) = (self.reductions(phases, turn), self.stores(phases, turn));
+        if reductions.is_empty() && stores.is_empty() {
+            return;
+        }
         let (generator, first, roots) = (&self.generator, self.generator.inputs.len(), self.roots(phases, turn));
         let (steps, known) = self.needed(phases, turn, held, roots.clone());
         let read = self.read(&steps, roots.into_iter());
-        for &s in reductions {
+        for &s in &reductions {
             let Body::Reduce(kind) = generator.steps[s].body else { continue };
             let nothing = match kind {
                 Reduce::Max => "LOWEST",
@@ -433,7 +422,7 @@ impl RowGenerator {
             self.declare("w", k, "", "            ", text);
             self.load(k, "", text);
         }
-        for &m in stores {
+        for &m in &stores {
             self.declare("e", first + m, "", "            ", text);
         }
         text.push_str("#pragma unroll\n            for (int j = 0; j < VECTOR; j++) {\n");
@@ -455,11 +444,11 @@ impl RowGenerator {
             (_, true) => format!("w{k}[t].each[j]"),
             _ => format!("w{k}.each[j]"),
         };
-        for &m in stores {
+        for &m in &stores {
             generator.moved_to(m, indent, &raw, text);
             let _ = writeln!(text, "{indent}{}", generator.store(m, &format!("e{}.each", first + m), "j"));
         }
-        for &s in reductions {
+        for &s in &reductions {
             let Body::Reduce(kind) = generator.steps[s].body else { continue };
             let value = format!("(A){}", self.value(generator.steps[s].sources[0]));
             let taken = match kind {
@@ -472,7 +461,7 @@ impl RowGenerator {
             let _ = writeln!(text, "{indent}acc{s}[j] = {taken};");
         }
         text.push_str("            }\n");
-        for &m in stores {
+        for &m in &stores {
             let (k, name) = (first + m, generator.operand(first + m));
             let bytes = self.team.vector * self.size(k);
             let there = if self.is_full { "is_there" } else { "is_there && is_in" };

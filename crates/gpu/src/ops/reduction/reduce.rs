@@ -40,8 +40,9 @@ const BUSY_GROUPS: usize = 8;
 const ROW_GROUPS: usize = 32;
 const JOINED_ROW_GROUPS: usize = 16;
 const BUSY_THREADS: usize = 1024;
-/// Lines of a part that each row of a group's threads has at least; fewer where the groups would not fill the device.
+/// The fewest lines of a part for each row of a group's threads.
 const LINES: usize = 64;
+/// The same where parts of that length would not fill the device.
 const FEWEST_LINES: usize = 8;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;

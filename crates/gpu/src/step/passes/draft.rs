@@ -104,7 +104,7 @@ pub struct Sum {
     order: Order,
 }
 
-/// What the calls of a kernel reduce.
+/// The dimensions that the calls of a kernel reduce, and the order in which threads add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Rows(Rows),
@@ -314,7 +314,7 @@ impl Draft {
                         SmallVec::from_iter([Source::Result(first)])
                     }
                     Some(of) => {
-                        // What is summed is not rounded.
+                        // The terms of the sum are not rounded.
                         let summed =
                             entry.outputs.iter().position(|y| *y.layout.shape() != *entry.inputs[0].layout.shape());
                         let summed = summed.unwrap_or(0);

@@ -162,7 +162,7 @@ fn chain(
             let is_read_elsewhere = || memory.readers.get(&part.place).into_iter().flatten().any(|&reader| reader != k);
             match made {
                 Some(&made) if chain.contains(&made) => (),
-                // What others read is in memory anyway.
+                // A value that other kernels read is stored anyway.
                 Some(_) if is_in_memory && is_read_elsewhere() && is_unchanged() => inputs.push(part.place),
                 Some(&made) => chain.push(made),
                 None if is_in_memory && is_unchanged() => inputs.push(part.place),
