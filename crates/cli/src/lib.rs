@@ -32,6 +32,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::writer::MakeWriterExt;
 
 /// Deep learning on whatever device is at hand.
 #[derive(Parser)]
@@ -137,9 +139,13 @@ fn progress_bar(rows: usize) -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
-/// Warnings of the library, such as that of a folder that compiled kernels cannot be kept in, go to stderr.
+/// Warnings of the library, such as that of a folder that compiled kernels cannot be kept in, go to stderr, and so does what it says of
+/// compilers that take long.
 fn show_warnings() {
-    let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(io::stderr);
+    let is_shown = |about: &Metadata<'_>| {
+        *about.level() <= Level::WARN || about.module_path().is_some_and(|path| path.starts_with("isograd"))
+    };
+    let lines = tracing_subscriber::fmt().with_max_level(Level::INFO).with_writer(io::stderr.with_filter(is_shown));
     lines.without_time().with_target(false).log_internal_errors(false).init();
 }
 

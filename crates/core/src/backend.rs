@@ -129,6 +129,12 @@ pub trait Backend: Send + Sync + 'static {
         }
     }
 
+    /// Runs `f`. A backend may put off what `f` enqueues from this thread until `f` waits or ends, so that it compiles the kernels of all
+    /// of it side by side. Other threads wait meanwhile.
+    fn put_off(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        f()
+    }
+
     /// Records the work that `f` enqueues from this thread for [`replay`](Backend::replay), instead of running it. Other threads
     /// wait. Memory that the recording uses is not reused until the result is dropped. A backend that cannot record returns `None`
     /// without calling `f`.

@@ -185,10 +185,23 @@ fn inside<R>(capture: Capture, f: impl FnOnce() -> R) -> R {
 }
 
 impl Device {
+    /// Runs `f`. A GPU launches what `f` enqueues when it ends, or when it waits for the device for the first time; before, the kernels
+    /// of all of it are compiled side by side. Other threads that use the device wait meanwhile. Errors: those of `f`; those of the calls
+    /// that were put off, where `f` itself has none.
+    pub fn put_off<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        let (mut f, mut result) = (Some(f), None);
+        self.backend().put_off(&mut || {
+            result = f.take().map(|f| f()).transpose()?;
+            Ok(())
+        })?;
+        result.ok_or_else(|| Error::backend("put_off", "the backend did not run the closure"))
+    }
+
     /// A closure that is recorded and replayed where the device can do so, and called plainly elsewhere. It can be a training step,
     /// or any other work whose shapes do not change.
     ///
-    /// The first run calls `step`. The second run calls it once more and records the work that it enqueues. Each later run replays
+    /// The first run calls `step`, and launches what it enqueued when it has returned: the kernels of the whole step are compiled side by
+    /// side before. The second run calls it once more and records the work that it enqueues. Each later run replays
     /// the recording: it copies inputs to the recording's inputs, advances the generators, and returns the recording's outputs. The next run copies
     /// those that the caller still has. Work that `step` does on the host happens in the first two runs only. Tensors change in place as they would without a recording:
     /// parameters, states of optimizers, step counts and learning rates. A step that calls `backward` must also use up or forget
@@ -222,7 +235,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         let signature = self.check(&inputs)?;
         let outputs = match std::mem::replace(&mut self.state, State::New) {
             State::New => {
-                let (outputs, generators) = journal(|| self.plain(inputs));
+                let (outputs, generators) = journal(|| self.device.clone().put_off(|| self.plain(inputs)));
                 let outputs = outputs?;
                 self.state = State::Warm(generators);
                 outputs

@@ -41,7 +41,7 @@ impl Backend for Gpu {
 
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _turn = self.enter();
-        step::check_wait(self, "download")?;
+        step::before_wait(self, "download")?;
         let block = self.own(memory)?;
         if offset.saturating_add(bytes.len()) > block.bytes {
             return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
@@ -92,12 +92,15 @@ impl Backend for Gpu {
 
     fn synchronize(&self) -> Result<()> {
         let _turn = self.enter();
-        step::check_wait(self, "synchronize")?;
+        step::before_wait(self, "synchronize")?;
         self.status.check()?;
         self.driver().synchronize()
     }
 
     fn mark(&self) -> Result<Mark> {
+        if !self.records() {
+            step::before_wait(self, "time")?;
+        }
         Ok(Box::new(self.driver().record()?))
     }
 
@@ -108,8 +111,16 @@ impl Backend for Gpu {
         }
     }
 
+    fn put_off(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        if !self.driver().records() || Gpu::has_any_turn() {
+            return f();
+        }
+        let _turn = self.turn.write();
+        step::put_off(self, f)
+    }
+
     fn capture(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {
-        if Gpu::any_records() {
+        if Gpu::has_any_turn() {
             return Err(Error::value("capture", "a step is captured inside of another"));
         }
         let _turn = self.turn.write();
@@ -136,7 +147,7 @@ impl Backend for Gpu {
     }
 
     fn reclaim_result(&self, memory: &dyn Memory, is_held: bool) -> Result<Option<Box<dyn Memory>>> {
-        if Gpu::any_records() {
+        if Gpu::has_any_turn() {
             return Err(Error::value("capture", "a captured step runs inside of another"));
         }
         let Some(later) = block(memory)?.of_step() else { return Ok(None) };
@@ -187,9 +198,9 @@ impl Backend for Gpu {
 }
 
 impl Gpu {
-    /// Notes that the step that this thread records, if any, uses memory from outside of it.
+    /// Notes that the calls that this thread records or puts off, if any, use memory from outside of them.
     fn touch(&self, block: &Block) {
-        if self.records()
+        if self.turn_of_thread().is_some()
             && let Ok(address) = block.address()
         {
             self.pool.touch(address);

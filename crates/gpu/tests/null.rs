@@ -426,6 +426,63 @@ fn other_threads_are_not_recorded() -> Result<()> {
     })
 }
 
+/// A normalised row and a product, from plain ops.
+fn rows_and_a_product(x: &Tensor) -> Result<Tensor> {
+    let centred = x.sub(&x.mean_keepdim(1)?)?;
+    centred.exp()?.matmul(&x.t()?)?.gelu(Approximate::Tanh)
+}
+
+#[test]
+fn a_first_run_compiles_what_the_recording_launches_and_no_more() -> Result<()> {
+    let Setup { driver, device, .. } = setup(1 << 30, None);
+    let x = zeros(&device, (64, 96))?;
+    let before = driver.compiled();
+    let mut step = device.capture(|x: Tensor| rows_and_a_product(&x));
+    step.run(x.clone())?;
+    let first = driver.compiled() - before;
+    (0..2).try_for_each(|_| step.run(x.clone()).map(drop))?;
+    assert!(step.is_recorded());
+    // The copy of the input alone.
+    assert_eq!(driver.compiled() - before, first + 1);
+    // The row, the product and its activation.
+    assert_eq!(first, 3);
+    Ok(())
+}
+
+#[test]
+fn what_a_first_run_puts_off_is_launched_before_a_wait_and_after_an_error() -> Result<()> {
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
+    let x = zeros(&device, 10)?;
+    gpu.launches();
+    let count = || gpu.launches().len();
+    let mut step = device.capture(|x: Tensor| {
+        let y = x.exp()?;
+        assert_eq!(count(), 0);
+        gpu.mark()?;
+        assert_eq!(count(), 1);
+        let y = y.neg()?;
+        assert_eq!(count(), 1, "later calls run as they come");
+        Ok(y)
+    });
+    step.run(x.clone())?;
+    let mut step = device.capture(|x: Tensor| {
+        x.fill_(1.0)?;
+        x.reshape(11)
+    });
+    assert!(step.run(x.clone()).is_err());
+    assert_eq!(count(), 1);
+    let mut step = device.capture(|x: Tensor| -> Result<Tensor> {
+        x.fill_(1.0)?;
+        panic!("on purpose")
+    });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step.run(x.clone()))).is_err());
+    assert_eq!(count(), 1);
+    // Outside of a first run, calls run as they come.
+    x.exp()?;
+    assert_eq!(count(), 1);
+    Ok(())
+}
+
 #[test]
 fn a_panic_while_recording_leaves_the_queue_running() -> Result<()> {
     let Setup { device, .. } = setup(1 << 30, None);

@@ -436,9 +436,12 @@ impl Row<'_> {
     fn measure(&self, device: &Device, started: Instant, step: &mut dyn FnMut() -> Result<Tensor>) -> Result<String> {
         let round = if self.is_small { Duration::ZERO } else { Duration::from_millis(300) };
         let step = RefCell::new(step);
-        device.backend().reset_peak();
-        // Plain: what a network makes once, as the loops of a graph, may wait for the device.
-        let y = (step.borrow_mut())()?;
+        if !self.entry.has_batch {
+            // What such a network makes once, as the loops of a graph, waits for the device.
+            (step.borrow_mut())()?;
+        }
+        let mut captured = device.capture(|_: ()| (step.borrow_mut())());
+        let y = captured.run(())?;
         // A loss, or an element of the output.
         let first = y.reshape(y.numel())?.narrow(0, 0, 1)?.item::<f64>()?;
         let first_step = started.elapsed().as_secs_f64();
@@ -446,18 +449,19 @@ impl Row<'_> {
             return Err(Error::value("models", format!("the first result is {first}")));
         }
         drop(y);
-        let plain_peak = device.memory().peak;
-        let mut captured = device.capture(|_: ()| (step.borrow_mut())());
         captured.run(())?;
-        captured.run(())?;
+        device.synchronize()?;
+        let second_step = started.elapsed().as_secs_f64() - first_step;
         let (is_recorded, memory) = (captured.is_recorded(), device.memory());
         let captured_ms = least(device, round, &mut || captured.run(()).map(drop))?;
         drop(captured);
+        device.backend().reset_peak();
         let plain_ms = least(device, round, &mut || (step.borrow_mut())().map(drop))?;
+        let plain_peak = device.memory().peak;
         // A number of bytes is 0 where the device does not count them.
         let or_null = |known: bool, value: String| if known { value } else { "null".into() };
         Ok(format!(
-            r#""captured_ms": {}, "plain_ms": {plain_ms:.4}, "first_step_s": {first_step:.3}, "peak_bytes": {}, "plain_peak_bytes": {}, "result": {first}"#,
+            r#""captured_ms": {}, "plain_ms": {plain_ms:.4}, "first_step_s": {first_step:.3}, "second_step_s": {second_step:.3}, "peak_bytes": {}, "plain_peak_bytes": {}, "result": {first}"#,
             or_null(is_recorded, format!("{captured_ms:.4}")),
             or_null(is_recorded && memory.in_use > 0, (memory.in_use + memory.captured).to_string()),
             or_null(plain_peak > 0, plain_peak.to_string()),

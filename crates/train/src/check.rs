@@ -47,9 +47,15 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
         no_grad(|| note(call, &mut kept.borrow_mut()))?;
         Ok(None)
     })?;
-    let loss = learner.predicted(batch).map_err(in_first_batch)?.1;
-    drop(hook);
-    loss.backward()?;
+    let trained = || parameters.iter().filter(|(_, t)| t.requires_grad());
+    let (loss, gradients) = learner.device()?.put_off(|| {
+        let loss = learner.predicted(batch).map_err(in_first_batch)?.1;
+        drop(hook);
+        loss.backward()?;
+        let of =
+            |(name, t): &(String, Tensor)| Ok((name.clone(), t.grad().map(|g| is_finite(&g.detach())).transpose()?));
+        Ok((loss, trained().map(of).collect::<Result<Vec<_>>>()?))
+    })?;
     let mut warnings = Vec::new();
     for part in returned.take() {
         if !part.is_finite.item::<bool>()? {
@@ -63,8 +69,8 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
             }
         }
     }
-    let trained = || parameters.iter().filter(|(_, t)| t.requires_grad());
-    let unused: Vec<&str> = trained().filter(|(_, t)| t.grad().is_none()).map(|(name, _)| name.as_str()).collect();
+    let unused: Vec<&str> =
+        gradients.iter().filter(|(_, is_finite)| is_finite.is_none()).map(|(name, _)| name.as_str()).collect();
     if !unused.is_empty() {
         warnings.push(format!("the loss does not depend on {}", listed(&unused)));
     }
@@ -75,9 +81,9 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
         warnings.push(format!("the optimizer does not have {}", listed(&left)));
     }
     let mut wrong = Vec::new();
-    for (name, t) in trained() {
-        if let Some(grad) = t.grad()
-            && !is_finite(&grad.detach())?.item::<bool>()?
+    for (name, is_finite) in &gradients {
+        if let Some(is_finite) = is_finite
+            && !is_finite.item::<bool>()?
         {
             wrong.push(name.as_str());
         }

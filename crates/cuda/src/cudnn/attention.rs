@@ -300,7 +300,7 @@ fn four(view: &View) -> [i64; 4] {
 }
 
 impl Networks {
-    pub(super) fn attention_kernels(&self, problem: &dnn::Attention) -> Result<Kernels> {
+    pub(super) fn attention_kernels(&self, problem: &dnn::Attention, most: usize) -> Result<Kernels> {
         let library = self.library;
         let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
         let Some(dtype) = data_type(problem.dtype).filter(|_| library.number() >= OLDEST) else { return Ok(none) };
@@ -315,7 +315,7 @@ impl Networks {
             let is_random = notes.contains(&(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as c_uint));
             !(is_random && problem.is_deterministic)
         };
-        let (graph, plans) = self.kernels_of(&operations.iter().collect::<Vec<_>>(), is_taken)?;
+        let (graph, plans) = self.kernels_of(&operations.iter().collect::<Vec<_>>(), most, is_taken)?;
         let _graph = tensors.into_iter().chain(parts).chain(operations).chain([graph]).collect();
         Ok(Kernels { plans, _graph })
     }

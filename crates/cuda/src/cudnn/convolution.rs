@@ -85,7 +85,7 @@ impl Cudnn {
 }
 
 impl Networks {
-    pub(super) fn convolution_kernels(&self, problem: &dnn::Convolution) -> Result<Kernels> {
+    pub(super) fn convolution_kernels(&self, problem: &dnn::Convolution, most: usize) -> Result<Kernels> {
         let library = self.library;
         let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
         let Some(dtype) = data_type(problem.dtype) else { return Ok(none) };
@@ -95,7 +95,7 @@ impl Networks {
         let operands = [tensor(0)?, tensor(1)?, tensor(2)?];
         let convolution = library.convolution(problem, compute)?;
         let operation = library.operation(problem, &convolution, &operands)?;
-        let (graph, plans) = self.kernels_of(&[&operation], |notes| is_taken(problem, notes))?;
+        let (graph, plans) = self.kernels_of(&[&operation], most, |notes| is_taken(problem, notes))?;
         let _graph = operands.into_iter().chain([convolution, operation, graph]).collect();
         Ok(Kernels { plans, _graph })
     }

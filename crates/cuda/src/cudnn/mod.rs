@@ -259,17 +259,20 @@ impl Networks {
     }
 
     fn find(&self, problem: &Problem) -> Result<Kernels> {
+        // Each plan is half a second's work. Of those with the same bits in every run, the first is taken.
+        let most = if problem.is_deterministic() { 1 } else { MOST_KERNELS };
         match problem {
-            Problem::Convolution(problem) => self.convolution_kernels(problem),
-            Problem::Attention(problem) => self.attention_kernels(problem),
+            Problem::Convolution(problem) => self.convolution_kernels(problem, most),
+            Problem::Attention(problem) => self.attention_kernels(problem, most),
         }
     }
 
-    /// The kernels of a graph, which compute its operations as one. `is_taken` is asked with the remarks on a kernel's numbers. The other
+    /// At most so many kernels of a graph, which compute its operations as one. `is_taken` is asked with the remarks on a kernel's numbers. The other
     /// descriptors are kept with the kernels.
     fn kernels_of(
         &self,
         operations: &[&Object],
+        most: usize,
         is_taken: impl Fn(&[c_uint]) -> bool,
     ) -> Result<(Object, Vec<ExecutionPlan>)> {
         let graph = self.library.object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
@@ -279,7 +282,7 @@ impl Networks {
         let mut plans = Vec::new();
         for mode in [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK] {
             for configuration in self.library.proposed(&graph, mode).unwrap_or_default() {
-                if plans.len() >= MOST_KERNELS || !is_taken(&self.library.notes(&configuration)?) {
+                if plans.len() >= most || !is_taken(&self.library.notes(&configuration)?) {
                     continue;
                 }
                 // Not every configuration that is proposed can be made.

@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 /// A device behind a driver, as a backend.
 pub struct Gpu {
     pub(crate) status: Arc<Status>,
-    /// Locked by the thread that records. All other threads enqueue one by one.
+    /// Locked by the thread that records, or puts calls off. All other threads enqueue one by one.
     pub(crate) turn: RwLock<()>,
     pub(crate) tables: Tables,
     pub(crate) partials: Partials,
@@ -70,6 +70,20 @@ impl Gpu {
     /// A device over a driver, with the user's cache of compiled programs.
     pub fn new(driver: Arc<dyn Driver>) -> Gpu {
         Gpu::with_cache(driver, cache::default_folder())
+    }
+
+    /// A device over another driver, without a folder, that chooses its kernels as this one does.
+    pub(crate) fn like(&self, driver: Arc<dyn Driver>) -> Gpu {
+        let copy = |flag: &AtomicBool| AtomicBool::new(flag.load(Ordering::Relaxed));
+        Gpu {
+            precision: Mutex::new(self.precision()),
+            is_blas_off: copy(&self.is_blas_off),
+            is_dnn_off: copy(&self.is_dnn_off),
+            chosen_kernels: Mutex::new(self.chosen_kernels.lock().clone()),
+            is_checked: AtomicBool::new(false),
+            is_deterministic: copy(&self.is_deterministic),
+            ..Gpu::with_cache(driver, None)
+        }
     }
 
     /// A device with a folder for compiled programs, or without.
@@ -231,36 +245,50 @@ impl Gpu {
     }
 }
 
+/// What a thread does with a device while all others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It records a step.
+    Records,
+    /// It puts calls off, to launch them soon.
+    PutsOff,
+}
+
 thread_local! {
-    /// The backend for which this thread records, by its place in memory.
-    static RECORDS: Cell<usize> = const { Cell::new(0) };
+    /// What this thread does, and the backend by its place in memory.
+    static TURN: Cell<Option<(Turn, usize)>> = const { Cell::new(None) };
 }
 
 impl Gpu {
+    /// What this thread does with the device while others wait, if anything.
+    pub(crate) fn turn_of_thread(&self) -> Option<Turn> {
+        TURN.get().filter(|(_, of)| *of == std::ptr::from_ref(self) as usize).map(|(turn, _)| turn)
+    }
+
     /// True if this thread records.
     pub(crate) fn records(&self) -> bool {
-        RECORDS.get() == std::ptr::from_ref(self) as usize
+        self.turn_of_thread() == Some(Turn::Records)
     }
 
-    /// Waits while another thread records.
+    /// Waits while it is another thread's turn.
     pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (!self.records()).then(|| self.turn.read_recursive())
+        self.turn_of_thread().is_none().then(|| self.turn.read_recursive())
     }
 
-    /// True if this thread records for any device.
-    pub(crate) fn any_records() -> bool {
-        RECORDS.get() != 0
+    /// True if it is this thread's turn at any device.
+    pub(crate) fn has_any_turn() -> bool {
+        TURN.get().is_some()
     }
 
-    /// Runs `f` as the thread that records.
-    pub(crate) fn recording<R>(&self, f: impl FnOnce() -> R) -> R {
+    /// Runs `f` as the thread whose turn it is.
+    pub(crate) fn in_turn<R>(&self, turn: Turn, f: impl FnOnce() -> R) -> R {
         struct Leave;
         impl Drop for Leave {
             fn drop(&mut self) {
-                RECORDS.set(0);
+                TURN.set(None);
             }
         }
-        RECORDS.set(std::ptr::from_ref(self) as usize);
+        TURN.set(Some((turn, std::ptr::from_ref(self) as usize)));
         let _leave = Leave;
         f()
     }

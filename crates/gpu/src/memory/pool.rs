@@ -32,7 +32,7 @@ struct State {
     free: HashMap<usize, Vec<Address>>,
     /// The memory that recordings use.
     held: HashMap<Address, Held>,
-    /// While one is made.
+    /// While one is made, or calls are put off.
     scope: Option<Scope>,
 }
 
@@ -43,10 +43,19 @@ struct Held {
     parked: Option<usize>,
 }
 
-/// The memory of a recording that is being made. Its allocations are its own: freed memory may be used again only within the
-/// recording, because every replay writes it.
-#[derive(Default)]
+/// What becomes of the calls whose memory a scope notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// They are recorded: nothing runs.
+    Recorded,
+    /// They are launched at the end of the scope. Until then, no other may write what they read.
+    PutOff,
+}
+
+/// The memory of a recording that is being made, or of calls that are put off. Its allocations are its own: freed memory may be used again
+/// only within the recording, because every replay writes it.
 struct Scope {
+    calls: Calls,
     uses: HashSet<Address>,
     own: HashSet<Address>,
     free: HashMap<usize, Vec<Address>>,
@@ -71,7 +80,7 @@ impl Pool {
     /// Limits the memory that is taken from the driver. Pooled memory is given back first.
     pub fn limit(&self, bytes: Option<usize>) {
         let mut state = self.state.lock();
-        if state.scope.is_none() {
+        if !state.is_recording() {
             self.release(&mut state);
         }
         state.limit = bytes;
@@ -166,17 +175,18 @@ impl Pool {
         }
     }
 
-    /// Starts to note the memory that a recording uses.
-    pub fn begin_scope(&self) {
-        self.state.lock().scope = Some(Scope::default());
+    /// Starts to note the memory that calls use.
+    pub fn begin_scope(&self, calls: Calls) {
+        let (uses, own, free) = Default::default();
+        self.state.lock().scope = Some(Scope { calls, uses, own, free });
     }
 
     /// True while a recording is made.
     pub fn is_recording(&self) -> bool {
-        self.state.lock().scope.is_some()
+        self.state.lock().is_recording()
     }
 
-    /// Notes that the recording that is being made, if any, uses this.
+    /// Notes that the calls of the scope, if there is one, use this.
     pub fn touch(&self, address: Address) {
         self.state.lock().hold(address);
     }
@@ -184,15 +194,17 @@ impl Pool {
     /// Ends what `begin_scope` began.
     pub fn end_scope(self: &Arc<Self>) -> Hold {
         let mut state = self.state.lock();
-        let scope = state.scope.take().unwrap_or_default();
-        for (size, list) in scope.free {
+        let Some(Scope { uses, free, .. }) = state.scope.take() else {
+            return Hold { pool: self.clone(), uses: HashSet::new() };
+        };
+        for (size, list) in free {
             for address in list {
                 if let Some(held) = state.held.get_mut(&address) {
                     held.parked = Some(size);
                 }
             }
         }
-        Hold { pool: self.clone(), uses: scope.uses }
+        Hold { pool: self.clone(), uses }
     }
 
     fn allocate(&self, state: &mut State, size: usize, bytes: usize) -> Result<Address> {
@@ -222,7 +234,7 @@ impl Pool {
                 return Err(first);
             }
             // Giving back waits for the queue, which does not run while it is recorded.
-            if state.scope.is_some() {
+            if state.is_recording() {
                 return Err(refuse("and are not there", state));
             }
             tracing::debug!(bytes, pooled = state.stats.pooled, "the device is full: giving pooled memory back");
@@ -246,6 +258,10 @@ impl Pool {
 }
 
 impl State {
+    fn is_recording(&self) -> bool {
+        self.scope.as_ref().is_some_and(|scope| scope.calls == Calls::Recorded)
+    }
+
     fn hold(&mut self, address: Address) {
         if self.scope.as_mut().is_some_and(|scope| scope.uses.insert(address)) {
             self.held.entry(address).or_insert(Held { recordings: 0, parked: None }).recordings += 1;
@@ -327,7 +343,7 @@ impl Drop for Buffer {
         state.stats.in_use -= self.counted;
         state.put(self.address, self.size);
         // Giving back waits for the queue, which does not run while it is recorded.
-        if !self.pool.keeps && state.scope.is_none() {
+        if !self.pool.keeps && !state.is_recording() {
             self.pool.release(&mut state);
         }
     }

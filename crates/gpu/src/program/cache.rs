@@ -10,6 +10,7 @@ use hmac_sha256::Hash as Sha256;
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The source of a program.
@@ -43,22 +44,32 @@ impl Equivalent<Key> for KeyRef<'_> {
     }
 }
 
-/// Where a program will be. It is locked while it is compiled, so that two threads do not compile the same one.
+/// Where the program of a text will be. It is locked while it is compiled, so that two threads do not compile the same one.
 type Place = Arc<Mutex<Option<Handle>>>;
 
 /// The programs of one device.
 pub struct Programs {
     entries: Mutex<HashMap<Key, Handle>>,
-    programs: Mutex<HashMap<Program, Place>>,
+    programs: Mutex<HashMap<Program, Handle>>,
+    /// By the file names of their texts.
+    texts: Mutex<HashMap<String, Place>>,
     path: Option<PathBuf>,
     /// Opened when the first program is compiled.
     folder: OnceLock<Option<Folder>>,
+    /// Programs that a compiler made.
+    compiled: AtomicUsize,
 }
 
 impl Programs {
     /// With a cache on disk in the folder `path`, if there is one. A folder that others own or may write to is not used.
     pub fn new(path: Option<PathBuf>) -> Programs {
-        Programs { entries: Mutex::default(), programs: Mutex::default(), path, folder: OnceLock::new() }
+        let (entries, programs, texts) = Default::default();
+        Programs { entries, programs, texts, path, folder: OnceLock::new(), compiled: AtomicUsize::new(0) }
+    }
+
+    /// How many programs a compiler has made.
+    pub fn compiled(&self) -> usize {
+        self.compiled.load(Ordering::Relaxed)
     }
 
     fn folder(&self) -> Option<&Folder> {
@@ -77,36 +88,55 @@ impl Programs {
             return Ok(found.clone());
         }
         let key = Key { program: Program { variant, names: names.clone() }, entry };
-        let slot = self.programs.lock().entry(key.program.clone()).or_default().clone();
-        let mut built = slot.lock();
-        let program = match &*built {
-            Some(program) => program.clone(),
-            None => built.insert(self.build(driver, &key.program, generate)?).clone(),
+        let known = self.programs.lock().get(&key.program).cloned();
+        let program = match known {
+            Some(program) => program,
+            None => {
+                let Program { variant, names } = &key.program;
+                let source = assemble(driver.dialect(), variant, names, generate.map(|g| g()).as_deref())?;
+                let program = self.of_text(driver, &source);
+                let program = program.map_err(|e| Error::backend("compile", format!("{variant}: {}", e.message())))?;
+                self.programs.lock().insert(key.program.clone(), program.clone());
+                program
+            }
         };
-        drop(built);
         let made = driver.entry(&program, entry)?;
         self.entries.lock().insert(key, made.clone());
         Ok(made)
     }
 
-    fn build(&self, driver: &dyn Driver, program: &Program, generate: Option<&dyn Fn() -> String>) -> Result<Handle> {
-        let Program { variant, names } = program;
-        let source = assemble(driver.dialect(), variant, names, generate.map(|g| g()).as_deref())?;
-        let (folder, name) = (self.folder(), name(driver, &source));
-        let kept = || folder?.read(&name).and_then(|binary| driver.load(&binary).ok());
+    /// The program of a text, which is compiled or found in the folder once. The error is the compiler's log.
+    pub fn of_text(&self, driver: &dyn Driver, source: &str) -> Result<Handle> {
+        let name = name(driver, source);
+        let place = self.texts.lock().entry_ref(name.as_str()).or_default().clone();
+        let mut program = place.lock();
+        match &*program {
+            Some(program) => Ok(program.clone()),
+            None => Ok(program.insert(self.build(driver, &name, source)?).clone()),
+        }
+    }
+
+    /// Whether the program of a text has been compiled, or is being.
+    pub fn has_text(&self, driver: &dyn Driver, source: &str) -> bool {
+        self.texts.lock().contains_key(name(driver, source).as_str())
+    }
+
+    fn build(&self, driver: &dyn Driver, name: &str, source: &str) -> Result<Handle> {
+        let folder = self.folder();
+        let kept = || folder?.read(name).and_then(|binary| driver.load(&binary).ok());
         if let Some(program) = kept() {
             return Ok(program);
         }
-        let _alone = folder.and_then(|folder| folder.lock(&name));
+        let _alone = folder.and_then(|folder| folder.lock(name));
         if let Some(program) = kept() {
             return Ok(program);
         }
         let started = std::time::Instant::now();
-        let (program, binary) =
-            driver.compile(&source).map_err(|e| Error::backend("compile", format!("{variant}: {}", e.message())))?;
-        tracing::debug!(%variant, seconds = started.elapsed().as_secs_f64(), "compiled");
+        let (program, binary) = driver.compile(source)?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(name, seconds = started.elapsed().as_secs_f64(), "compiled");
         if let (Some(folder), Some(binary)) = (folder, binary) {
-            folder.write(&name, &binary);
+            folder.write(name, &binary);
         }
         Ok(program)
     }

@@ -1,13 +1,15 @@
 //! Captured steps. The calls of a step are put off until all are known: then passes change the program that they are, its memory is
-//! placed, and the driver records what is launched.
+//! placed, its kernels are compiled side by side, and it is launched. The first run of a step is no more than that; in the second one the
+//! driver records what is launched.
 
+mod ahead;
 mod arena;
 mod explain;
 mod passes;
 mod program;
 
 use crate::driver::Handle;
-use crate::launch::device::Gpu;
+use crate::launch::device::{Gpu, Turn};
 use crate::memory::block::Block;
 use crate::memory::{pool, status};
 use crate::ops::elementwise::group;
@@ -32,7 +34,7 @@ pub struct Recording {
     pub explanation: String,
 }
 
-/// A step that is being recorded.
+/// A step that is being recorded, or run for the first time.
 #[derive(Default)]
 struct Recorder {
     /// Calls that are put off; `None` once calls are launched as they come.
@@ -51,18 +53,17 @@ thread_local! {
 
 /// Calls `f` with the program if calls of this thread are put off.
 fn program<R>(gpu: &Gpu, f: impl FnOnce(&mut Program) -> R) -> Option<R> {
-    if !gpu.records() {
-        return None;
-    }
+    gpu.turn_of_thread()?;
     RECORDER.with_borrow_mut(|recorder| recorder.program.as_mut().map(f))
 }
 
 /// The program, if calls of this thread were put off. They are no more.
 fn take(gpu: &Gpu) -> Option<Program> {
-    if gpu.records() { RECORDER.with_borrow_mut(|recorder| recorder.program.take()) } else { None }
+    gpu.turn_of_thread()?;
+    RECORDER.with_borrow_mut(|recorder| recorder.program.take())
 }
 
-/// Memory of the step that is being recorded, if calls are put off.
+/// Memory of the step, if calls are put off.
 pub fn allocate(gpu: &Gpu, bytes: usize) -> Option<Block> {
     program(gpu, |program| Block::later(&gpu.pool, program.allocate(bytes)))
 }
@@ -84,6 +85,9 @@ pub fn call(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
 
 /// Launches all that was put off, and puts off nothing more: what comes needs addresses.
 pub fn seal(gpu: &Gpu) -> Result<()> {
+    if !gpu.records() {
+        return launch_now(gpu);
+    }
     let Some(pending) = take(gpu) else { return Ok(()) };
     let (buffers, placed) = launch_all(gpu, &pending, Reuse::No).inspect_err(|_| drop(keep(&pending, &gpu.pool)))?;
     // The rest of the step may use this memory again.
@@ -94,12 +98,35 @@ pub fn seal(gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// The error of a wait for the device within a step.
-pub fn check_wait(gpu: &Gpu, op: &'static str) -> Result<()> {
+/// Before a wait for the device: launches what was put off. While a step is recorded the wait is an error.
+pub fn before_wait(gpu: &Gpu, op: &'static str) -> Result<()> {
     match program(gpu, |_| ()) {
         None => Ok(()),
+        Some(()) if !gpu.records() => launch_now(gpu),
         Some(()) => Err(Error::value(op, "a captured step waits for the device here, which has computed nothing yet")),
     }
+}
+
+/// Launches what was put off. Later calls are launched as they come.
+fn launch_now(gpu: &Gpu) -> Result<()> {
+    let Some(mut program) = take(gpu) else { return Ok(()) };
+    fuse(gpu, &mut program);
+    let launched = launch_all(gpu, &program, Reuse::Yes).inspect_err(|_| drop(keep(&program, &gpu.pool)));
+    // Later work of the queue may use the memory of temporary tensors again.
+    launched.map(drop)
+}
+
+/// Puts off the calls of `f` until it ends, also by an error or a panic.
+pub fn put_off(gpu: &Gpu, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    RECORDER.set(Recorder { program: Some(Program::default()), ..Recorder::default() });
+    gpu.pool.begin_scope(pool::Calls::PutOff);
+    let (done, launched) = gpu.in_turn(Turn::PutsOff, || {
+        let done = catch_unwind(AssertUnwindSafe(f));
+        (done, launch_now(gpu))
+    });
+    drop(gpu.pool.end_scope());
+    RECORDER.take();
+    done.unwrap_or_else(|panic| resume_unwind(panic)).and(launched)
 }
 
 /// Records the work of `f`; `None` if the device records nothing.
@@ -107,10 +134,10 @@ pub fn capture(gpu: &Gpu, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Bo
     if !gpu.driver().records() {
         return Ok(None);
     }
-    gpu.pool.begin_scope();
+    gpu.pool.begin_scope(pool::Calls::Recorded);
     RECORDER.set(Recorder { program: Some(Program::default()), ..Recorder::default() });
     // Whatever happens in the closure, the queue must run again.
-    let done = gpu.recording(|| catch_unwind(AssertUnwindSafe(|| f().and_then(|()| finish(gpu)))));
+    let done = gpu.in_turn(Turn::Records, || catch_unwind(AssertUnwindSafe(|| f().and_then(|()| finish(gpu)))));
     let Recorder { program, is_begun, buffers, explanation } = RECORDER.take();
     let graph =
         if is_begun { gpu.driver().end_capture() } else { Err(Error::backend("capture", "nothing is recorded")) };
@@ -125,10 +152,7 @@ pub fn capture(gpu: &Gpu, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Bo
 /// Records the program.
 fn finish(gpu: &Gpu) -> Result<()> {
     let Some(mut program) = take(gpu) else { return Ok(()) };
-    let report = match gpu.fuses.load(Ordering::Relaxed) {
-        true => passes::run(&mut program, gpu.driver().limits()),
-        false => passes::Report::default(),
-    };
+    let report = fuse(gpu, &mut program);
     let settled = launch_all(gpu, &program, Reuse::Yes).inspect_err(|_| drop(keep(&program, &gpu.pool)));
     let (buffers, placed) = settled?;
     let explanation = explain::text(&program, &report, &placed, None);
@@ -139,13 +163,23 @@ fn finish(gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// Places the memory of a program, and launches it while the driver records.
+fn fuse(gpu: &Gpu, program: &mut Program) -> passes::Report {
+    match gpu.fuses.load(Ordering::Relaxed) {
+        true => passes::run(program, gpu.driver().limits()),
+        false => passes::Report::default(),
+    }
+}
+
+/// Places the memory of a program, compiles its kernels, and launches it, or has the driver record it.
 fn launch_all(gpu: &Gpu, program: &Program, reuse: Reuse) -> Result<(Vec<pool::Buffer>, Placed)> {
     let settled = settle(program, &gpu.pool, reuse)?;
-    if !gpu.driver().begin_capture()? {
-        return Err(Error::backend("capture", "the device does not begin to record"));
+    ahead::compile(gpu, program);
+    if gpu.records() {
+        if !gpu.driver().begin_capture()? {
+            return Err(Error::backend("capture", "the device does not begin to record"));
+        }
+        RECORDER.with_borrow_mut(|recorder| recorder.is_begun = true);
     }
-    RECORDER.with_borrow_mut(|recorder| recorder.is_begun = true);
     for entry in &program.entries {
         as_part_of(entry.whole, || launch(gpu, program, entry))?;
     }
