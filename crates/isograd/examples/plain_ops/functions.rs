@@ -10,7 +10,7 @@ pub type Function = fn(&[Tensor]) -> Result<Vec<Tensor>>;
 macro_rules! functions {
     ($(fn $name:ident($($x:ident),* $(; $others:ident)?) $body:block)*) => {
         // A function may take any inputs.
-        $(#[allow(irrefutable_let_patterns)]
+        $(#[allow(irrefutable_let_patterns, clippy::redundant_at_rest_pattern)]
         fn $name(inputs: &[Tensor]) -> Result<Vec<Tensor>> {
             let [$($x,)* $($others @ ..)?] = inputs else { panic!("{}: {} inputs", stringify!($name), inputs.len()) };
             Ok($body)

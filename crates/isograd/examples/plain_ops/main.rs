@@ -12,8 +12,8 @@ use isograd::prelude::*;
 use std::time::Instant;
 use table::{Pass, Row, Source};
 
-/// Runs of a step that are timed together.
-const REPS: usize = 20;
+/// Runs of a captured step that are timed together, and of a plain one; small shapes show that rows run, not how fast.
+const REPS: [usize; 2] = [20, 5];
 
 /// The words behind the device.
 struct Options(Vec<String>);
@@ -95,11 +95,12 @@ impl<'a> Case<'a> {
     }
 
     fn time(&self, options: &Options, device: &Device) -> Result<()> {
+        let [captured_reps, reps] = if options.has("small") { [1; 2] } else { REPS };
         (0..3).try_for_each(|_| self.step().map(drop))?;
-        let eager = best(device, REPS / 4, &mut || self.step().map(drop))?;
+        let eager = best(device, reps, &mut || self.step().map(drop))?;
         let mut captured = device.capture(|_: ()| self.step());
         (0..4).try_for_each(|_| captured.run(()).map(drop))?;
-        let best = best(device, REPS, &mut || captured.run(()).map(drop))?;
+        let best = best(device, captured_reps, &mut || captured.run(()).map(drop))?;
         println!(
             r#"{{"name": "{}", "eager_ms": {eager:.4}, "captured_ms": {best:.4}, "recorded": {}}}"#,
             self.row.name,
