@@ -20,7 +20,7 @@ typedef STORAGE(X) From;
 #ifdef ROW
 #define HAS_ROW 1
 #define FIXED(number) Fixed fixed = fixed_of((idx)(number) ROW_ARGUMENTS)
-#define TAKE(w, n, at, i) take_words(acc, *(w), fixed, at, i ROW_ARGUMENTS)
+#define TAKE(w, n, at, i) take_words(acc, *(w), fixed, IS_SET(SHARES) ? state->share : 1, at, i ROW_ARGUMENTS)
 #else
 #define HAS_ROW 0
 #define ROW_PARAMETERS

@@ -33,6 +33,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("overlapping_views_are_apart", overlapping_views),
         check("what_changes_is_not_computed_again", computed_again),
         check("norms_and_softmaxes_by_hand_are_kernels_of_rows", by_hand),
+        check("sums_over_columns_and_over_all_compute_what_they_add_up", sums),
         check("rows_that_threads_cannot_keep_are_read_before_they_change", long_rows),
         check("rows_that_begin_within_a_word_have_their_own_order", rows_of_a_view),
     ];
@@ -363,6 +364,40 @@ fn by_hand(device: &Device) -> Result<Outcome> {
                 if captured.is_recorded() && !text.contains("one kernel of") {
                     return Ok(Err(format!("nothing is fused\n{text}")));
                 }
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Sums and means over other dimensions than the last, and over many elements, of what elementwise calls make: one kernel each.
+fn sums(device: &Device) -> Result<Outcome> {
+    let columns: Function = |x, w| x.sub(w)?.square()?.sum(0isize);
+    let middle: Function = |x, w| x.mul(w)?.tanh()?.mean([0isize, 2]);
+    let all: Function = |x, w| x.sub(w)?.square()?.mul_scalar(0.5)?.mean(..);
+    let total: Function = |x, w| x.sub(w)?.abs()?.sqrt()?.mul(w)?.sum(..);
+    for (name, f, shape) in [
+        ("columns", columns, &[640, 48][..]),
+        ("columns", columns, &[3000, 8]),
+        ("middle", middle, &[6, 32, 64]),
+        ("all", all, &[1 << 19]),
+        ("all", all, &[512, 1024]),
+        ("total", total, &[1 << 19]),
+    ] {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let w = values(&Shape::from(shape), dtype, 1, device)?;
+            let mut captured = device.capture(|x: Tensor| f(&x, &w));
+            for run in 0..3 {
+                let x = values(&Shape::from(shape), dtype, 7 + run, device)?;
+                let (expected, got) = (f(&x, &w)?, captured.run(x)?);
+                if !equal(&expected, &got)? {
+                    let text = captured.explain().unwrap_or_default();
+                    return Ok(Err(format!("{name} {dtype} {shape:?}, run {run}: {expected} {got}\n{text}")));
+                }
+            }
+            let text = captured.explain().unwrap_or_default();
+            if captured.is_recorded() && text.contains("Reduce(") {
+                return Ok(Err(format!("{name} {dtype} {shape:?}: the sum is a call of its own\n{text}")));
             }
         }
     }

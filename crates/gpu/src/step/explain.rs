@@ -4,6 +4,7 @@ use crate::memory::block::Place;
 use crate::step::arena::Placed;
 use crate::step::passes::Report;
 use crate::step::program::{Entry, KeptOperand, Program, Work};
+use isograd_core::Kernel;
 use std::fmt::Write;
 
 /// The calls of a program in the order in which they run, what the passes did, and the memory. `sealed` says why later calls are not
@@ -35,6 +36,7 @@ fn line(entry: &Entry) -> String {
     let kernel = match &entry.work {
         Work::Upload(bytes) => format!("{} bytes from the host", bytes.len()),
         Work::Call { kernel, .. } => kernel.kernel().to_string(),
+        Work::Reduce(reduction) => Kernel::Reduce(reduction.kind).to_string(),
         Work::Group(group) => format!("one kernel of {} calls", group.ops.len()),
     };
     format!("{}: {kernel} ({}) -> {}", entry.whole, parts(&entry.inputs), parts(&entry.outputs))

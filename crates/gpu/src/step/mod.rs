@@ -16,8 +16,8 @@ use crate::ops::elementwise::group;
 use crate::{ops, vendor};
 use arena::{Placed, Reuse, keep, settle};
 use isograd_core::backend::as_part_of;
-use isograd_core::{Call, Error, Operand, Result};
-use program::{Entry, KeptOperand, Program, Work};
+use isograd_core::{Call, Error, Kernel, Operand, Result};
+use program::{Entry, KeptOperand, Program, Reduction, Work};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::RefCell;
@@ -199,6 +199,12 @@ fn launch(gpu: &Gpu, program: &Program, entry: &Entry) -> Result<()> {
             let (kernel, inputs, outputs) = (kernel.kernel(), &inputs[..], &outputs[..]);
             let call = Call { op: entry.op, kernel, inputs, outputs, ints, floats };
             if vendor::try_run(gpu, &call)? { Ok(()) } else { ops::run(gpu, &call) }
+        }
+        Work::Reduce(Reduction { kind, dims, layouts: [x, y] }) => {
+            let inputs = [Operand { layout: x, ..inputs[0] }];
+            let outputs = [Operand { layout: y, ..outputs[0] }];
+            let (inputs, outputs, ints) = (&inputs[..], &outputs[..], &[*dims as i64][..]);
+            ops::run(gpu, &Call { op: entry.op, kernel: Kernel::Reduce(*kind), inputs, outputs, ints, floats: &[] })
         }
         Work::Group(group) => group::run(gpu, entry.op, group, &inputs, &outputs),
     }

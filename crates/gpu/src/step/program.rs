@@ -4,7 +4,7 @@ use crate::launch::operands::block;
 use crate::memory::block::{Block, Later, Place};
 use crate::memory::pool::Pool;
 use crate::ops::elementwise::group::Group;
-use isograd_core::backend::outermost;
+use isograd_core::backend::{Reduce, outermost};
 use isograd_core::fused::{AnyFused, FusedCall};
 use isograd_core::operands::Mask;
 use isograd_core::{Call, DType, Kernel, Layout, Operand, Result};
@@ -47,8 +47,19 @@ pub enum Work {
         ints: SmallVec<[i64; 4]>,
         floats: SmallVec<[f64; 4]>,
     },
+    /// A reduction over the dimensions in which the output has one element, and the operands have the order of memory.
+    Reduce(Reduction),
     /// Elementwise calls in one kernel.
     Group(Box<Group>),
+}
+
+/// The call of a reduction whose operands are in the order of memory.
+pub struct Reduction {
+    pub kind: Reduce,
+    /// How many dimensions it reduces, the last ones.
+    pub dims: usize,
+    /// Of the input and the output, as the call has them.
+    pub layouts: [Layout; 2],
 }
 
 /// A kernel that outlives its call.

@@ -177,44 +177,55 @@ fn run_fold(
     dims: usize,
     divisor: Option<f64>,
 ) -> Result<()> {
-    let reduced = dims;
     let fold = match second.is_some() && !fold.is_arg {
         true => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
         false => fold,
     };
-    let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
+    let (input, output) = (found(input)?, found(output)?);
+    let second = start_or(second, output.0)?;
+    if output.2.shape().numel() == 0 {
+        return Ok(());
+    }
+    reduce(gpu, fold_of(op, fold, [&input, &output], second, dims, divisor))
+}
+
+/// The fold of the last `dims` dimensions.
+fn fold_of<'a>(
+    op: &'static str,
+    fold: Fold,
+    [(x, dtype, of_x), (y, to, of_y)]: [&Found; 2],
+    second: Address,
+    dims: usize,
+    divisor: Option<f64>,
+) -> Task<'a> {
+    let reduced = dims;
+    let (dims, strides) = (of_x.shape().dims(), of_x.strides());
     let at = dims.len() - reduced;
-    let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
+    let kept = sorted(&dims[..at], &[&strides[..at], of_y.strides()]);
     let reduced = match fold.is_arg {
         // Positions are counted in the order that the dimensions have.
         true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
         false => sorted(&dims[at..], &[&strides[at..]]),
     };
-    if kept.numel() == 0 {
-        return Ok(());
-    }
-    let (x, y) = (start_of(input)?, start_of(output)?);
-    let second = start_or(second, y)?;
     // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
-    let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
+    let fold = Fold { is_shared: fold.is_shared && *dtype != DType::F16, ..fold };
     let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
     let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
-    let task = Task {
+    Task {
         op,
         fold,
-        acc: input.dtype.acc(),
-        from: Some(input.dtype),
-        to: Some(output.dtype),
-        x,
-        y,
+        acc: dtype.acc(),
+        from: Some(*dtype),
+        to: Some(*to),
+        x: *x,
+        y: *y,
         second,
         kept: kept.at_least_one(),
         reduced: reduced.at_least_one(),
         divisor,
         is_wide: false,
         prologue: None,
-    };
-    reduce(gpu, task)
+    }
 }
 
 /// A pointwise row, one result of which is summed along the dimensions in which it has one element and the first input more.
@@ -246,7 +257,7 @@ fn found(operand: &Operand<'_>) -> Result<Found> {
     Ok((start_of(operand)?, operand.dtype, operand.layout.clone()))
 }
 
-/// The sum of what a prologue makes, over the dimensions in which `y` has one element and `x` more.
+/// The sum or mean of what a prologue makes, over the dimensions in which `y` has one element and `x` more.
 fn sum_of<'a>(op: &'static str, prologue: &'a Prologue, acc: DType, x: &Found, y: &Found) -> Task<'a> {
     let (dims, summed) = (x.2.shape().dims(), y.2.shape().dims());
     let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(summed).map(|(d, y)| d != y).collect();
@@ -256,9 +267,17 @@ fn sum_of<'a>(op: &'static str, prologue: &'a Prologue, acc: DType, x: &Found, y
     let [from, to] = [x, y].map(|operand| operand.2.strides());
     let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
     let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
+    let fold = match prologue.summed() {
+        (Reduce::Mean, dtype) => {
+            Fold { is_shared: dtype != DType::F16, finish: Some("FINISH_MEAN"), ..Fold::plain("JOIN_SUM") }
+        }
+        _ => Fold::plain("JOIN_SUM"),
+    };
+    let count = reduced.numel() as f64;
+    let divisor = if fold.is_shared { share_of(count) * count } else { count };
     Task {
         op,
-        fold: Fold::plain("JOIN_SUM"),
+        fold,
         acc,
         from: Some(x.1),
         to: Some(y.1),
@@ -267,7 +286,7 @@ fn sum_of<'a>(op: &'static str, prologue: &'a Prologue, acc: DType, x: &Found, y
         second: y.0,
         kept: kept.at_least_one(),
         reduced: reduced.at_least_one(),
-        divisor: 1.0,
+        divisor,
         is_wide: false,
         prologue: Some(prologue),
     }
@@ -284,11 +303,22 @@ pub struct Order {
     parts: usize,
 }
 
+impl Order {
+    fn of(limits: &Limits, task: &Task<'_>) -> Order {
+        let Schedule { is_columns, vector, threads, team, part, parts, .. } = Schedule::new(limits, task);
+        Order { is_columns, vector, threads, team, part, parts }
+    }
+}
+
 /// The order of the sum of what a prologue makes.
 pub fn order(limits: &Limits, prologue: &Prologue, acc: DType, x: &Found, y: &Found) -> Order {
-    let task = sum_of("reduce", prologue, acc, x, y);
-    let Schedule { is_columns, vector, threads, team, part, parts, .. } = Schedule::new(limits, &task);
-    Order { is_columns, vector, threads, team, part, parts }
+    Order::of(limits, &sum_of("reduce", prologue, acc, x, y))
+}
+
+/// The order in which the last `dims` dimensions of `x` are reduced by a launch of its own.
+pub fn order_alone(limits: &Limits, kind: Reduce, x: &Found, y: &Found, dims: usize) -> Option<Order> {
+    let fold = Fold::of(Kernel::Reduce(kind))?;
+    Some(Order::of(limits, &fold_of("reduce", fold, [x, y], y.0, dims, None)))
 }
 
 /// How threads add up a row: words of `vector` elements, `team` of them side by side, in groups of `threads`.

@@ -6,6 +6,7 @@ use crate::launch::operands::start_of;
 use crate::ops::elementwise::group::Group;
 use crate::ops::elementwise::pointwise::{Body, Generator, Number, Source, Step};
 use crate::program::source::{Variant, near, word};
+use isograd_core::backend::Reduce;
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::{Call, DType, Layout, Operand, Result, Shape};
 use smallvec::SmallVec;
@@ -35,6 +36,16 @@ struct Located {
 /// Where an operand is, its dtype, and its layout in the shape of what is summed.
 pub type Found = (Address, DType, Layout);
 
+/// The result that is summed.
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    number: usize,
+    /// The dtype to which it is rounded.
+    dtype: DType,
+    /// A sum or a mean.
+    kind: Reduce,
+}
+
 /// Steps in front of a sum, with their operands.
 pub struct Prologue {
     generator: Generator,
@@ -42,8 +53,7 @@ pub struct Prologue {
     /// The input that is the operand of the reduction.
     first: usize,
     outputs: SmallVec<[Located; 4]>,
-    /// The result that is summed.
-    term: usize,
+    term: Term,
     numbers: SmallVec<[Number; 4]>,
 }
 
@@ -76,7 +86,9 @@ impl Prologue {
         };
         let written: SmallVec<[Found; 4]> = stored.iter().map(|&m| outputs[m].clone()).collect();
         let numbers = sum.attributes.iter().map(|&v| Number::Float(v)).collect();
-        Prologue::with(generator, term, numbers, (inputs, &written), outputs[term].2.shape())
+        let to = outputs[term].2.shape();
+        let term = Term { number: term, dtype: acc, kind: Reduce::Sum };
+        Prologue::with(generator, term, numbers, (inputs, &written), to)
             .expect("the first input of the row has its shape")
     }
 
@@ -84,7 +96,9 @@ impl Prologue {
     /// not in memory as the reduction reads it.
     pub fn of_group(group: &Group, y: usize, inputs: &[Found], outputs: &[Found]) -> Option<Prologue> {
         let (sum, steps) = group.steps.split_last()?;
-        let Source::Result(term) = sum.sources[0] else { return None };
+        let (Source::Result(term), Body::Reduce(kind)) = (sum.sources[0], sum.body) else { return None };
+        let dtype = *steps.iter().flat_map(|step| &step.results).nth(term)?;
+        let term = Term { number: term, dtype, kind };
         let others = |m: &usize| *m != y;
         let generator = Generator {
             steps: steps.iter().cloned().collect(),
@@ -98,7 +112,7 @@ impl Prologue {
 
     fn with(
         generator: Generator,
-        term: usize,
+        term: Term,
         numbers: SmallVec<[Number; 4]>,
         (inputs, outputs): (&[Found], &[Found]),
         summed: &Shape,
@@ -123,6 +137,11 @@ impl Prologue {
             term,
             numbers,
         })
+    }
+
+    /// Whether a sum or a mean is made, and of which dtype.
+    pub fn summed(&self) -> (Reduce, DType) {
+        (self.term.kind, self.term.dtype)
     }
 
     /// The number of the input that the reduction reads.
@@ -154,7 +173,7 @@ impl Prologue {
             variant.of_text(&text())
         } else {
             let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
-            variant.define("PLACES", places).define("WRITTEN", self.outputs.len()).define("TERM", self.term)
+            variant.define("PLACES", places).define("WRITTEN", self.outputs.len()).define("TERM", self.term.number)
         };
         const NAMES: [&str; 16] =
             ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12", "T13", "T14", "T15"];
@@ -217,7 +236,7 @@ impl Prologue {
             let _ = writeln!(text, "        fixed.x{k}[j] = x{k}[{at}];");
         }
         text += "    }\n    return fixed;\n}\n";
-        text += "FUNCTION void take_words(A *acc, Read w, Fixed fixed, idx at, idx i ROW_PARAMETERS) {\n";
+        text += "FUNCTION void take_words(A *acc, Read w, Fixed fixed, A share, idx at, idx i ROW_PARAMETERS) {\n";
         for (m, part) in outputs() {
             let _ = writeln!(text, "    union {{ {} all; {} each[VECTOR]; }} w{m};", word(part), storage(part));
             // Apart from the word, as in elementwise kernels.
@@ -245,7 +264,15 @@ impl Prologue {
             generator.moved_to(m, "        ", &|k| format!("{}[{}]", place(k).0, place(k).1), &mut text);
             let _ = writeln!(text, "        {}", generator.store(m, &format!("e{m}"), "j"));
         }
-        let _ = writeln!(text, "        acc[j] = acc[j] + r{};\n    }}", self.term);
+        let Term { number, dtype, kind } = self.term;
+        let mut term = format!("r{number}");
+        if dtype != generator.acc {
+            let name = dtype.name();
+            let _ = writeln!(text, "        S_{name} term[1];\n        STORE_{name}(term, 0, {term});");
+            term = format!("LOAD_{name}(term, 0)");
+        }
+        let share = if kind == Reduce::Mean && dtype != DType::F16 { " * share" } else { "" };
+        let _ = writeln!(text, "        acc[j] = acc[j] + {term}{share};\n    }}");
         for (m, part) in outputs() {
             let _ = writeln!(text, "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) w{m}.each[j] = e{m}[j];");
             let _ = writeln!(text, "    *(GLOBAL {} *)(y{m} + at) = w{m}.all;", word(part));

@@ -29,7 +29,7 @@ pub fn run(program: &mut Program, report: &mut Report) {
 /// Whether a call may report an error in its data, or does what is not known.
 fn may_fail(entry: &Entry) -> bool {
     match &entry.work {
-        Work::Upload(_) | Work::Group(_) => false,
+        Work::Upload(_) | Work::Reduce(_) | Work::Group(_) => false,
         Work::Call { kernel, .. } => match kernel.kernel() {
             Kernel::Pointwise(row) => row.is_checked(),
             Kernel::Gather | Kernel::Scatter(_) | Kernel::Fused(_) | Kernel::Custom(_) => true,

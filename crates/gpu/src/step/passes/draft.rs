@@ -10,7 +10,7 @@ use crate::ops::elementwise::rows::is_kept;
 use crate::ops::reduction::reduce::{self, Order, Team};
 use crate::ops::reduction::reduce_prologue::{Found, Prologue};
 use crate::program::source::near;
-use crate::step::program::{Entry, KeptOperand, Work};
+use crate::step::program::{self, Entry, KeptOperand, Work};
 use isograd_core::backend::Reduce;
 use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::{DType, Dims, Kernel, Layout, Shape};
@@ -157,6 +157,15 @@ fn found(part: &KeptOperand) -> Found {
 
 /// The reduction of an entry, if it can be one of several calls.
 pub fn reduction<'a>(entry: &'a Entry, limits: &Limits) -> Option<Reduction<'a>> {
+    if let Work::Reduce(program::Reduction { kind, dims, layouts: [of_x, of_y] }) = &entry.work {
+        let (x, y) = (&entry.inputs[0], &entry.outputs[0]);
+        let [found_x, found_y] =
+            [(x, of_x), (y, of_y)].map(|(part, layout)| found(&KeptOperand { layout: layout.clone(), ..part.clone() }));
+        let order = reduce::order_alone(limits, *kind, &found_x, &found_y, *dims)?;
+        let [shape, to] = [x, y].map(|part| part.layout.shape().clone());
+        let frame = Frame::Sum(Sum { shape, to, order });
+        return Some(Reduction { kind: *kind, frame, acc: x.dtype.acc(), of: None });
+    }
     let Work::Call { kernel, ints, .. } = &entry.work else { return None };
     let x = entry.inputs.first()?;
     let (shape, acc) = (x.layout.shape(), x.dtype.acc());
@@ -277,7 +286,11 @@ impl Draft {
         let placed = |part: &KeptOperand| frame.and_then(|frame| frame.within(part)).unwrap_or_else(|| part.clone());
         let rows = frame.and_then(Frame::rows);
         for (entry, made) in members {
-            let Work::Call { ints, floats, .. } = &entry.work else { continue };
+            let (ints, floats) = match &entry.work {
+                Work::Call { ints, floats, .. } => (&ints[..], &floats[..]),
+                Work::Reduce(_) => (&[][..], &[][..]),
+                _ => continue,
+            };
             let mut source = |part: &KeptOperand| {
                 let part = placed(part);
                 *values.entry(Region::new(&part)).or_insert_with(|| {

@@ -5,6 +5,7 @@ mod draft;
 mod pointwise;
 mod recompute;
 mod split;
+mod sums;
 
 use crate::driver::Limits;
 use crate::step::program::Program;

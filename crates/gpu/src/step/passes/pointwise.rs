@@ -10,9 +10,9 @@ use crate::step::passes::Report;
 use crate::step::passes::draft::{
     Draft, Elementwise, Frame, Made, Reduction, Region, are_apart, elementwise, reduction, walk,
 };
-use crate::step::passes::{recompute, split};
+use crate::step::passes::{recompute, split, sums};
 use crate::step::program::{Entry, KeptOperand, Program, Work};
-use isograd_core::{DType, Shape};
+use isograd_core::{DType, Kernel, Shape};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
@@ -68,6 +68,7 @@ struct Member {
 
 pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
     let pairs = split::run(program, limits);
+    sums::run(program, limits);
     let (mut items, saved) = Grouping::new(program, limits).run();
     let mut uses = Uses::new(program, limits);
     let bytes: Vec<usize> = program.memory.iter().map(|later| later.bytes).collect();
@@ -430,6 +431,9 @@ impl<'a> Grouping<'a> {
                 open.end.get_or_insert_with(|| match &entry.work {
                     Work::Call { kernel, .. } => {
                         format!("its results are operands of {} ({})", entry.whole, kernel.kernel())
+                    }
+                    Work::Reduce(reduction) => {
+                        format!("its results are operands of {} ({})", entry.whole, Kernel::Reduce(reduction.kind))
                     }
                     _ => format!("its results are operands of {}", entry.whole),
                 });
