@@ -20,6 +20,7 @@ import pathlib
 import random
 import subprocess
 import tempfile
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -147,7 +148,7 @@ def frames(folder, name, target, told):
         frame = pd.read_csv(path, sep=told.get("sep", ","), decimal=told.get("decimal", ".")).drop(columns=told.get("drop", []))
         for column, form in told.get("dates", {}).items():
             date = pd.to_datetime(frame.pop(column), format=form)
-            for part in ("year", "month", "day", "weekday"):
+            for part in ("year", "month", "day", "dayofweek"):
                 frame[f"{column} {part}"] = getattr(date.dt, part)
         for column in frame.columns:
             if not pd.api.types.is_numeric_dtype(frame[column]) and column != target:
@@ -163,6 +164,8 @@ def peers(folder, name, target, has_classes, told, seed):
     kinds = {column: pd.CategoricalDtype(sorted(x[column].unique())) for column in texts}
     trees = (HistGradientBoostingClassifier if has_classes else HistGradientBoostingRegressor)(categorical_features="from_dtype", random_state=seed)
     trees.fit(x.astype(kinds), y)
+    for column in texts:
+        test[column] = test[column].where(test[column].isin(kinds[column].categories))
     prepared = ColumnTransformer(
         [
             ("numbers", make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
@@ -171,7 +174,7 @@ def peers(folder, name, target, has_classes, told, seed):
     )
     mlp = MLPClassifier(random_state=seed) if has_classes else TransformedTargetRegressor(MLPRegressor(random_state=seed), transformer=StandardScaler())
     mlp = make_pipeline(prepared, mlp).fit(x, y)
-    return trees.predict(test.astype(kinds)), mlp.predict(test)
+    return trees.predict(test.astype(kinds)), mlp.predict(test.fillna({column: "none" for column in texts}))
 
 
 def main():
@@ -180,6 +183,8 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, help="write tables and runs to this folder")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each program, of which the mean is shown")
     options = parser.parse_args()
+    # The MLP's default of 200 epochs is often not enough, and pandas announces changes.
+    warnings.simplefilter("ignore")
     temporary = tempfile.TemporaryDirectory()
     folder = options.keep or pathlib.Path(temporary.name)
     folder.mkdir(parents=True, exist_ok=True)

@@ -272,7 +272,7 @@ fn continuation(work: &impl Work, steps: u64, out: &Path) -> String {
 /// How the epoch that is kept was chosen.
 pub fn choice(report: &Report) -> String {
     let Report { best_epoch, epochs, .. } = report;
-    format!("of epoch {best_epoch} of {epochs}, which has the lowest validation loss")
+    format!("epoch {best_epoch} of {epochs} is kept, which has the lowest validation loss")
 }
 
 /// Prints the results.
@@ -281,7 +281,7 @@ fn show(report: &Report, out: &Path, options: &RunOptions) -> Result<()> {
         return print(&serde_json::to_string(report)?);
     }
     let Report { words, steps, seconds, sample, .. } = report;
-    print(&format!("{words} after {steps} steps in {seconds:.1} s; see {}", out.display()))?;
+    print(&format!("{words}; {steps} steps in {seconds:.1} s; see {}", out.display()))?;
     match sample.as_deref() {
         None | Some("") => Ok(()),
         Some(sample) => print(&format!("\n{sample}")),

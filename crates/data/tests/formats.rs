@@ -407,7 +407,7 @@ proptest! {
         if let Err(error) = idx::parse(Path::new("some file"), &bytes) {
             prop_assert!(is_named(&error), "{}", error);
         }
-        let options = csv::Options { delimiter, ..plain() };
+        let options = csv::Options { delimiter: Some(delimiter), ..plain() };
         if let Err(error) = csv::Table::parse(Path::new("some file"), &bytes, &options) {
             prop_assert!(is_named(&error), "{}", error);
         }

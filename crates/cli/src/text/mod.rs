@@ -119,7 +119,7 @@ impl Work for Text {
             results: BTreeMap::from([("validation_loss".into(), validation_loss)]),
             seed: config.seed,
             sample: Some(sample(&*start.model, corpus, config, self.sample)?),
-            words: format!("validation loss {validation_loss:.4} {}", choice(&report)),
+            words: format!("validation loss {validation_loss:.4}; {}", choice(&report)),
             ..report
         })
     }

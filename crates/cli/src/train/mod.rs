@@ -132,7 +132,7 @@ impl Work for Train {
         };
         let mut results = named("validation", &validation);
         results.extend(tested.iter().flat_map(|tested| named("test", tested)));
-        let words = format!("{} {}", words(split.role(), tested.as_ref().unwrap_or(&validation)), choice(&report));
+        let words = format!("{}; {}", words(split.role(), tested.as_ref().unwrap_or(&validation)), choice(&report));
         Ok(Report { dtype: Some(config.dtype.clone()), results, seed: config.seed, words, ..report })
     }
 }

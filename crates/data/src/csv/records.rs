@@ -161,14 +161,15 @@ impl<'a> Source<'a> {
         match self {
             Source::Text { mut records, looks, .. } => {
                 let first = records.next().map(|record| record.map(|record| texts(&record)));
-                first.map_err(|e| with_looks(e, looks))
+                first.map_err(|e| with_looks(e, looks.as_deref()))
             }
             #[cfg(feature = "parquet")]
             Source::Columns(_, columns) => Ok(Some(columns.names().to_vec())),
         }
     }
 
-    /// Calls a function with every row. Errors: `Format` for a row that is shorter or longer than the first.
+    /// Calls a function with every row. Errors: `Format` for a row that is shorter or longer than the first, and for a text that looks like a file of
+    /// another format and has only one column.
     pub(crate) fn each_row(self, mut f: impl FnMut(&dyn Row) -> Result<()>) -> Result<()> {
         let mut columns = None;
         let mut visit = |path: &Path, row: &dyn Row| {
@@ -184,11 +185,14 @@ impl<'a> Source<'a> {
                 let mut each = || -> Result<()> {
                     let path = records.path;
                     while let Some(record) = records.next()? {
+                        if record.len() == 1 && looks.is_some() {
+                            return Err(invalid(path, format!("{} has no cells", record.place())));
+                        }
                         visit(path, &record)?;
                     }
                     Ok(())
                 };
-                each().map_err(|e| with_looks(e, looks))
+                each().map_err(|e| with_looks(e, looks.as_deref()))
             }
             #[cfg(feature = "parquet")]
             Source::Columns(path, columns) => columns.each_row(path, &mut |row| visit(path, row)),
@@ -197,7 +201,7 @@ impl<'a> Source<'a> {
 }
 
 /// An error of a text, with what the file looks like: one of another format fails somewhere at its start.
-fn with_looks(error: Error, looks: Option<String>) -> Error {
+fn with_looks(error: Error, looks: Option<&str>) -> Error {
     match looks {
         Some(looks) if error.kind() == Kind::Format => {
             Error::format(error.op().to_string(), format!("{}; {looks}", error.message()))
