@@ -203,7 +203,12 @@ fn mnist_parts_have_images_of_one_size() {
 
 /// Numbers with a class in the last column, without a header.
 fn plain() -> csv::Options {
-    csv::Options { learn: csv::Learn::Classes, header: csv::Header::Absent, features: csv::Features::Numbers, ..csv::Options::default() }
+    csv::Options {
+        learn: csv::Learn::Classes,
+        header: csv::Header::Absent,
+        features: csv::Features::Numbers,
+        ..csv::Options::default()
+    }
 }
 
 fn parse_csv(text: &str, options: &csv::Options) -> isograd_core::Result<Labelled> {

@@ -24,7 +24,12 @@ fn houses(count: usize) -> String {
         let kind = ["flat", "house", "villa"][i % 3];
         let area = if i % 10 == 3 { String::new() } else { format!("{}.5", 50 + i % 17) };
         let (month, day) = (i % 12 + 1, i % 28 + 1);
-        text += &format!("{},2020-{month:02}-{day:02},{area},{kind},0{}234,\"Via {i}, \"\"{kind}\"\"\",{}\n", i + 1, i % 4, 100_000 + 1000 * i);
+        text += &format!(
+            "{},2020-{month:02}-{day:02},{area},{kind},0{}234,\"Via {i}, \"\"{kind}\"\"\",{}\n",
+            i + 1,
+            i % 4,
+            100_000 + 1000 * i
+        );
     }
     text
 }
@@ -94,7 +99,8 @@ fn an_encoding_is_fitted_to_the_rows_to_train_on() {
 fn new_rows_are_found_by_names_and_may_have_what_training_had_not() {
     let table = parse(&houses(60), &target("price")).unwrap();
     let encoding = Encoding::fit(&table, &EncodingOptions::default()).unwrap();
-    let parse = |text: &str, targets, keep: &[Column]| encoding.parse(Path::new("new.csv"), text.as_bytes(), targets, keep);
+    let parse =
+        |text: &str, targets, keep: &[Column]| encoding.parse(Path::new("new.csv"), text.as_bytes(), targets, keep);
     let text = "note;postcode;kind;sold;area;id\nx;01234;castle;2021-03-04;;a 1\ny;;flat;2020-01-01;70;b 2\n";
     let new = parse(text, Targets::Unknown, &[Column::Name("id".into())]).unwrap();
     assert_eq!(new.kept(), [("id".to_string(), vec!["a 1".to_string(), "b 2".into()])]);
@@ -107,9 +113,17 @@ fn new_rows_are_found_by_names_and_may_have_what_training_had_not() {
     };
     refused("kind,area\nflat,1\n", Targets::Unknown, "lacks the columns sold, postcode, it has kind, area");
     let one = |cells: &str| format!("sold,area,kind,postcode,price\n{cells}\n");
-    refused(&one("2020-01-01,large,flat,01234,1"), Targets::Unknown, "line 2, column 2: expected a finite number, got \"large\"");
+    refused(
+        &one("2020-01-01,large,flat,01234,1"),
+        Targets::Unknown,
+        "line 2, column 2: expected a finite number, got \"large\"",
+    );
     refused(&one("yesterday,1,flat,01234,1"), Targets::Unknown, "line 2, column 1: expected a date, got \"yesterday\"");
-    refused(&one("2020-01-01,1,flat,01234,dear"), Targets::Known, "line 2, column 5: expected a finite number, got \"dear\"");
+    refused(
+        &one("2020-01-01,1,flat,01234,dear"),
+        Targets::Known,
+        "line 2, column 5: expected a finite number, got \"dear\"",
+    );
     // Rows without a target are left out where it is read.
     assert_eq!(parse(&one("2020-01-01,1,flat,01234,"), Targets::Known, &[]).unwrap().len(), 0);
     refused("", Targets::Unknown, "no samples");
@@ -128,12 +142,16 @@ fn classes_of_new_rows_are_those_of_training() {
     let label = |i| encoded.get(i, &Context::new(0, 0, 0)).unwrap().2.to_vec::<i64>().unwrap()[0];
     assert_eq!([label(0), label(1)], [1, 0]);
     let error = read("y,x\nmaybe,1\n").unwrap_err();
-    assert!(error.message().contains("line 2, column 1: expected one of the classes no, yes, got \"maybe\""), "{error}");
+    assert!(
+        error.message().contains("line 2, column 1: expected one of the classes no, yes, got \"maybe\""),
+        "{error}"
+    );
 }
 
 #[test]
 fn decimal_commas_marks_of_byte_order_and_ends_of_lines_are_found() {
-    let rows: String = (0..30).map(|i| format!("{},{};1.{:03},5;{}\r\n", i, i % 7, i, ["rosé", "red"][i % 2])).collect();
+    let rows: String =
+        (0..30).map(|i| format!("{},{};1.{:03},5;{}\r\n", i, i % 7, i, ["rosé", "red"][i % 2])).collect();
     let table = parse(&format!("\u{feff}\"sugar\";density;kind\r\n{rows}"), &Options::default()).unwrap();
     assert_eq!(table.columns()[0].name, "sugar");
     assert_eq!(table.numbers().unwrap().to_vec::<f32>().unwrap()[..4], [0.0, 1000.5, 1.1, 1001.5]);
@@ -143,7 +161,9 @@ fn decimal_commas_marks_of_byte_order_and_ends_of_lines_are_found() {
 
 #[test]
 fn the_first_line_is_a_header_if_it_looks_so() {
-    let names = |text: &str| parse(text, &Options { learn: Learn::Classes, ..Options::default() }).unwrap().columns()[0].name.clone();
+    let names = |text: &str| {
+        parse(text, &Options { learn: Learn::Classes, ..Options::default() }).unwrap().columns()[0].name.clone()
+    };
     for text in ["a,b\n1,x\n2,y\n", "a,b\n2020-01-01,x\n2020-01-02,y\n", "a,b\nu,x\nu,y\nv,x\n", ",b\n0,1\n1,1\n"] {
         assert_eq!(names(text), text.split(',').next().unwrap(), "{text}");
     }
@@ -176,7 +196,9 @@ fn options_decide_against_appearance() {
 
 #[test]
 fn some_words_among_numbers_are_missing_values() {
-    let rows: String = (0..60).map(|i| format!("{},{}.5\n", if i == 31 { "unknown".into() } else { (i * 3 % 50).to_string() }, i)).collect();
+    let rows: String = (0..60)
+        .map(|i| format!("{},{}.5\n", if i == 31 { "unknown".into() } else { (i * 3 % 50).to_string() }, i))
+        .collect();
     let table = parse(&format!("x,y\n{rows}"), &target("y")).unwrap();
     assert_eq!((table.columns()[0].column_type, table.columns()[0].missing), (ColumnType::Number, 1));
     assert!(table.to_string().contains("1 cells are no number and count as missing"), "{table}");

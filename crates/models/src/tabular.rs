@@ -4,7 +4,7 @@ use isograd_core::ops::EmbeddingOptions;
 use isograd_core::{Error, Result, Tensor};
 use isograd_nn::{Activation, Embedding, Forward, Init, Linear, Module, Visitor, VisitorMut};
 
-/// Linear layers with relu between them, over flattened samples.
+/// Linear layers with relu between them.
 #[derive(Debug)]
 pub struct Mlp {
     hidden: Vec<Linear>,
@@ -12,7 +12,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// `[N, outputs]` for samples of `inputs` values, with hidden layers of these sizes.
+    /// `[N, outputs]` for `[N, inputs]`, with hidden layers of these sizes.
     pub fn new(inputs: usize, hidden: &[usize], outputs: usize, init: &Init) -> Result<Mlp> {
         let mut width = inputs;
         let mut layer = |units| Linear::new(std::mem::replace(&mut width, units), units, init);
@@ -42,8 +42,7 @@ impl Clone for Mlp {
 
 impl Forward for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let x = if x.rank() > 2 { x.flatten(1, -1)? } else { x.clone() };
-        let hidden = self.hidden.iter().try_fold(x, |x, layer| layer.forward_with(&x, Activation::Relu))?;
+        let hidden = self.hidden.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, Activation::Relu))?;
         self.last.forward(&hidden)
     }
 }

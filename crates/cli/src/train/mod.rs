@@ -124,8 +124,7 @@ impl Work for Train {
         kept: &Epoch,
         report: Report,
     ) -> Result<Report> {
-        let validation =
-            Evaluation { loss: kept.validation_loss.unwrap_or(f64::NAN), metrics: kept.metrics.clone() };
+        let validation = Evaluation { loss: kept.validation_loss.unwrap_or(f64::NAN), metrics: kept.metrics.clone() };
         let tested = match split.validation {
             Some(_) => Some(trainer(config, split, start, &split.test)?.evaluate()?),
             None => None,
@@ -145,7 +144,8 @@ fn named(role: &str, found: &Evaluation) -> BTreeMap<String, f64> {
 
 /// Metrics and loss in words.
 fn words(role: &str, found: &Evaluation) -> String {
-    let metrics: String = found.metrics.iter().map(|(name, v)| format!("{} {v:.4}, ", name.replace('_', " "))).collect();
+    let metrics: String =
+        found.metrics.iter().map(|(name, v)| format!("{} {v:.4}, ", name.replace('_', " "))).collect();
     format!("{role} {metrics}loss {:.4}", found.loss)
 }
 

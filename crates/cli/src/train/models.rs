@@ -7,7 +7,7 @@ use super::sample::Split;
 use super::tasks::ModelName;
 use isograd::data::csv::Encoding;
 use isograd::models::{Mlp, ResNet, Tabular, TabularOptions};
-use isograd::nn::{Init, Layer, Module};
+use isograd::nn::{Forward, Init, Layer, Module};
 use isograd::{Error, Result, Tensor};
 
 /// The model of a configuration, for these samples.
@@ -20,11 +20,12 @@ pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Pred
         return Ok(Box::new(OfTable::new(&config.hidden, &table.encoding, init)?));
     }
     if split.table.as_ref().is_some_and(|table| !table.encoding.categories().is_empty()) {
-        let message = "takes numbers, but the table has categories: --one-hot makes numbers of them, --ignore leaves them out";
+        let message =
+            "takes numbers, but the table has categories: --one-hot makes numbers of them, --ignore leaves them out";
         return Err(Error::value(config.model.name(), message));
     }
     let body: Box<dyn Layer> = match config.model {
-        ModelName::Mlp => Box::new(Mlp::new(split.inputs(), &config.hidden, split.outputs, init)?),
+        ModelName::Mlp => Box::new(Flat { body: Mlp::new(split.inputs(), &config.hidden, split.outputs, init)? }),
         ModelName::Lenet => images::lenet(config, split, init)?,
         ModelName::Resnet18 => images::resnet(ResNet::resnet18, config, split, init)?,
         ModelName::Resnet34 => images::resnet(ResNet::resnet34, config, split, init)?,
@@ -35,6 +36,20 @@ pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Pred
         ModelName::Gat => return graph::gat(config, split, nodes()?, init),
     };
     Ok(Box::new(body))
+}
+
+/// A network over flattened samples.
+#[derive(Module)]
+struct Flat {
+    #[module(flatten)]
+    body: Mlp,
+}
+
+impl Forward for Flat {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = if x.rank() > 2 { x.flatten(1, -1)? } else { x.clone() };
+        self.body.forward(&x)
+    }
 }
 
 /// A network for the rows of a table.

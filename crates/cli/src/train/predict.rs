@@ -124,13 +124,7 @@ fn head(carried: &Carried, signature: &Signature) -> String {
 }
 
 /// Adds the lines of a batch with these outputs, whose first sample has the number `from`.
-fn lines(
-    table: &mut String,
-    carried: &Carried,
-    from: usize,
-    outputs: &Tensor,
-    signature: &Signature,
-) -> Result<()> {
+fn lines(table: &mut String, carried: &Carried, from: usize, outputs: &Tensor, signature: &Signature) -> Result<()> {
     let is_class = signature.objective == Objective::Classes;
     let rows = if is_class { no_grad(|| outputs.softmax(1))? } else { outputs.clone() };
     let best = if is_class { outputs.argmax(1)?.to_vec::<i64>()? } else { Vec::new() };

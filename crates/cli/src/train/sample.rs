@@ -88,11 +88,8 @@ impl Split {
     /// A split without samples, for a model whose weights are restored.
     pub fn of(dataset: &str, signature: &Signature) -> Split {
         let Signature { shape, outputs, objective, classes, table } = signature.clone();
-        let restored = |encoding| TableSplit {
-            encoding: Arc::new(encoding),
-            description: String::new(),
-            warnings: Vec::new(),
-        };
+        let restored =
+            |encoding| TableSplit { encoding: Arc::new(encoding), description: String::new(), warnings: Vec::new() };
         let (table, none): (_, Set) = (table.map(restored), Arc::new(Items(Vec::new())));
         let (train, test, validation, mixup, graph) = (none.clone(), none, None, None, None);
         let name = dataset.to_string();
@@ -136,8 +133,9 @@ impl Split {
         match self.mixup {
             None => Loader::new(train, batch_size)?,
             Some(mixup) => {
-                let mixed =
-                    move |Sample { x, y, .. }: Sample, context: &Context| Ok(Plain(mixup.draw(x, number(&y)?, context)?));
+                let mixed = move |Sample { x, y, .. }: Sample, context: &Context| {
+                    Ok(Plain(mixup.draw(x, number(&y)?, context)?))
+                };
                 Loader::new(train.map(mixed), batch_size)?
             }
         }

@@ -64,7 +64,10 @@ fn cifar10_is_learnt_and_evaluated() {
     let [data, out] = [data.path(), out.path()].map(|path| path.to_str().unwrap());
     let evaluated = run(&["eval", out, "--last", "--json", "--data", data]).json();
     assert_eq!(evaluated["validation_loss"], report["validation_loss"]);
-    assert_eq!((&evaluated["samples"], &evaluated["validation_accuracy"]), (&json!(32), &report["validation_accuracy"]));
+    assert_eq!(
+        (&evaluated["samples"], &evaluated["validation_accuracy"]),
+        (&json!(32), &report["validation_accuracy"])
+    );
 }
 
 #[test]

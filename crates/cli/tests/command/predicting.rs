@@ -129,7 +129,7 @@ fn what_cannot_predict_says_so() {
 
 /// A table as people have it: a mark of byte order, ends of lines as on Windows, texts in quotes, dates, categories, empty cells, an identifier.
 fn write_houses(path: &Path, from: u32, count: u32, has_price: bool) {
-    let head = if has_price { ",price" } else { "" };
+    let head = if has_price { ";price" } else { "" };
     let mut text = format!("\u{feff}id;sold;area;kind;notes{head}\r\n");
     for i in from..from + count {
         let part = |by: f64| f64::from(i) * by % 1.0;
@@ -137,7 +137,11 @@ fn write_houses(path: &Path, from: u32, count: u32, has_price: bool) {
         let shown = if i % 11 == 5 { String::new() } else { format!("{area:.2}").replace('.', ",") };
         let price = 200_000.0 + 3_000.0 * area + 80_000.0 * f64::from(i % 3);
         let price = if has_price { format!(";{price:.2}").replace('.', ",") } else { String::new() };
-        text += &format!("H-{i:04};2020-{:02}-{:02};{shown};{kind};\"Via {i}; \"\"{kind}\"\"\"{price}\r\n", i % 12 + 1, i % 28 + 1);
+        text += &format!(
+            "H-{i:04};2020-{:02}-{:02};{shown};{kind};\"Via {i}; \"\"{kind}\"\"\"{price}\r\n",
+            i % 12 + 1,
+            i % 28 + 1
+        );
     }
     fs::write(path, text).unwrap();
 }
@@ -145,9 +149,11 @@ fn write_houses(path: &Path, from: u32, count: u32, has_price: bool) {
 #[test]
 fn a_table_as_people_have_it_needs_no_option_but_the_target() {
     let folder = tempfile::tempdir().unwrap();
-    let (table, new, out) = (folder.path().join("houses.csv"), folder.path().join("new.csv"), folder.path().join("run"));
+    let (table, new, out) =
+        (folder.path().join("houses.csv"), folder.path().join("new.csv"), folder.path().join("run"));
     write_houses(&table, 0, 300, true);
-    let trained = isograd(&format!("train csv {} --target price --epochs 60 --lr 0.005 --hidden 32", table.display()), &out);
+    let trained =
+        isograd(&format!("train csv {} --target price --epochs 60 --lr 0.005 --hidden 32", table.display()), &out);
     assert_eq!((trained.code, trained.stderr.as_str()), (Some(0), ""));
     let shown = trained.stdout.split("houses.csv: 240 samples").next().unwrap();
     for line in [
@@ -187,11 +193,22 @@ fn a_table_as_people_have_it_needs_no_option_but_the_target() {
     }
     let file = folder.path().join("model.onnx");
     let exported = run(&["export", out.to_str().unwrap(), file.to_str().unwrap()]);
-    assert!(exported.stdout.contains("x [N, 6], categories [N, 1] to output [N, 1]"), "{}{}", exported.stdout, exported.stderr);
-    assert_refused(&predict(&out, &new, &["--keep", "street"]), &["expected a column \"street\", the table has the columns id, sold"]);
+    assert!(
+        exported.stdout.contains("x [N, 6], categories [N, 1] to output [N, 1]"),
+        "{}{}",
+        exported.stdout,
+        exported.stderr
+    );
+    assert_refused(
+        &predict(&out, &new, &["--keep", "street"]),
+        &["expected a column \"street\", the table has the columns id, sold"],
+    );
     // What the run knows of its table serves for its evaluation, and to go on.
     let evaluated = run(&["eval", out.to_str().unwrap(), "--data", table.to_str().unwrap()]).stdout;
-    assert!(evaluated.starts_with("csv: validation mean absolute error ") && evaluated.contains("over 60 samples"), "{evaluated}");
+    assert!(
+        evaluated.starts_with("csv: validation mean absolute error ") && evaluated.contains("over 60 samples"),
+        "{evaluated}"
+    );
     let resumed = format!("train csv {} --epochs 61 --quiet --resume {}", table.display(), out.display());
     assert_eq!(isograd(&resumed, &out).code, Some(0));
 }

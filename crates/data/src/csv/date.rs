@@ -119,8 +119,8 @@ fn minutes(text: &str) -> Option<i64> {
     let text = text.trim_end_matches("UTC").trim_end_matches('Z').trim_end();
     let end = text.find(['+', '-']).unwrap_or(text.len());
     let (time, distance) = text.split_at(end);
-    let is_distance = distance.is_empty()
-        || (distance.len() >= 3 && distance[1..].bytes().all(|b| b.is_ascii_digit() || b == b':'));
+    let is_distance =
+        distance.is_empty() || (distance.len() >= 3 && distance[1..].bytes().all(|b| b.is_ascii_digit() || b == b':'));
     let mut parts = time.trim_end().split(':');
     let (hour, minute) = (digits(parts.next()?, 1..=2)?, digits(parts.next()?, 2..=2)?);
     let seconds = parts.next().map_or(Some(0.0), |text| text.parse::<f64>().ok())?;
@@ -172,7 +172,18 @@ mod tests {
         assert_eq!(read("5/1/2024"), [None, some("2024-05-01"), some("2024-01-05")]);
         assert_eq!(read("31.12.1999 23:59"), [None, None, some("1999-12-31")]);
         assert_eq!(read("12-31-1999 7:05:00+01:00"), [None, some("1999-12-31"), None]);
-        for text in ["", "2023-02-29", "2024-13-01", "24-01-01", "2024-01", "2024-01-01-01", "2024-01-01 25:00", "2024-01-01 noon", "12.5", "ä024-01-01"] {
+        for text in [
+            "",
+            "2023-02-29",
+            "2024-13-01",
+            "24-01-01",
+            "2024-01",
+            "2024-01-01-01",
+            "2024-01-01 25:00",
+            "2024-01-01 noon",
+            "12.5",
+            "ä024-01-01",
+        ] {
             assert_eq!(read(text), [None, None, None], "{text}");
         }
     }

@@ -1,11 +1,11 @@
 //! Tables as numbers and indices, by what the rows to train on are like.
 
+use super::Column;
 use super::date::{Date, DateOrder, DatePart};
 use super::dialect::{DELIMITERS, Dialect};
 use super::records::Input;
 use super::table::{Allowed, Plan, Read, Step, Table, TableColumn, Targets, Values, file_name, read};
 use super::types::{ColumnType, index_of};
-use super::Column;
 use crate::dataset::no_sample;
 use crate::file::invalid;
 use crate::{Context, Dataset, HostTensor};
@@ -173,8 +173,12 @@ impl Encoding {
                 Values::Categories(values, names) => {
                     let mut counts = vec![0usize; names.len()];
                     values.iter().for_each(|value| counts[*value as usize] += 1);
-                    let mut names: Vec<String> =
-                        names.iter().zip(counts).filter(|(_, count)| *count > 0).map(|(name, _)| name.clone()).collect();
+                    let mut names: Vec<String> = names
+                        .iter()
+                        .zip(counts)
+                        .filter(|(_, count)| *count > 0)
+                        .map(|(name, _)| name.clone())
+                        .collect();
                     names.sort_unstable();
                     Content::Category { names, is_one_hot: one_hot.contains(&i) }
                 }
@@ -336,8 +340,7 @@ impl Encoding {
             };
             let places: Vec<Option<usize>> = (0..self.columns.len()).map(place).collect();
             let lacking = |i: &usize| places[*i].is_none() && needed(i);
-            let lacking: Vec<&str> =
-                (0..places.len()).filter(lacking).map(|i| self.columns[i].as_str()).collect();
+            let lacking: Vec<&str> = (0..places.len()).filter(lacking).map(|i| self.columns[i].as_str()).collect();
             return match lacking.is_empty() {
                 true => Ok(Found { places, names }),
                 false => {
@@ -406,7 +409,10 @@ impl Encoding {
                 }
                 _ => {
                     let name = &self.columns[*column];
-                    return Err(Error::attr(table.name.clone(), format!("{name} is not as in the table of the encoding")));
+                    return Err(Error::attr(
+                        table.name.clone(),
+                        format!("{name} is not as in the table of the encoding"),
+                    ));
                 }
             }
             start += content.numbers();

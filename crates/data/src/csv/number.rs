@@ -74,9 +74,18 @@ mod tests {
     fn numbers_have_either_mark_and_groups() {
         let point = |text| number(text, Decimal::Point);
         let comma = |text| number(text, Decimal::Comma);
-        assert_eq!((point("1.5"), point("-1e-3"), point("1,234.5"), point("12,345,678")), (Some(1.5), Some(-1e-3), Some(1234.5), Some(12_345_678.0)));
-        assert_eq!((comma("1,5"), comma("-1e-3"), comma("1.234,5"), comma("-12.345")), (Some(1.5), Some(-1e-3), Some(1234.5), Some(-12_345.0)));
-        assert_eq!((comma("0,25"), comma(",5"), comma("7"), comma("1,5e3")), (Some(0.25), Some(0.5), Some(7.0), Some(1500.0)));
+        assert_eq!(
+            (point("1.5"), point("-1e-3"), point("1,234.5"), point("12,345,678")),
+            (Some(1.5), Some(-1e-3), Some(1234.5), Some(12_345_678.0))
+        );
+        assert_eq!(
+            (comma("1,5"), comma("-1e-3"), comma("1.234,5"), comma("-12.345")),
+            (Some(1.5), Some(-1e-3), Some(1234.5), Some(-12_345.0))
+        );
+        assert_eq!(
+            (comma("0,25"), comma(",5"), comma("7"), comma("1,5e3")),
+            (Some(0.25), Some(0.5), Some(7.0), Some(1500.0))
+        );
         for text in ["", "a", "1,5", "1,23,456", "12,34.5", ",123", "1,2345", "1.2.3"] {
             assert_eq!(point(text), None, "{text}");
         }

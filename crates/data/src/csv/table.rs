@@ -189,7 +189,15 @@ impl Table {
                 ));
             }
             let missing = observed.missing;
-            columns.push(TableColumn { name, column_type, missing, is_used, date_order, others: 0, values: Values::None });
+            columns.push(TableColumn {
+                name,
+                column_type,
+                missing,
+                is_used,
+                date_order,
+                others: 0,
+                values: Values::None,
+            });
         }
         let may_drop = options.features == Features::Inferred;
         let read = read(input, &dialect, &steps, may_drop, None)?;
@@ -330,8 +338,9 @@ impl Table {
                 Values::Numbers(numbers) if column.missing == 0 => columns.push(numbers),
                 _ => {
                     let (name, found, missing) = (&column.name, column.column_type.name(), column.missing);
-                    let message =
-                        format!("{name} is of the type {found} with {missing} missing values; an Encoding makes numbers of it");
+                    let message = format!(
+                        "{name} is of the type {found} with {missing} missing values; an Encoding makes numbers of it"
+                    );
                     return Err(Error::attr(self.name.clone(), message));
                 }
             }

@@ -258,7 +258,8 @@ pub(crate) fn is_header(first: &[String], rest: &[Observed]) -> bool {
         [Decimal::Point, Decimal::Comma].iter().any(|decimal| column.are_numbers(*decimal))
             || column.date_order().is_some()
     };
-    let is_above = |(text, column): (&String, &Observed)| !Cell::Text(text.as_bytes()).is_missing() && are_values(column);
+    let is_above =
+        |(text, column): (&String, &Observed)| !Cell::Text(text.as_bytes()).is_missing() && are_values(column);
     first.iter().zip(rest).any(is_above) || !rest.iter().any(|column| column.has_first_again)
 }
 
@@ -269,8 +270,7 @@ pub(crate) fn index_of(path: &Path, column: &Column, columns: usize, names: &[St
         Column::Last => columns.saturating_sub(1),
         Column::Number(i) => *i,
         Column::Name(name) => names.iter().position(|n| n == name).ok_or_else(|| {
-            let known =
-                if names.is_empty() { "no header".into() } else { format!("the columns {}", names.join(", ")) };
+            let known = if names.is_empty() { "no header".into() } else { format!("the columns {}", names.join(", ")) };
             invalid(path, format!("expected a column {name:?}, the table has {known}"))
         })?,
     };
