@@ -44,15 +44,16 @@ fn a_table_of_houses_has_columns_of_all_types() {
     assert_eq!(used, [false, true, true, true, true, false, true]);
     let shown = table.to_string();
     assert!(shown.starts_with("some.csv: 60 rows\n  column    type "), "{shown}");
+    let lines: Vec<String> = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for line in [
-        "id        identifier              ignored",
-        "sold      date                    2020-01-01 to 2020-12-24",
-        "area      number          10.0 %  50.5 to 66.5",
-        "kind      category                3: flat, house, villa",
-        "notes     text                    ignored",
-        "price     target: number          100000 to 159000",
+        "id identifier ignored",
+        "sold date 2020-01-01 to 2020-12-24",
+        "area number 10.0 % 50.5 to 66.5",
+        "kind category 3: flat, house, villa",
+        "notes text ignored",
+        "price target: number 100000 to 159000",
     ] {
-        assert!(shown.contains(line), "{line} is not in\n{shown}");
+        assert!(lines.iter().any(|shown| shown == line), "{line} is not in\n{shown}");
     }
 }
 

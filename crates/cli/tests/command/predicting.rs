@@ -156,17 +156,18 @@ fn a_table_as_people_have_it_needs_no_option_but_the_target() {
         isograd(&format!("train csv {} --target price --epochs 60 --lr 0.005 --hidden 32", table.display()), &out);
     assert_eq!((trained.code, trained.stderr.as_str()), (Some(0), ""));
     let shown = trained.stdout.split("houses.csv: 240 samples").next().unwrap();
+    let lines: Vec<String> = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for line in [
         "houses.csv: 300 rows, semicolons between cells, decimal commas",
-        "id      identifier              ignored",
-        "sold    date                    2020-01-01 to 2020-12-28",
-        "kind    category                3: flat, house, villa",
-        "notes   text                    ignored",
-        "price   target: number          3",
+        "id identifier ignored",
+        "sold date 2020-01-01 to 2020-12-28",
+        "area number 9.0 % 60.",
+        "kind category 3: flat, house, villa",
+        "notes text ignored",
+        "price target: number 3",
     ] {
-        assert!(shown.contains(line), "{line} is not in\n{shown}");
+        assert!(lines.iter().any(|shown| shown.starts_with(line)), "{line} is not in\n{shown}");
     }
-    assert!(shown.lines().any(|line| line.trim_start().starts_with("area    number          9.0 %  6")), "{shown}");
     write_houses(&new, 300, 60, false);
     let ended = predict(&out, &new, &["--keep", "id,kind"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
