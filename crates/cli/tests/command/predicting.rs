@@ -161,7 +161,7 @@ fn a_table_as_people_have_it_needs_no_option_but_the_target() {
         "houses.csv: 300 rows, semicolons between cells, decimal commas",
         "id identifier ignored",
         "sold date 2020-01-01 to 2020-12-28",
-        "area number 9.0 % 60.",
+        "area number 9.0 % 60 to 1",
         "kind category 3: flat, house, villa",
         "notes text ignored",
         "price target: number 3",
