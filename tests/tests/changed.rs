@@ -170,14 +170,15 @@ fn tables_are_read_in_parts() {
     (0..256).for_each(|_| encoder.write_all(&blank).unwrap());
     encoder.write_all(b"1,0\n").unwrap();
     let packed = encoder.finish().unwrap();
-    let (table, most) = counted(|| csv::parse(Path::new("some.csv"), &packed, &csv::Options::default()).unwrap());
-    assert_eq!((table.len(), table.features()), (1, &[1.0][..]));
+    let (table, most) =
+        counted(|| csv::Table::parse(Path::new("some.csv"), &packed, &csv::Options::default()).unwrap());
+    assert_eq!((table.len(), table.numbers().unwrap().to_vec::<f32>().unwrap()), (1, vec![1.0]));
     assert!(most < LITTLE, "{} MiB for one line behind 256 MiB of blank ones", most >> 20);
     // And from a file that is not packed.
     let file = tempfile::NamedTempFile::new().unwrap();
     (0..256).for_each(|_| file.as_file().write_all(&blank).unwrap());
     file.as_file().write_all(b"1,0\n").unwrap();
-    let (table, most) = counted(|| csv::read(file.path(), &csv::Options::default()).unwrap());
+    let (table, most) = counted(|| csv::Table::read(file.path(), &csv::Options::default()).unwrap());
     assert_eq!(table.len(), 1);
     assert!(most < LITTLE, "{} MiB for one line of a file of 256 MiB", most >> 20);
 }

@@ -167,7 +167,7 @@ fn read(
 ) -> Result<(New, Carried)> {
     let rows = |x| New::Rows(Input { x, categories: None, around: None });
     if let Some(encoding) = &signature.table {
-        let keep: Vec<csv::Column> = keep.iter().map(column).collect();
+        let keep: Vec<csv::Column> = keep.iter().map(|name| column(name)).collect();
         let table = encoding.read(path, Targets::Unknown, &keep)?;
         let encoded = encoding.encode(&table)?;
         let has_categories = !encoding.categories().is_empty();

@@ -70,15 +70,15 @@ pub struct Table {
 }
 
 /// A column by a name, or by a number.
-pub fn column(name: &String) -> csv::Column {
+pub fn column(name: &str) -> csv::Column {
     match name.parse() {
         Ok(number) => csv::Column::Number(number),
-        Err(_) => csv::Column::Name(name.clone()),
+        Err(_) => csv::Column::Name(name.to_string()),
     }
 }
 
 fn columns(names: &[String]) -> Vec<csv::Column> {
-    names.iter().map(column).collect()
+    names.iter().map(|name| column(name)).collect()
 }
 
 impl Table {
