@@ -34,6 +34,8 @@ mod pages {
     mod modules {}
     #[doc = include_str!("../../docs/src/files.md")]
     mod files {}
+    #[doc = include_str!("../../docs/src/tables.md")]
+    mod tables {}
     #[doc = include_str!("../../docs/src/training.md")]
     mod training {}
     #[doc = include_str!("../../docs/src/tape.md")]

@@ -61,7 +61,7 @@ pub fn run(options: Diff) -> Result<ExitCode> {
 fn step(options: &Diff, dataset: &str, a: &Device, b: &Device) -> Result<Found> {
     let task = Task::named(dataset)?;
     let config = Config::new(&options.model, task, None)?;
-    let split = task.load(options.model.data(), &config.reading)?;
+    let split = task.load(options.model.data(), &config.reading, None)?;
     Ok(tape::diff(a, b, |device| {
         let start = start(&config, &split, device, None)?;
         let trainer = trainer(&config, &split, &start, &split.test)?;

@@ -56,28 +56,53 @@ fn of_text(options: &Export, device: &Device) -> Result<Model> {
     let (model, context) = text::load(&options.run, device, options.weights)?;
     let length = options.tokens.unwrap_or(context);
     let tokens = Tensor::zeros((options.batch.unwrap_or(1), length), DType::I64, device)?;
-    export(&*model, "tokens", &tokens, options, |x| model.forward(x))
+    export(&*model, &[("tokens", &tokens)], options, |x| model.forward(&x[0]))
 }
 
 fn of_samples(options: &Export, saved: &SavedRun, device: &Device) -> Result<Model> {
     if options.tokens.is_some() {
         bail!("--tokens is for language models");
     }
-    let (start, shape) = train::restored(saved, &options.run, options.data.as_deref(), options.weights, device)?;
-    let dims: Vec<usize> = [options.batch.unwrap_or(1)].into_iter().chain(shape).collect();
-    let x = Tensor::zeros(dims, start.init.parameter_dtype(), device)?;
-    export(&*start.model, "x", &x, options, |x| start.model.predict(&train::Input { x: x.clone(), around: None }))
+    let (start, split) = train::restored(saved, &options.run, options.data.as_deref(), options.weights, device)?;
+    let batch = options.batch.unwrap_or(1);
+    let dims: Vec<usize> = [batch].into_iter().chain(split.shape).collect();
+    let dtype = start.init.parameter_dtype();
+    let Some(table) = split.table else {
+        let x = Tensor::zeros(dims, dtype, device)?;
+        return export(&*start.model, &[("x", &x)], options, |x| {
+            start.model.predict(&train::Input { x: x[0].clone(), categories: None, around: None })
+        });
+    };
+    // The numbers of a table have their own units, inside and outside.
+    let scale = |(means, deviations): (Vec<f32>, Vec<f32>)| -> isograd::Result<[Tensor; 2]> {
+        let tensor = |values: Vec<f32>| Tensor::from_slice(&values, values.len(), device);
+        Ok([tensor(means)?, tensor(deviations)?])
+    };
+    let ([means, deviations], units) = (scale(table.encoding.input_scale())?, table.encoding.target_scale());
+    let units = if units.0.is_empty() { None } else { Some(scale(units)?) };
+    let x = Tensor::zeros(dims, DType::F32, device)?;
+    let count = table.encoding.categories().len();
+    let categories = Tensor::zeros((batch, count), DType::I64, device)?;
+    let inputs = [("x", &x), ("categories", &categories)];
+    export(&*start.model, &inputs[..if count > 0 { 2 } else { 1 }], options, |inputs| {
+        let x = inputs[0].sub(&means)?.div(&deviations)?;
+        let input = train::Input { x, categories: inputs.get(1).cloned(), around: None }.cast(dtype)?;
+        let outputs = start.model.predict(&input)?.cast(DType::F32)?;
+        match &units {
+            Some([means, deviations]) => outputs.mul(deviations)?.add(means),
+            None => Ok(outputs),
+        }
+    })
 }
 
 fn export<M: Module + ?Sized>(
     model: &M,
-    name: &str,
-    x: &Tensor,
+    inputs: &[(&str, &Tensor)],
     options: &Export,
-    f: impl Fn(&Tensor) -> isograd::Result<Tensor>,
+    f: impl Fn(&[Tensor]) -> isograd::Result<Tensor>,
 ) -> Result<Model> {
     model.eval();
     let batch = if options.batch.is_some() { onnx::Batch::Fixed } else { onnx::Batch::Any };
-    let export = onnx::Export::new(model).input(Input::new(name, x)).batch(batch);
-    Ok(export.run(|x| Ok(vec![f(&x[0])?]))?)
+    let all = inputs.iter().fold(onnx::Export::new(model), |all, (name, x)| all.input(Input::new(name, x)));
+    Ok(all.batch(batch).run(|x| Ok(vec![f(x)?]))?)
 }

@@ -18,6 +18,15 @@ pub fn rate(s: &str) -> Result<f64, String> {
     }
 }
 
+/// A character of one byte, or the name of the tab.
+pub fn delimiter(s: &str) -> Result<char, String> {
+    match s.as_bytes() {
+        b"tab" | b"\\t" => Ok('\t'),
+        [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(char::from(*byte)),
+        _ => Err(format!("{s:?} is no single character, and not `tab`")),
+    }
+}
+
 /// A dtype of floats.
 pub fn float(s: &str) -> Result<DType, String> {
     match s.parse::<DType>() {

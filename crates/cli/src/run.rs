@@ -11,6 +11,7 @@ use isograd::train::{BEST, Display, End, Epoch, INTERRUPTED, Progress, SavedRun,
 use isograd::{Device, Error, Tensor, Tensors};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub struct RunOptions {
     /// Several devices, separated by commas: each has a part of every batch, such as cuda:0,cuda:1 or cpu,cpu
     #[arg(long, value_name = "DEVICE,..", value_delimiter = ',', conflicts_with = "device")]
     devices: Vec<String>,
-    /// End when the test loss has not become lower for so many epochs
+    /// End when the validation loss has not become lower for so many epochs
     #[arg(long, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(1..))]
     patience: Option<u64>,
     /// The folder of the run: configuration, metrics, curves and checkpoints [default: out/<dataset>]
@@ -103,13 +104,18 @@ pub trait Work: Sync {
     /// The data and the model, which has so many parameters, before the device.
     fn announcement(config: &Self::Config, split: &Self::Split, parameters: usize) -> String;
 
-    /// Adds what was found to a report of the last epoch.
+    /// What the data are like, in words, and warnings about them.
+    fn description(_split: &Self::Split) -> (&str, &[String]) {
+        ("", &[])
+    }
+
+    /// Adds what was found to a report of the best epoch, whose weights the model has.
     fn report(
         &self,
         config: &Self::Config,
         split: &Self::Split,
         start: &Start<Self::Model>,
-        last: &Epoch,
+        kept: &Epoch,
         report: Report,
     ) -> Result<Report>;
 }
@@ -136,16 +142,11 @@ pub struct Report {
     pub parameters: Option<usize>,
     pub epochs: u64,
     pub steps: u64,
+    /// Of the best epoch.
     pub train_loss: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub test_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub test_accuracy: Option<f64>,
-    /// Of samples apart from those to test with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation_accuracy: Option<f64>,
+    /// Losses and metrics of samples that were not learnt: of the validation, which chose the epoch, and of a test, if there are others.
+    #[serde(flatten)]
+    pub results: BTreeMap<String, f64>,
     pub best_epoch: u64,
     pub seconds: f64,
     pub seed: u64,
@@ -211,6 +212,11 @@ fn run_rank<W: Work>(work: &W, stop: Arc<AtomicBool>, group: &Group, device: &De
         trainer = trainer.on_epoch(on_board(&out, &*start.model, move || W::loss(split, start, &batch))?);
     }
     if group.is_first() && !options.json {
+        let (description, warnings) = W::description(&split);
+        warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
+        if !options.quiet && !description.is_empty() {
+            print(description)?;
+        }
         if let Some((path, steps)) = resumed {
             print(&format!("resuming from {} at step {steps}", path.display()))?;
         }
@@ -235,12 +241,12 @@ fn run_rank<W: Work>(work: &W, stop: Arc<AtomicBool>, group: &Group, device: &De
     if !group.is_first() {
         return Ok(ExitCode::SUCCESS);
     }
-    let last = trainer.history().last().context("nothing was trained")?;
+    let kept = trainer.best().context("nothing was trained")?;
+    trainer.restore_best()?;
     let &Progress { epoch: epochs, steps, seconds, .. } = trainer.progress();
-    let (dataset, train_loss) = (work.dataset().to_string(), last.train_loss);
-    let best_epoch = trainer.best().map_or(0, |best| best.epoch);
+    let (dataset, train_loss, best_epoch) = (work.dataset().to_string(), kept.train_loss, kept.epoch);
     let report = Report { dataset, device: on, epochs, steps, train_loss, best_epoch, seconds, ..Report::default() };
-    show(&work.report(&config, &split, &start, last, report)?, &out, options)?;
+    show(&work.report(&config, &split, &start, kept, report)?, &out, options)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -263,13 +269,19 @@ fn continuation(work: &impl Work, steps: u64, out: &Path) -> String {
     format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")
 }
 
+/// How the epoch that is kept was chosen.
+pub fn choice(report: &Report) -> String {
+    let Report { best_epoch, epochs, .. } = report;
+    format!("epoch {best_epoch} of {epochs} is kept, which has the lowest validation loss")
+}
+
 /// Prints the results.
 fn show(report: &Report, out: &Path, options: &RunOptions) -> Result<()> {
     if options.json {
         return print(&serde_json::to_string(report)?);
     }
     let Report { words, steps, seconds, sample, .. } = report;
-    print(&format!("{words} after {steps} steps in {seconds:.1} s; see {}", out.display()))?;
+    print(&format!("{words}; {steps} steps in {seconds:.1} s; see {}", out.display()))?;
     match sample.as_deref() {
         None | Some("") => Ok(()),
         Some(sample) => print(&format!("\n{sample}")),

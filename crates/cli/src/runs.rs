@@ -92,8 +92,13 @@ impl Run {
         };
         let history = text.lines().enumerate().map(parsed).collect::<Result<_>>()?;
         let config = isograd_files::read(folder.join(CONFIG)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let mut config: Value = config.unwrap_or(Value::Null);
+        // Nobody has chosen what the samples are like.
+        if let Some(config) = config.as_object_mut() {
+            config.remove("samples");
+        }
         let mut settings = BTreeMap::new();
-        flatten("", &config.unwrap_or(Value::Null), &mut settings);
+        flatten("", &config, &mut settings);
         Ok(Run { name, settings, history })
     }
 

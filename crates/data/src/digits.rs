@@ -1,7 +1,7 @@
 //! The digits that come with the crate.
 
 use crate::Labelled;
-use crate::csv::{self, Options};
+use crate::csv::{Features, Header, Learn, Options, Table};
 use isograd_core::Result;
 use std::path::Path;
 
@@ -14,9 +14,11 @@ const DIGITS: &[u8] = include_bytes!("../assets/digits.csv.gz");
 ///
 /// Source: UCI "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998), CC BY 4.0, as packaged by scikit-learn.
 pub fn digits() -> Result<Labelled> {
-    let options = Options { classes: Some(10), ..Options::default() };
+    let (header, delimiter) = (Header::Absent, Some(b','));
+    let options =
+        Options { learn: Learn::Classes, features: Features::Numbers, header, delimiter, ..Options::default() };
     // Pixels are counts in 0..=16, and 1/16 is exact.
-    Ok(csv::parse(Path::new("digits"), DIGITS, &options)?.scaled(1.0 / 16.0))
+    Ok(Table::parse(Path::new("digits"), DIGITS, &options)?.labelled()?.scaled(1.0 / 16.0))
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ fn idx_of_absurd_size_is_refused_before_allocating() {
 
 #[test]
 fn a_quote_that_does_not_end_is_an_error_with_its_line() {
-    let parse = |text: &str| csv::parse(Path::new("some.csv"), text.as_bytes(), &csv::Options::default());
+    let parse = |text: &str| parse_csv(text, &plain());
     for text in ["1,2,0\n3,\"4,1\n5,6,0\n7,8,1\n", "1,2,0\n\"3,4,1"] {
         assert_format(&parse(text).unwrap_err(), Path::new("some.csv"), "line 2 has a quote that does not end");
     }
@@ -101,22 +101,22 @@ fn a_quote_that_does_not_end_is_an_error_with_its_line() {
             let text = vec!["\"1\""; columns].join(",") + end;
             assert_eq!(parse(&text).unwrap().sample_len(), columns - 1);
             let text = vec!["11111"; columns].join(",") + end;
-            let regression = csv::parse_regression(Path::new("x"), text.as_bytes(), &csv::Options::default());
-            assert_eq!(regression.unwrap().len(), 1);
+            let numbers = csv::Options { learn: csv::Learn::Numbers, ..plain() };
+            let table = csv::Table::parse(Path::new("x"), text.as_bytes(), &numbers).unwrap();
+            assert_eq!(table.regression().unwrap().len(), 1);
         }
     }
 }
 
 #[test]
 fn a_text_in_utf_16_is_no_class_of_an_odd_name() {
-    let options = csv::Options { labels: csv::Labels::Names, ..csv::Options::default() };
     for mark in ["", "\u{feff}"] {
         let units = format!("{mark}1,cat\n2,dog\n");
         for bytes in [
             units.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>(),
             units.encode_utf16().flat_map(u16::to_be_bytes).collect(),
         ] {
-            let error = csv::parse(Path::new("some.csv"), &bytes, &options).unwrap_err();
+            let error = csv::Table::parse(Path::new("some.csv"), &bytes, &csv::Options::default()).unwrap_err();
             assert_format(&error, Path::new("some.csv"), "line 1 is no text in UTF-8, but perhaps in UTF-16");
         }
     }
@@ -201,120 +201,109 @@ fn mnist_parts_have_images_of_one_size() {
     assert_format(&mnist(dir.path()).unwrap_err(), &images, "2 images of 0 x 2 pixels, expected at least one pixel");
 }
 
+/// Numbers with a class in the last column, without a header.
+fn plain() -> csv::Options {
+    csv::Options {
+        learn: csv::Learn::Classes,
+        header: csv::Header::Absent,
+        features: csv::Features::Numbers,
+        ..csv::Options::default()
+    }
+}
+
 fn parse_csv(text: &str, options: &csv::Options) -> isograd_core::Result<Labelled> {
-    csv::parse(Path::new("some.csv"), text.as_bytes(), options)
+    csv::Table::parse(Path::new("some.csv"), text.as_bytes(), options)?.labelled()
 }
 
 fn csv_error(text: &str) -> Error {
-    parse_csv(text, &csv::Options::default()).unwrap_err()
+    parse_csv(text, &plain()).unwrap_err()
+}
+
+fn named(name: &str) -> csv::Column {
+    csv::Column::Name(name.into())
 }
 
 #[test]
 fn csv_label_is_where_the_options_say() {
-    let options = |label| csv::Options { targets: vec![label], ..csv::Options::default() };
+    let options = |label| csv::Options { targets: vec![label], ..plain() };
     let read = |label| parse_csv("0,1,2\n1,0,1\n", &options(label)).unwrap();
     assert_eq!(read(csv::Column::Last).features(), [0.0, 1.0, 1.0, 0.0]);
-    assert_eq!(read(csv::Column::Last).labels(), [2, 1]);
-    assert_eq!(read(csv::Column::First).labels(), [0, 1]);
+    assert_eq!(read(csv::Column::Last).labels(), [1, 0]);
+    assert_eq!(read(csv::Column::Last).class_names(), ["1", "2"]);
+    assert_eq!((read(csv::Column::First).labels(), read(csv::Column::First).class_names().len()), (&[0, 1][..], 0));
     assert_eq!(read(csv::Column::Number(1)).features(), [0.0, 2.0, 1.0, 1.0]);
-    assert_eq!(read(csv::Column::Last).classes(), 3);
     let error = parse_csv("0,1,2\n", &options(csv::Column::Number(3))).unwrap_err();
-    assert_format(&error, Path::new("some.csv"), "line 1 has 3 columns, expected a target in column 4");
+    assert_format(&error, Path::new("some.csv"), "the table has 3 columns, expected one with the number 3");
 }
 
 #[test]
 fn csv_reads_headers_delimiters_spaces_and_gzip() {
     let dir = tempfile::tempdir().unwrap();
     let path = written(dir.path(), "flowers", &gzip(b"length;kind\r\n 1.5 ;2.0\r\n\r\n-1e-3;\"1\"\r\n"));
-    let options = csv::Options { header: csv::Header::Present, delimiter: b';', ..csv::Options::default() };
-    let flowers = csv::read(path, &options).unwrap();
-    assert_eq!((flowers.name(), flowers.features(), flowers.labels()), ("flowers", &[1.5, -1e-3][..], &[2, 1][..]));
+    let table = csv::Table::read(path, &csv::Options::default()).unwrap();
+    let flowers = table.labelled().unwrap();
+    assert_eq!((flowers.name(), flowers.features(), flowers.labels()), ("flowers", &[1.5, -1e-3][..], &[1, 0][..]));
+    assert_eq!(table.columns()[0].name, "length");
 }
 
 #[test]
 fn csv_targets_are_numbers_in_the_order_of_the_options() {
     let text = b"a, b,price,area\n1,2,3.5,4\n5,6,-7,8\n";
-    let name = |name: &str| csv::Column::Name(name.into());
     let read = |targets: &[csv::Column]| {
-        let options =
-            csv::Options { header: csv::Header::Present, targets: targets.to_vec(), ..csv::Options::default() };
-        csv::parse_regression(Path::new("some.csv"), text, &options)
+        let options = csv::Options { targets: targets.to_vec(), learn: csv::Learn::Numbers, ..csv::Options::default() };
+        csv::Table::parse(Path::new("some.csv"), text, &options)?.regression()
     };
-    let table = read(&[name("price"), name("b")]).unwrap();
+    let table = read(&[named("price"), named("b")]).unwrap();
     assert_eq!((table.sample_shape(), table.features()), (&[2][..], &[1.0, 4.0, 5.0, 8.0][..]));
     let targets: Vec<Vec<f32>> = table.targets().iter().map(|t| t.to_vec().unwrap()).collect();
     assert_eq!(targets, [[3.5, 2.0], [-7.0, 6.0]]);
     assert_eq!(read(&[csv::Column::Last]).unwrap().targets()[1].to_vec::<f32>().unwrap(), [8.0]);
     let path = Path::new("some.csv");
-    let missing = read(&[name("rooms")]).unwrap_err();
+    let missing = read(&[named("rooms")]).unwrap_err();
     assert_format(&missing, path, "expected a column \"rooms\", the table has the columns a, b, price, area");
-    let twice = read(&[name("area"), csv::Column::Last]).unwrap_err();
+    let twice = read(&[named("area"), csv::Column::Last]).unwrap_err();
     assert_eq!(twice.to_string(), "csv: Attr: column 4 is a target twice");
     assert_eq!(read(&[]).unwrap_err().kind(), Kind::Attr);
-    let options = csv::Options { targets: vec![name("a")], ..csv::Options::default() };
+    let options = csv::Options { targets: vec![named("a")], ..plain() };
     assert_format(&parse_csv("1,2\n", &options).unwrap_err(), path, "the table has no header");
-    let options = csv::Options { targets: vec![csv::Column::First, csv::Column::Last], ..csv::Options::default() };
+    let options = csv::Options { targets: vec![csv::Column::First, csv::Column::Last], ..plain() };
     assert_eq!(parse_csv("1,2\n", &options).unwrap_err().kind(), Kind::Attr);
+    let both = csv::Options { ignore: vec![csv::Column::Last], ..plain() };
+    assert_eq!(parse_csv("1,2\n", &both).unwrap_err().to_string(), "csv: Attr: column 2 is a target and ignored");
 }
 
 #[test]
 fn csv_labels_may_be_names() {
-    let options = csv::Options { labels: csv::Labels::Names, ..csv::Options::default() };
-    let table = parse_csv("1,rose\n2, iris\n3,\"7, or so\"\n4,rose\n", &options).unwrap();
+    let table = parse_csv("1,rose\n2, iris\n3,\"7, or so\"\n4,rose\n", &plain()).unwrap();
     assert_eq!((table.labels(), table.classes()), (&[2, 1, 0, 2][..], 3));
     assert_eq!(table.class_names(), ["7, or so", "iris", "rose"]);
     let (train, test) = table.split_every(2).unwrap();
     assert_eq!((train.class_names(), test.classes()), (table.class_names(), 3));
-    let path = Path::new("some.csv");
-    assert_format(
-        &parse_csv("1,a\n2, \n", &options).unwrap_err(),
-        path,
-        "line 2, column 2: expected the name of a class, got \" \"",
-    );
-    let two = csv::Options { classes: Some(2), ..options };
-    assert_format(&parse_csv("1,a\n2,b\n3,c\n", &two).unwrap_err(), path, "the labels have 3 names, expected 2");
+    let missing = csv_error("1,a\n2, \n");
+    assert_format(&missing, Path::new("some.csv"), "line 2, column 2: expected the name of a class, got \"\"");
     assert!(table.with_class_names(vec!["a".into()]).is_err());
+    // Numbers are sorted by their values.
+    assert_eq!(parse_csv("1,10\n2,9.0\n3,2\n", &plain()).unwrap().class_names(), ["2", "9", "10"]);
 }
 
 #[test]
-fn csv_content_is_that_of_the_target() {
-    let dir = tempfile::tempdir().unwrap();
-    let content = |text: &str, targets: &[csv::Column]| {
-        let path = written(dir.path(), "some.csv", text.as_bytes());
-        csv::content(path, &csv::Options { targets: targets.to_vec(), ..csv::Options::default() }).unwrap()
+fn csv_targets_decide_what_is_predicted() {
+    let classes = |text: &str, targets: &[csv::Column]| {
+        let options = csv::Options { targets: targets.to_vec(), ..csv::Options::default() };
+        let table = csv::Table::parse(Path::new("some.csv"), text.as_bytes(), &options).unwrap();
+        table.classes().to_vec()
     };
     let last = [csv::Column::Last];
-    assert_eq!(content("x,0\n,999\n", &last), csv::Content::Indices);
-    assert_eq!(content("x,0\n,3.0\n", &last), csv::Content::Indices);
-    for numbers in ["1,0\n2,1000\n", "1,0\n2,0.5\n", "1,0\n2,-1\n", "1,0\n2,a\n", "1,a\n2,0\n"] {
-        assert_eq!(content(numbers, &last), csv::Content::Numbers, "{numbers}");
+    assert_eq!(classes("x,0\n,999\n", &last), ["0", "999"]);
+    assert_eq!(classes("x,0\n,3.0\n", &last), ["0", "3"]);
+    for numbers in ["1,0\n2,1000\n", "1,0\n2,0.5\n", "1,0\n2,-1\n"] {
+        assert!(classes(numbers, &last).is_empty(), "{numbers}");
     }
-    assert_eq!(content("1,a\n2,b\n", &last), csv::Content::Names);
-    assert_eq!(content("1,1\n2,2\n", &[csv::Column::First, csv::Column::Last]), csv::Content::Numbers);
-}
-
-#[test]
-fn csv_columns_have_names_and_are_read_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = written(dir.path(), "some.csv", b"a,b,c\n1,x,3\n4,,6\n");
-    let named =
-        csv::Options { header: csv::Header::Present, targets: vec![csv::Column::Last], ..csv::Options::default() };
-    let found = csv::columns(&path, &named).unwrap();
-    assert_eq!((found.count, found.names, found.targets), (3, ["a", "b", "c"].map(String::from).to_vec(), vec![2]));
-    // In the order of the options, whatever the other cells are.
-    let two = csv::Options { targets: vec![csv::Column::Name("c".into()), csv::Column::Number(0)], ..named.clone() };
-    let values = csv::read_columns(&path, &two).unwrap();
-    assert_eq!((values.dims(), values.to_vec::<f32>().unwrap()), (&[2, 2][..], vec![3.0, 1.0, 6.0, 4.0]));
-    let text = csv::Options { targets: vec![csv::Column::Number(1)], ..named.clone() };
-    let expected = "line 2, column 2: expected a finite number, got \"x\"";
-    assert_format(&csv::read_columns(&path, &text).unwrap_err(), &path, expected);
-    // Without a header, and with one that does not fit.
-    let path = written(dir.path(), "some.csv", b"1,2\n3,4\n");
-    let found = csv::columns(&path, &csv::Options { targets: Vec::new(), ..csv::Options::default() }).unwrap();
-    assert_eq!((found.count, found.names.len(), found.targets.len()), (2, 0, 0));
-    let path = written(dir.path(), "some.csv", b"a,b\n1,2,3\n");
-    let expected = "the header has 2 names, but the lines have 3 columns";
-    assert_format(&csv::columns(&path, &named).unwrap_err(), &path, expected);
+    assert_eq!(classes("1,a\n2,b\n", &last), ["a", "b"]);
+    assert!(classes("1,1\n2,2\n", &[csv::Column::First, csv::Column::Last]).is_empty());
+    // More different numbers than classes in use have.
+    let many: String = (0..60).map(|i| format!("{i}.5,{}\n", i % 30)).collect();
+    assert!(classes(&many, &last).is_empty());
 }
 
 #[test]
@@ -326,12 +315,12 @@ fn files_that_are_no_tables_are_named() {
         (b"PK\x03\x04\n", "; it looks like a zip archive; unpack it first"),
     ] {
         let path = written(dir.path(), "some.csv", bytes);
-        assert_format(&csv::read(&path, &csv::Options::default()).unwrap_err(), &path, expected);
+        assert_format(&csv::Table::read(&path, &csv::Options::default()).unwrap_err(), &path, expected);
     }
     #[cfg(not(feature = "parquet"))]
     for bytes in [&b"PAR1"[..], b"ARROW1\0\0"] {
         let path = written(dir.path(), "some.csv", bytes);
-        let error = csv::read(&path, &csv::Options::default()).unwrap_err();
+        let error = csv::Table::read(&path, &csv::Options::default()).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
         assert!(error.message().contains("it needs the feature `parquet`"), "{error}");
     }
@@ -344,18 +333,14 @@ fn csv_errors_name_line_and_column() {
     assert_format(&csv_error("1,0\n\n,1\n"), path, "line 3, column 1: expected a finite number, got \"\"");
     assert_format(&csv_error("1e39,0\n"), path, "expected a finite number");
     assert_format(&csv_error("nan,0\n"), path, "expected a finite number");
-    assert_format(
-        &csv_error("1,0.5\n"),
-        path,
-        "line 1, column 2: expected a class index in 0..4294967295, got \"0.5\"",
-    );
-    assert_format(&csv_error("1,-1\n"), path, "expected a class index");
     assert_format(&csv_error("1,0\n1,2,0\n"), path, "line 2 has 3 columns, expected 2 as in the first");
     assert_format(&csv_error(""), path, "no samples");
-    let options = csv::Options { classes: Some(2), ..csv::Options::default() };
-    assert_format(&parse_csv("1,2\n", &options).unwrap_err(), path, "expected a class index in 0..2, got \"2\"");
+    let numbers = csv::Options { learn: csv::Learn::Numbers, ..csv::Options::default() };
+    let words: String = (0..40).map(|i| format!("{i}.5,{i}\n")).collect::<String>() + "1.5,high\n";
+    let error = csv::Table::parse(path, words.as_bytes(), &numbers).unwrap_err();
+    assert_format(&error, path, "line 41, column 2: expected a finite number, got \"high\"");
     let packed = gzip(b"1,0\n2,1\n");
-    let error = csv::parse(path, &packed[..packed.len() - 9], &options).unwrap_err();
+    let error = csv::Table::parse(path, &packed[..packed.len() - 9], &plain()).unwrap_err();
     assert_format(&error, path, "corrupt or truncated");
 }
 
@@ -364,7 +349,7 @@ fn a_packed_table_is_judged_line_by_line() {
     // The first line is wrong, and all of the stream behind it cut off: whoever unpacks it whole does not come to the line.
     let lines = "3,1\n".repeat(1 << 16);
     let packed = gzip(format!("x,1\n{lines}").as_bytes());
-    let error = csv::parse(Path::new("some.csv"), &packed[..packed.len() - 9], &csv::Options::default()).unwrap_err();
+    let error = csv::Table::parse(Path::new("some.csv"), &packed[..packed.len() - 9], &plain()).unwrap_err();
     assert_format(&error, Path::new("some.csv"), "line 1, column 1: expected a finite number, got \"x\"");
 }
 
@@ -375,14 +360,14 @@ fn a_line_that_does_not_end_is_refused() {
     for (bytes, line) in
         [(long.clone(), 1), (gzip(&long), 1), (gzip(&quoted), 2), ([b"\n\n5,1\n\r\n", &long[..]].concat(), 5)]
     {
-        let error = csv::parse(Path::new("some.csv"), &bytes, &csv::Options::default()).unwrap_err();
+        let error = csv::Table::parse(Path::new("some.csv"), &bytes, &plain()).unwrap_err();
         let expected = format!("line {line} is longer than {} bytes", csv_limit());
         assert_format(&error, Path::new("some.csv"), &expected);
     }
     // Blank lines are no part of one.
     let blank = ["\n".repeat(csv_limit() as usize).as_bytes(), b"7,0\n"].concat();
-    let table = csv::parse(Path::new("some.csv"), &gzip(&blank), &csv::Options::default()).unwrap();
-    assert_eq!(table.features(), [7.0]);
+    let table = csv::Table::parse(Path::new("some.csv"), &gzip(&blank), &plain()).unwrap();
+    assert_eq!(table.labelled().unwrap().features(), [7.0]);
 }
 
 fn csv_limit() -> u64 {
@@ -427,8 +412,8 @@ proptest! {
         if let Err(error) = idx::parse(Path::new("some file"), &bytes) {
             prop_assert!(is_named(&error), "{}", error);
         }
-        let options = csv::Options { delimiter, ..csv::Options::default() };
-        if let Err(error) = csv::parse(Path::new("some file"), &bytes, &options) {
+        let options = csv::Options { delimiter: Some(delimiter), ..plain() };
+        if let Err(error) = csv::Table::parse(Path::new("some file"), &bytes, &options) {
             prop_assert!(is_named(&error), "{}", error);
         }
     }
@@ -436,9 +421,22 @@ proptest! {
     #[test]
     fn random_tables_never_panic(text in "([0-9.e\",x\r\n -]|nan){0,60}", header: bool, column in 0usize..4) {
         let header = if header { csv::Header::Present } else { csv::Header::Absent };
-        let options = csv::Options { header, targets: vec![csv::Column::Number(column)], ..csv::Options::default() };
-        if let Err(error) = csv::parse(Path::new("some file"), text.as_bytes(), &options) {
-            prop_assert!(is_named(&error), "{}", error);
+        let targets = vec![csv::Column::Number(column)];
+        for options in [
+            csv::Options { header, targets: targets.clone(), ..plain() },
+            csv::Options { header, targets: targets.clone(), ..csv::Options::default() },
+            csv::Options { targets, ..csv::Options::default() },
+        ] {
+            match csv::Table::parse(Path::new("some file"), text.as_bytes(), &options) {
+                Err(error) => prop_assert!(is_named(&error), "{}", error),
+                Ok(table) => {
+                    let _ = table.to_string();
+                    if let Ok(encoding) = csv::Encoding::fit(&table, &csv::EncodingOptions::default()) {
+                        let encoded = encoding.encode(&table).unwrap();
+                        prop_assert!(encoded.numbers().to_vec::<f32>().unwrap().iter().all(|v| v.is_finite()));
+                    }
+                }
+            }
         }
     }
 }

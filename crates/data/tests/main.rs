@@ -6,3 +6,4 @@ mod formats;
 mod images;
 mod loader;
 mod meshes;
+mod mixed;

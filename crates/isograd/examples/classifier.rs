@@ -5,6 +5,7 @@ mod print;
 
 use clap::Parser;
 use isograd::data::{Dataset, Loader, csv};
+use isograd::models::{Tabular, TabularOptions};
 use isograd::nn::schedule::OneCycle;
 use isograd::prelude::*;
 use isograd::train::{Goal, Trainer};
@@ -16,7 +17,7 @@ struct Options {
     /// The device, as `isograd devices` lists it [default: the best]
     #[arg(long)]
     device: Option<String>,
-    /// A table with a header, and names of classes in the last column [default: one that is computed]
+    /// A table with classes in the last column [default: one that is computed]
     #[arg(long)]
     data: Option<PathBuf>,
 }
@@ -34,34 +35,40 @@ fn table() -> String {
 
 /// The share of the largest class, and the best accuracy of samples that were not learnt.
 pub fn train(device: &Device, data: Option<&Path>, epochs: u64) -> Result<(f64, f64)> {
-    let options = csv::Options { header: csv::Header::Present, labels: csv::Labels::Names, ..csv::Options::default() };
+    let options = csv::Options { learn: csv::Learn::Classes, ..csv::Options::default() };
     let table = match data {
-        Some(path) => csv::read(path, &options)?,
-        None => csv::parse(Path::new("wing.csv"), table().as_bytes(), &options)?,
+        Some(path) => csv::Table::read(path, &options)?,
+        None => csv::Table::parse(Path::new("wing.csv"), table().as_bytes(), &options)?,
     };
-    let (inputs, classes) = (table.sample_len(), table.classes());
-    let count = |class| table.labels().iter().filter(|&&label| label == class as i64).count();
-    let largest = (0..classes).map(count).max().unwrap_or(0) as f64 / table.len() as f64;
-    let [train, test] = table.random_split([0.8, 0.2], 7)?;
+    let (train, test) = table.split_every(5)?;
+    // Of the rows to train on alone: what a model knows of the others would not be new.
+    let encoding = csv::Encoding::fit(&train, &csv::EncodingOptions::default())?;
+    let (train, test) = (encoding.encode(&train)?, encoding.encode(&test)?);
+    let (_, _, labels) = test.to_batch(device)?;
+    let classes = encoding.outputs();
+    let labels = labels.to_vec::<i64>()?;
+    let count = |class| labels.iter().filter(|&&label| label == class as i64).count();
+    let largest = (0..classes).map(count).max().unwrap_or(0) as f64 / labels.len() as f64;
 
     let init = Init::new(device).seed(42);
-    let model = Sequential::new()
-        .push(Linear::new(inputs, 48, &init)?)
-        .push(Tensor::tanh)
-        .push(Linear::new(48, 48, &init)?)
-        .push(Tensor::tanh)
-        .push(Linear::new(48, classes, &init)?);
+    let sizes = TabularOptions {
+        numbers: encoding.numbers(),
+        categories: encoding.categories(),
+        hidden: vec![48, 48],
+        outputs: classes,
+    };
+    let model = Tabular::new(&sizes, &init)?;
     let train = Loader::new(train, 32)?.shuffle(42).to(device);
     let steps = epochs * train.len() as u64;
     let mut trainer = Trainer::new(
         &model,
         AdamW::new(&model).clip_norm(1.0),
         train,
-        |model, (x, _)| model.forward(x),
-        |scores, (_, y)| scores.cross_entropy(y),
+        |model, (numbers, categories, _)| model.forward(numbers, categories),
+        |scores, (_, _, y)| scores.cross_entropy(y),
     )
     .validate(Loader::new(test, 128)?.to(device))
-    .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
+    .metric("accuracy", Goal::Highest, |scores, (_, _, y)| scores.argmax(-1)?.eq(y))
     .schedule(OneCycle::new(1e-2, steps))
     .early_stopping(15)
     .epochs(epochs);

@@ -1,4 +1,4 @@
-//! Networks for images and text. Parameters have the names and shapes of torchvision (convolutions) or of Hugging Face's `transformers`
+//! Networks for images, text and tables. Parameters have the names and shapes of torchvision (convolutions) or of Hugging Face's `transformers`
 //! (transformers) where these have the network, so that their weights load by name.
 
 mod bert;
@@ -13,6 +13,7 @@ mod llama;
 mod mobilenet;
 mod recurrent;
 mod resnet;
+mod tabular;
 mod unet;
 mod unit;
 mod vit;
@@ -28,5 +29,6 @@ pub use llama::{Llama, LlamaOptions, RotaryScaling};
 pub use mobilenet::{MobileNetV2, MobileNetV2Options};
 pub use recurrent::{Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState};
 pub use resnet::{ResNet, ResNetOptions, Stem};
+pub use tabular::{Mlp, Tabular, TabularOptions};
 pub use unet::{UNet, UNetOptions};
 pub use vit::{Vit, VitOptions};

@@ -7,7 +7,7 @@ mod options;
 pub use generate::{Generate, is_pretrained, load_with_context as load, run as generate};
 pub use options::{NAME, Text, takes};
 
-use crate::run::{Report, RunOptions, Start, Weights, Work};
+use crate::run::{Report, RunOptions, Start, Weights, Work, choice};
 use anyhow::{Context, Result, bail};
 use generate::Drawn;
 use isograd::data::Loader;
@@ -20,6 +20,7 @@ use isograd::{DType, Device, Rng, Tensor};
 use models::TextModel;
 use options::{Config, Corpus, TOKENIZER, tokenizer_of};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Steps in which the learning rate rises, at most a tenth of all.
@@ -107,18 +108,18 @@ impl Work for Text {
         config: &Config,
         corpus: &Corpus,
         start: &TextStart,
-        last: &Epoch,
+        kept: &Epoch,
         report: Report,
     ) -> Result<Report> {
-        let validation_loss = last.validation_loss.unwrap_or(f64::NAN);
+        let validation_loss = kept.validation_loss.unwrap_or(f64::NAN);
         Ok(Report {
             model: Some(config.model.clone()),
             vocabulary: Some(corpus.tokenizer.vocabulary()),
             parameters: Some(start.model.num_parameters()),
-            validation_loss: Some(validation_loss),
+            results: BTreeMap::from([("validation_loss".into(), validation_loss)]),
             seed: config.seed,
             sample: Some(sample(&*start.model, corpus, config, self.sample)?),
-            words: format!("validation loss {validation_loss:.4} (best epoch {})", report.best_epoch),
+            words: format!("validation loss {validation_loss:.4}; {}", choice(&report)),
             ..report
         })
     }

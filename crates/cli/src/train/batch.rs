@@ -5,8 +5,47 @@ use isograd::data::{Collate, HostTensor, Staged};
 use isograd::nn::{Layer, Module};
 use isograd::{DType, Device, Result, Tensor, Tensors};
 
-/// A sample: features or the number of a node, and a class or numbers.
-pub type Sample = (HostTensor, HostTensor);
+/// A sample.
+#[derive(Clone)]
+pub struct Sample {
+    /// Features, or the number of a node.
+    pub x: HostTensor,
+    /// The indices of a row's categories `[K]` i64; none for samples that are no rows of a table, and for rows without categories.
+    pub categories: Option<HostTensor>,
+    /// A class or numbers.
+    pub y: HostTensor,
+}
+
+impl Sample {
+    /// A sample without categories.
+    pub fn new(x: HostTensor, y: HostTensor) -> Sample {
+        Sample { x, categories: None, y }
+    }
+}
+
+/// The parts of samples, each stacked.
+fn stacked(samples: Vec<Sample>) -> Result<(HostTensor, Option<HostTensor>, HostTensor)> {
+    let (mut x, mut categories, mut y) = (Vec::new(), Vec::new(), Vec::new());
+    for sample in samples {
+        x.push(sample.x);
+        categories.extend(sample.categories);
+        y.push(sample.y);
+    }
+    let categories = if categories.is_empty() { None } else { Some(HostTensor::stack(&categories)?) };
+    Ok((HostTensor::stack(&x)?, categories, HostTensor::stack(&y)?))
+}
+
+impl Collate for Sample {
+    type Batch = Batch;
+
+    fn collate(items: Vec<Sample>) -> Result<Staged<Batch>> {
+        let (x, categories, y) = stacked(items)?;
+        Ok(Staged::new(move |device: &Device| {
+            let categories = categories.map(|categories| categories.to(device)).transpose()?;
+            Ok((Input { x: x.to(device)?, categories, around: None }, y.to(device)?))
+        }))
+    }
+}
 
 /// The input of a model, and classes `[B]` i64, their probabilities `[B, C]` f32, or numbers `[B, K]` f32.
 pub type Batch = (Input, Tensor);
@@ -16,6 +55,8 @@ pub type Batch = (Input, Tensor);
 pub struct Input {
     /// Samples `[B, ..]`, or the numbers of nodes `[B]`.
     pub x: Tensor,
+    /// The indices of categories `[B, K]` i64, for rows of a table.
+    pub categories: Option<Tensor>,
     /// The part of a graph around the nodes; none for samples, and for nodes in the whole graph.
     pub around: Option<Subgraph>,
 }
@@ -24,17 +65,19 @@ impl Input {
     /// Samples of this dtype. Numbers of nodes stay.
     pub fn cast(&self, dtype: DType) -> Result<Input> {
         let x = if self.x.dtype() == DType::I64 { self.x.clone() } else { self.x.cast(dtype)? };
-        Ok(Input { x, around: self.around.clone() })
+        Ok(Input { x, ..self.clone() })
     }
 }
 
 impl Tensors for Input {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Input> {
-        Ok(Input { x: self.x.map(f)?, around: Tensors::map(&self.around, f)? })
+        let categories = Tensors::map(&self.categories, f)?;
+        Ok(Input { x: self.x.map(f)?, categories, around: Tensors::map(&self.around, f)? })
     }
 
     fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Tensor)) {
         Tensors::visit(&self.x, f);
+        Tensors::visit(&self.categories, f);
         Tensors::visit(&self.around, f);
     }
 }
@@ -55,11 +98,11 @@ impl<L: Layer> Predict for L {
 fn plain(staged: Staged<(Tensor, Tensor)>) -> Staged<Batch> {
     Staged::new(move |device| {
         let (x, y) = staged.to(device)?;
-        Ok((Input { x, around: None }, y))
+        Ok((Input { x, categories: None, around: None }, y))
     })
 }
 
-/// A sample of features and targets.
+/// A sample of features and targets that are formed for a batch.
 pub struct Plain<T>(pub T);
 
 impl<T: Collate<Batch = (Tensor, Tensor)>> Collate for Plain<T> {
@@ -72,12 +115,12 @@ impl<T: Collate<Batch = (Tensor, Tensor)>> Collate for Plain<T> {
 
 /// All samples of a dataset as one.
 #[derive(Clone)]
-pub struct All(Sample);
+pub struct All(HostTensor, HostTensor);
 
 impl All {
     pub fn of(samples: Vec<Sample>) -> Result<All> {
-        let (x, y): (Vec<HostTensor>, Vec<HostTensor>) = samples.into_iter().unzip();
-        Ok(All((HostTensor::stack(&x)?, HostTensor::stack(&y)?)))
+        let (x, _, y) = stacked(samples)?;
+        Ok(All(x, y))
     }
 }
 
@@ -86,11 +129,8 @@ impl Collate for All {
 
     /// One item is a batch.
     fn collate(items: Vec<All>) -> Result<Staged<Batch>> {
-        let (x, y) = items
-            .into_iter()
-            .next()
-            .map(|item| item.0)
-            .unwrap_or((HostTensor::vector::<i64>(&[]), HostTensor::vector::<i64>(&[])));
+        let none = || HostTensor::vector::<i64>(&[]);
+        let All(x, y) = items.into_iter().next().unwrap_or_else(|| All(none(), none()));
         Ok(plain(Staged::new(move |device: &Device| Ok((x.to(device)?, y.to(device)?)))))
     }
 }
@@ -105,7 +145,7 @@ impl Collate for Seed {
         let staged = Collate::collate(items.into_iter().map(|Seed(node, label)| (node, label)).collect())?;
         Ok(Staged::new(move |device| {
             let (part, y): (Subgraph, Tensor) = staged.to(device)?;
-            Ok((Input { x: part.nodes.narrow(0, 0, part.seeds)?, around: Some(part) }, y))
+            Ok((Input { x: part.nodes.narrow(0, 0, part.seeds)?, categories: None, around: Some(part) }, y))
         }))
     }
 }

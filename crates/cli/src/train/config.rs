@@ -27,7 +27,7 @@ pub struct Model {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    table: TableOptions,
+    table: Box<TableOptions>,
     #[command(flatten)]
     images: ImageOptions,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Graphs: their options, and the dataset.
 
 use super::batch::Sample;
-use super::sample::{Names, Nodes, Objective, Split};
+use super::sample::{Nodes, Objective, Split, numbered};
 use crate::parse;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -103,7 +103,7 @@ impl Dataset for Labelled {
 
     fn get(&self, index: usize, _: &Context) -> isograd::Result<Sample> {
         let scalar = |value: i64| HostTensor::new(&[value], []);
-        Ok((scalar(self.nodes[index] as i64)?, scalar(self.labels[index])?))
+        Ok(Sample::new(scalar(self.nodes[index] as i64)?, scalar(self.labels[index])?))
     }
 }
 
@@ -128,8 +128,8 @@ pub fn folder(path: &Path, config: &GraphConfig) -> isograd::Result<Split> {
         shape: vec![folder.features.dims()[1]],
         outputs: folder.classes,
         objective: Objective::Classes,
-        names: Names::numbered(folder.classes),
-        scales: None,
+        classes: numbered(folder.classes),
+        table: None,
         mixup: None,
         workers: 1,
         graph: Some(Arc::new(Nodes { sampler: config.sampler(&folder)?, folder })),

@@ -1,7 +1,7 @@
 //! Images: their options, and the datasets that have them.
 
 use super::batch::Sample;
-use super::sample::{Names, Objective, Split};
+use super::sample::{Objective, Split, numbered};
 use crate::parse;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -143,7 +143,7 @@ pub fn cifar10(path: &Path, config: &ImageConfig) -> isograd::Result<Split> {
 
 /// CIFAR-100.
 pub fn cifar100(path: &Path, config: &ImageConfig) -> isograd::Result<Split> {
-    in_memory("cifar100", images::cifar100(path)?, Names::numbered(100).classes, config)
+    in_memory("cifar100", images::cifar100(path)?, numbered(100), config)
 }
 
 fn in_memory(
@@ -210,8 +210,8 @@ fn split(train: Pictures, test: Pictures, about: About, config: &ImageConfig) ->
         shape: vec![3, rows, columns],
         outputs: classes.len(),
         objective: Objective::Classes,
-        names: Names { classes, ..Names::default() },
-        scales: None,
+        classes,
+        table: None,
         mixup,
         workers,
         graph: None,
@@ -220,5 +220,5 @@ fn split(train: Pictures, test: Pictures, about: About, config: &ImageConfig) ->
 
 fn samples(images: Pictures, transforms: Vec<Box<dyn Transform>>) -> Arc<dyn Dataset<Item = Sample>> {
     let labelled = images.map(|(image, label), _| Ok((image, HostTensor::new(&[label], [])?)));
-    Arc::new(labelled.map(images::augment(transforms)))
+    Arc::new(labelled.map(images::augment(transforms)).map(|(x, y), _| Ok(Sample::new(x, y))))
 }

@@ -29,7 +29,7 @@ pub use predict::{Predict as PredictOptions, run as predict};
 pub use sample::{Set, Split};
 pub use tasks::{TASKS, Task};
 
-use crate::run::{Report, RunOptions, Start, Weights, Work};
+use crate::run::{Report, RunOptions, Start, Weights, Work, choice};
 use anyhow::{Result, bail};
 use batch::Batch;
 use isograd::nn::{GradScaler, Init, Module};
@@ -85,7 +85,7 @@ impl Work for Train {
     }
 
     fn split(&self, config: &mut Config) -> Result<Split> {
-        let split = Task::named(&self.dataset)?.load(self.model.data(), &config.reading)?;
+        let split = Task::named(&self.dataset)?.load(self.model.data(), &config.reading, config.samples.as_ref())?;
         config.samples = Some(split.signature());
         Ok(split)
     }
@@ -111,37 +111,42 @@ impl Work for Train {
         format!("{name}: {samples} samples to train on; {parameters} parameters in {}", config.dtype)
     }
 
+    fn description(split: &Split) -> (&str, &[String]) {
+        split.table.as_ref().map_or(("", &[]), |table| (&table.description, &table.warnings))
+    }
+
     /// If others than the samples to test with served for the validation, the model is tested now.
     fn report(
         &self,
         config: &Config,
         split: &Split,
         start: &SampleStart,
-        last: &Epoch,
+        kept: &Epoch,
         report: Report,
     ) -> Result<Report> {
+        let validation = Evaluation { loss: kept.validation_loss.unwrap_or(f64::NAN), metrics: kept.metrics.clone() };
         let tested = match split.validation {
             Some(_) => Some(trainer(config, split, start, &split.test)?.evaluate()?),
             None => None,
         };
-        let validation_loss = last.validation_loss.unwrap_or(f64::NAN);
-        let test_loss = tested.as_ref().map_or(validation_loss, |tested| tested.loss);
-        let metrics = tested.as_ref().map_or(&last.metrics, |tested| &tested.metrics);
-        let accuracy = |metrics: &BTreeMap<String, f64>| metrics.get("accuracy").copied();
-        let shown: Vec<String> =
-            metrics.iter().map(|(name, v)| format!("test {} {v:.4}", name.replace('_', " "))).collect();
-        let words = format!("{} (loss {test_loss:.4}, best epoch {})", shown.join(", "), report.best_epoch);
-        Ok(Report {
-            dtype: Some(config.dtype.clone()),
-            test_loss: Some(test_loss),
-            test_accuracy: accuracy(metrics),
-            validation_loss: tested.as_ref().map(|_| validation_loss),
-            validation_accuracy: tested.as_ref().and_then(|_| accuracy(&last.metrics)),
-            seed: config.seed,
-            words,
-            ..report
-        })
+        let mut results = named("validation", &validation);
+        results.extend(tested.iter().flat_map(|tested| named("test", tested)));
+        let words = format!("{}; {}", words(split.role(), tested.as_ref().unwrap_or(&validation)), choice(&report));
+        Ok(Report { dtype: Some(config.dtype.clone()), results, seed: config.seed, words, ..report })
     }
+}
+
+/// Loss and metrics by the names of a report.
+fn named(role: &str, found: &Evaluation) -> BTreeMap<String, f64> {
+    let loss = [(format!("{role}_loss"), found.loss)];
+    loss.into_iter().chain(found.metrics.iter().map(|(name, value)| (format!("{role}_{name}"), *value))).collect()
+}
+
+/// Metrics and loss in words.
+fn words(role: &str, found: &Evaluation) -> String {
+    let metrics: String =
+        found.metrics.iter().map(|(name, v)| format!("{} {v:.4}, ", name.replace('_', " "))).collect();
+    format!("{role} {metrics}loss {:.4}", found.loss)
 }
 
 /// A model for these samples, whose batch norms take the statistics of all ranks of a group, if there is one.
@@ -174,7 +179,7 @@ pub fn trainer<'a>(
 ) -> isograd::Result<Classifier<'a>> {
     let (device, dtype, objective) = (start.init.device(), start.init.parameter_dtype(), split.objective);
     let train = split.train_loader(config.batch_size)?.shuffle(config.seed).to(device);
-    let (metric, goal, value) = objective.metric();
+    let (metric, goal, value) = objective.metric(split.unit(dtype, device)?);
     let trainer = Trainer::new(
         &*start.model,
         config.optimizer.of(&*start.model, config.lr),
@@ -195,14 +200,14 @@ pub fn trainer<'a>(
     }
 }
 
-/// The model of a run, and the shape of a sample. Errors: a model that is for one graph.
+/// The model of a run, and the description of its samples. Errors: a model that is for one graph.
 pub fn restored(
     saved: &SavedRun,
     run: &Path,
     data: Option<&Path>,
     weights: Weights,
     device: &Device,
-) -> Result<(SampleStart, Vec<usize>)> {
+) -> Result<(SampleStart, Split)> {
     let config: Config = saved.config()?;
     let task = Task::named(&config.dataset)?;
     if task.is_graph {
@@ -210,11 +215,11 @@ pub fn restored(
     }
     let split = match (&config.samples, data) {
         (Some(signature), None) => Split::of(&config.dataset, signature),
-        _ => task.load(data, &config.reading)?,
+        (known, _) => task.load(data, &config.reading, known.as_ref())?,
     };
     let start = loading(saved, &config, &split, device)?;
     weights.restore(saved, run, &start)?;
-    Ok((start, split.shape))
+    Ok((start, split))
 }
 
 /// `isograd eval` of a run: the loss and the metrics of its model over the test samples, as JSON and in words.
@@ -226,22 +231,21 @@ pub fn evaluate(
     device: &Device,
 ) -> Result<[String; 2]> {
     let config: Config = saved.config()?;
-    let split = Task::named(&config.dataset)?.load(data, &config.reading)?;
+    let split = Task::named(&config.dataset)?.load(data, &config.reading, config.samples.as_ref())?;
     let start = loading(saved, &config, &split, device)?;
     let epoch = weights.restore(saved, run, &start)?;
-    let Evaluation { loss, metrics, .. } = trainer(&config, &split, &start, &split.test)?.evaluate()?;
+    let found = trainer(&config, &split, &start, &split.test)?.evaluate()?;
     let (dataset, samples, parameters) = (&config.dataset, split.test.len(), start.model.num_parameters());
     let mut report = Map::from_iter([
         ("dataset".to_string(), json!(dataset)),
         ("device".into(), json!(device.name())),
         ("epoch".into(), json!(epoch)),
         ("samples".into(), json!(samples)),
-        ("test_loss".into(), json!(loss)),
     ]);
-    report.extend(metrics.iter().map(|(name, value)| (format!("test_{name}"), json!(value))));
-    let shown: String = metrics.iter().map(|(name, v)| format!(", {} {v:.4}", name.replace('_', " "))).collect();
+    report.extend(named(split.role(), &found).into_iter().map(|(name, value)| (name, json!(value))));
     let words = format!(
-        "{dataset}: loss {loss:.4}{shown} over {samples} test samples; {parameters} parameters of epoch {epoch} on {device}"
+        "{dataset}: {} over {samples} samples; {parameters} parameters of epoch {epoch} on {device}",
+        words(split.role(), &found)
     );
     Ok([Value::Object(report).to_string(), words])
 }

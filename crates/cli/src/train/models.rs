@@ -1,12 +1,13 @@
 //! The models that `isograd train` knows, by their names.
 
-use super::batch::Predict;
+use super::batch::{Input, Predict};
 use super::config::Config;
 use super::networks::{graph, images};
-use super::sample::{Scale, Split};
+use super::sample::Split;
 use super::tasks::ModelName;
-use isograd::models::ResNet;
-use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor, VisitorMut};
+use isograd::data::csv::Encoding;
+use isograd::models::{Mlp, ResNet, Tabular, TabularOptions};
+use isograd::nn::{Forward, Init, Layer, Module};
 use isograd::{Error, Result, Tensor};
 
 /// The model of a configuration, for these samples.
@@ -15,8 +16,16 @@ pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Pred
         let message = || format!("{} is for graphs, {} is none", config.model.name(), split.name);
         split.graph.as_deref().ok_or_else(|| Error::value("model", message()))
     };
+    if let (ModelName::Mlp, Some(table)) = (config.model, &split.table) {
+        return Ok(Box::new(OfTable::new(&config.hidden, &table.encoding, init)?));
+    }
+    if split.table.as_ref().is_some_and(|table| !table.encoding.categories().is_empty()) {
+        let message =
+            "takes numbers, but the table has categories: --one-hot makes numbers of them, --ignore leaves them out";
+        return Err(Error::value(config.model.name(), message));
+    }
     let body: Box<dyn Layer> = match config.model {
-        ModelName::Mlp => Box::new(Mlp::new(&config.hidden, split, init)?),
+        ModelName::Mlp => Box::new(Flat { body: Mlp::new(split.inputs(), &config.hidden, split.outputs, init)? }),
         ModelName::Lenet => images::lenet(config, split, init)?,
         ModelName::Resnet18 => images::resnet(ResNet::resnet18, config, split, init)?,
         ModelName::Resnet34 => images::resnet(ResNet::resnet34, config, split, init)?,
@@ -26,99 +35,40 @@ pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Pred
         ModelName::Sage => return graph::sage(config, split, nodes()?, init),
         ModelName::Gat => return graph::gat(config, split, nodes()?, init),
     };
-    match &split.scales {
-        Some((inputs, outputs)) => Ok(Box::new(Scaled::new(inputs, body, outputs, init)?)),
-        None => Ok(Box::new(body)),
-    }
+    Ok(Box::new(body))
 }
 
-/// Linear layers with relu between them, over the flattened samples.
-struct Mlp {
-    hidden: Vec<Linear>,
-    last: Linear,
+/// A network over flattened samples.
+#[derive(Module)]
+struct Flat {
+    #[module(flatten)]
+    body: Mlp,
 }
 
-impl Mlp {
-    fn new(hidden: &[usize], split: &Split, init: &Init) -> Result<Mlp> {
-        let mut width = split.inputs();
-        let mut layer = |units| Linear::new(std::mem::replace(&mut width, units), units, init);
-        let hidden = hidden.iter().map(|&units| layer(units)).collect::<Result<_>>()?;
-        Ok(Mlp { hidden, last: layer(split.outputs)? })
-    }
-}
-
-impl Module for Mlp {
-    /// Named as in a sequence of layers in which the activations count.
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        let layers = self.hidden.iter().chain([&self.last]);
-        layers.enumerate().for_each(|(i, layer)| visitor.part(&(2 * i).to_string(), layer));
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.part(&mut self.hidden);
-        visitor.part(&mut self.last);
-    }
-}
-
-impl Clone for Mlp {
-    fn clone(&self) -> Self {
-        VisitorMut::cloned(|| Mlp { hidden: self.hidden.clone(), last: self.last.clone() })
-    }
-}
-
-impl Forward for Mlp {
+impl Forward for Flat {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let x = if x.rank() > 2 { x.flatten(1, -1)? } else { x.clone() };
-        let hidden = self.hidden.iter().try_fold(x, |x, layer| layer.forward_with(&x, Activation::Relu))?;
-        self.last.forward(&hidden)
+        self.body.forward(&x)
     }
 }
 
-/// A model of data that is not scaled: it sees features with mean 0 and deviation 1, and its outputs get the scale of the targets.
+/// A network for the rows of a table.
 #[derive(Module)]
-struct Scaled {
-    inputs: Affine,
-    body: Box<dyn Layer>,
-    outputs: Option<Affine>,
+struct OfTable {
+    #[module(flatten)]
+    body: Tabular,
 }
 
-impl Scaled {
-    fn new(inputs: &Scale, body: Box<dyn Layer>, outputs: &Scale, init: &Init) -> Result<Scaled> {
-        let inverse = |d: &f32| 1.0 / d;
-        let shift = inputs.means.iter().zip(&inputs.deviations).map(|(mean, deviation)| -mean / deviation).collect();
-        let inputs = Affine::new(inputs.deviations.iter().map(inverse).collect(), shift, init)?;
-        let outputs = match outputs.means.is_empty() {
-            true => None,
-            false => Some(Affine::new(outputs.deviations.clone(), outputs.means.clone(), init)?),
-        };
-        Ok(Scaled { inputs, body, outputs })
+impl OfTable {
+    fn new(hidden: &[usize], encoding: &Encoding, init: &Init) -> Result<OfTable> {
+        let (numbers, categories) = (encoding.numbers(), encoding.categories());
+        let options = TabularOptions { numbers, categories, hidden: hidden.to_vec(), outputs: encoding.outputs() };
+        Ok(OfTable { body: Tabular::new(&options, init)? })
     }
 }
 
-impl Forward for Scaled {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = self.body.forward(&self.inputs.forward(x)?)?;
-        self.outputs.as_ref().map_or(Ok(y.clone()), |outputs| outputs.forward(&y))
-    }
-}
-
-/// `x * factor + shift`, which is not trained.
-#[derive(Module)]
-struct Affine {
-    factor: Tensor,
-    shift: Tensor,
-}
-
-impl Affine {
-    fn new(factor: Vec<f32>, shift: Vec<f32>, init: &Init) -> Result<Affine> {
-        let n = factor.len();
-        let tensor = |values: Vec<f32>| Tensor::from_vec(values, n, init.device())?.cast(init.parameter_dtype());
-        Ok(Affine { factor: tensor(factor)?, shift: tensor(shift)? })
-    }
-}
-
-impl Forward for Affine {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.mul(&self.factor)?.add(&self.shift)
+impl Predict for OfTable {
+    fn predict(&self, input: &Input) -> Result<Tensor> {
+        self.body.forward(&input.x, input.categories.as_ref().unwrap_or(&input.x))
     }
 }

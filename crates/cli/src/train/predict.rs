@@ -3,12 +3,14 @@
 use super::batch::Input;
 use super::images::normalization;
 use super::sample::{Objective, Signature, Split};
+use super::table::column;
 use super::tasks::Task;
 use super::{Config, TEST_BATCH, loading};
 use crate::run::{Dataset, Weights, device};
 use crate::{check_writable, put, text};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use isograd::data::csv::{Encoding, Targets};
 use isograd::data::images::{Transform, image_files, read_image};
 use isograd::data::{self, HostTensor, csv, idx};
 use isograd::train::SavedRun;
@@ -26,6 +28,9 @@ pub struct Predict {
     /// IDX file of images for mnist
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Columns of the new table that stand before the predictions, such as an identifier
+    #[arg(long, value_name = "COLUMN,..", value_delimiter = ',')]
+    keep: Vec<String>,
     /// Write the table of predictions to this file [default: stdout]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -36,20 +41,38 @@ pub struct Predict {
     weights: Weights,
 }
 
-/// New samples: features `[samples, columns]` on the device, or files of images.
+/// New samples: features `[samples, columns]` and categories on the device, or files of images.
 enum New {
-    Rows(Tensor),
+    Rows(Input),
     Images(Vec<PathBuf>),
 }
 
 impl New {
     fn len(&self) -> usize {
         match self {
-            New::Rows(rows) => rows.dims()[0],
+            New::Rows(rows) => rows.x.dims()[0],
             New::Images(files) => files.len(),
         }
     }
+
+    /// Samples from one on.
+    fn part(&self, from: usize, length: usize, config: &Config, device: &Device) -> Result<Input> {
+        match self {
+            New::Rows(Input { x, categories, .. }) => Ok(Input {
+                x: x.narrow(0, from, length)?,
+                categories: categories.as_ref().map(|all| all.narrow(0, from, length)).transpose()?,
+                around: None,
+            }),
+            New::Images(files) => {
+                let x = images(&files[from..from + length], config)?.to(device)?;
+                Ok(Input { x, categories: None, around: None })
+            }
+        }
+    }
 }
+
+/// Columns of the new samples that stand before the predictions, by their names.
+type Carried = Vec<(String, Vec<String>)>;
 
 /// Writes a line of CSV for each sample: the class and the probability of each, or numbers in the units of the targets.
 pub fn run(options: Predict) -> Result<ExitCode> {
@@ -68,24 +91,16 @@ pub fn run(options: Predict) -> Result<ExitCode> {
     if Task::named(&dataset)?.is_graph {
         bail!("{} is a run of graph, whose model is for one graph", options.run.display());
     }
-    let new = read(&options.file, &config, signature, &device)?;
+    let (new, carried) = read(&options.file, &config, signature, &options.keep, &device)?;
     let start = loading(&saved, &config, &Split::of(&config.dataset, signature), &device)?;
     options.weights.restore(&saved, &options.run, &start)?;
     start.model.eval();
-    let mut table = head(&new, signature);
+    let mut table = head(&carried, signature);
     for from in (0..new.len()).step_by(TEST_BATCH) {
-        let length = TEST_BATCH.min(new.len() - from);
-        let (x, files) = match &new {
-            New::Rows(rows) => (rows.narrow(0, from, length)?, None),
-            New::Images(files) => {
-                let files = &files[from..from + length];
-                (images(files, &config, signature)?.to(&device)?, Some(files))
-            }
-        };
+        let x = new.part(from, TEST_BATCH.min(new.len() - from), &config, &device)?;
         let dtype = start.init.parameter_dtype();
-        let x = Input { x, around: None }.cast(dtype)?;
-        let outputs = no_grad(|| start.model.predict(&x)?.cast(dtype.acc()))?;
-        lines(&mut table, files, &outputs, signature)?;
+        let outputs = no_grad(|| start.model.predict(&x.cast(dtype)?)?.cast(dtype.acc()))?;
+        lines(&mut table, &carried, from, &outputs, signature)?;
     }
     match &options.out {
         Some(path) => replace_file(path, &[table.as_bytes()])?,
@@ -95,34 +110,34 @@ pub fn run(options: Predict) -> Result<ExitCode> {
 }
 
 /// The names of the table's columns.
-fn head(new: &New, signature: &Signature) -> String {
-    let names = &signature.names;
-    let target = |column: &usize| names.of_columns.get(*column).cloned().unwrap_or_else(|| format!("column {column}"));
-    let mut head: Vec<String> = match new {
-        New::Images(_) => vec!["file".into()],
-        New::Rows(_) => Vec::new(),
-    };
-    match signature.objective {
-        Objective::Classes => {
+fn head(carried: &Carried, signature: &Signature) -> String {
+    let mut head: Vec<String> = carried.iter().map(|(name, _)| name.clone()).collect();
+    match (signature.objective, &signature.table) {
+        (Objective::Classes, _) => {
             head.push("class".into());
-            head.extend(names.classes.iter().cloned());
+            head.extend(signature.classes.iter().cloned());
         }
-        Objective::Numbers => head.extend(names.targets.iter().map(target)),
+        (Objective::Numbers, Some(encoding)) => head.extend(encoding.targets().into_iter().map(String::from)),
+        (Objective::Numbers, None) => head.extend((0..signature.outputs).map(|i| format!("output {i}"))),
     }
     line(&head)
 }
 
-/// Adds the lines of a batch with these outputs, of these files if there are any.
-fn lines(table: &mut String, files: Option<&[PathBuf]>, outputs: &Tensor, signature: &Signature) -> Result<()> {
+/// Adds the lines of a batch with these outputs, whose first sample has the number `from`.
+fn lines(table: &mut String, carried: &Carried, from: usize, outputs: &Tensor, signature: &Signature) -> Result<()> {
     let is_class = signature.objective == Objective::Classes;
     let rows = if is_class { no_grad(|| outputs.softmax(1))? } else { outputs.clone() };
     let best = if is_class { outputs.argmax(1)?.to_vec::<i64>()? } else { Vec::new() };
+    // Numbers have the unit of the targets.
+    let (means, deviations) = signature.table.as_ref().map(Encoding::target_scale).unwrap_or_default();
+    let scales: Vec<(f64, f64)> = means.into_iter().map(f64::from).zip(deviations.into_iter().map(f64::from)).collect();
     for (i, row) in rows.to_f64_vec()?.chunks(signature.outputs.max(1)).enumerate() {
-        let mut cells: Vec<String> = files.iter().map(|files| files[i].display().to_string()).collect();
+        let mut cells: Vec<String> = carried.iter().map(|(_, texts)| texts[from + i].clone()).collect();
         if is_class {
-            cells.push(signature.names.classes[best[i] as usize].clone());
+            cells.push(signature.classes[best[i] as usize].clone());
         }
-        cells.extend(row.iter().map(|v| (*v as f32).to_string()));
+        let in_unit = |(j, v): (usize, &f64)| scales.get(j).map_or(*v, |(mean, deviation)| v * deviation + mean);
+        cells.extend(row.iter().enumerate().map(|cell| (in_unit(cell) as f32).to_string()));
         table.push_str(&line(&cells));
     }
     Ok(())
@@ -142,59 +157,69 @@ fn line(cells: &[String]) -> String {
     text + "\n"
 }
 
-/// The samples of a file, as the dataset of the run has them.
-fn read(path: &Path, config: &Config, signature: &Signature, device: &Device) -> Result<New> {
-    if signature.names.columns > 0 {
-        let rows = table(path, config, signature)?.to(device)?;
-        // Pixels of the digits are counts from 0 to 16.
-        let is_count = config.dataset == "digits";
-        return Ok(New::Rows(if is_count { rows.mul_scalar(1.0 / 16.0)? } else { rows }));
+/// The samples of a file, as the dataset of the run has them, and what stands before their predictions.
+fn read(
+    path: &Path,
+    config: &Config,
+    signature: &Signature,
+    keep: &[String],
+    device: &Device,
+) -> Result<(New, Carried)> {
+    let rows = |x| New::Rows(Input { x, categories: None, around: None });
+    if let Some(encoding) = &signature.table {
+        let keep: Vec<csv::Column> = keep.iter().map(|name| column(name)).collect();
+        let table = encoding.read(path, Targets::Unknown, &keep)?;
+        let encoded = encoding.encode(&table)?;
+        let has_categories = !encoding.categories().is_empty();
+        let categories = has_categories.then(|| encoded.categories().to(device)).transpose()?;
+        let x = encoded.numbers().to(device)?;
+        return Ok((New::Rows(Input { x, categories, around: None }), table.kept().to_vec()));
     }
-    if config.dataset == "mnist" {
-        let idx::Images { count, rows, columns, pixels } = idx::read_images(path)?;
-        let (found, expected): (usize, usize) = (rows * columns, signature.shape.iter().product());
-        if found != expected {
-            bail!(
-                "{} has images of {rows} x {columns} pixels, expected {expected} pixels as in training",
-                path.display()
-            );
+    if !keep.is_empty() {
+        bail!("--keep is for runs of csv, {} has no columns", config.dataset);
+    }
+    match config.dataset.as_str() {
+        "digits" => Ok((rows(digits(path, signature)?.to(device)?), Vec::new())),
+        "mnist" => {
+            let idx::Images { count, rows: height, columns: width, pixels } = idx::read_images(path)?;
+            let (found, expected): (usize, usize) = (height * width, signature.shape.iter().product());
+            if found != expected {
+                bail!(
+                    "{} has images of {height} x {width} pixels, expected {expected} pixels as in training",
+                    path.display()
+                );
+            }
+            let pixels: Vec<f32> = pixels.into_iter().map(|p| f32::from(p) / 255.0).collect();
+            Ok((rows(Tensor::from_vec(pixels, (count, found), device)?), Vec::new()))
         }
-        let pixels: Vec<f32> = pixels.into_iter().map(|p| f32::from(p) / 255.0).collect();
-        return Ok(New::Rows(Tensor::from_vec(pixels, (count, found), device)?));
+        _ => {
+            let files = image_files(path)?;
+            let names = files.iter().map(|file| file.display().to_string()).collect();
+            Ok((New::Images(files), vec![("file".into(), names)]))
+        }
     }
-    Ok(New::Images(image_files(path)?))
 }
 
-/// The features of a table's lines, found by the names of the columns if they have some.
-fn table(path: &Path, config: &Config, signature: &Signature) -> Result<HostTensor> {
-    let (known, options) = (&signature.names, config.reading.table.options());
-    let found = csv::columns(path, &csv::Options { targets: Vec::new(), ..options.clone() })?;
-    let features = known.features();
-    let numbers: Vec<usize> = if found.count == known.columns && found.names == known.of_columns {
-        features
-    } else if !known.of_columns.is_empty() {
-        let name = |column: &usize| known.of_columns[*column].as_str();
-        let place = |column: &usize| found.names.iter().position(|found| found == name(column));
-        let missing: Vec<&str> = features.iter().filter(|column| place(column).is_none()).map(name).collect();
-        if !missing.is_empty() {
-            bail!("{} lacks the columns {}, it has {}", path.display(), missing.join(", "), found.names.join(", "));
-        }
-        features.iter().filter_map(place).collect()
-    } else if found.count == features.len() {
-        (0..features.len()).collect()
-    } else {
-        let (columns, path) = (found.count, path.display());
-        let (without, with) = (features.len(), known.columns);
-        bail!("{path} has {columns} columns, expected {without}, or {with} with those to predict");
-    };
-    let targets = numbers.into_iter().map(csv::Column::Number).collect();
-    Ok(csv::read_columns(path, &csv::Options { targets, ..options })?)
+/// Digits in a table: a line of pixels each, which may have the digit at its end.
+fn digits(path: &Path, signature: &Signature) -> Result<HostTensor> {
+    let features = csv::Features::Numbers;
+    let table = csv::Table::read(path, &csv::Options { targets: Vec::new(), features, ..csv::Options::default() })?;
+    let (pixels, found) = (signature.shape.iter().product::<usize>(), table.columns().len());
+    if found != pixels && found != pixels + 1 {
+        let path = path.display();
+        bail!("{path} has {found} columns, expected {pixels}, or {} with the digit", pixels + 1);
+    }
+    // Pixels are counts from 0 to 16.
+    let values: Vec<f32> = table.numbers()?.to_vec::<f32>()?;
+    let rows = values.chunks(found).flat_map(|row| &row[..pixels]).map(|v| v / 16.0).collect::<Vec<f32>>();
+    Ok(HostTensor::new(&rows, [table.len(), pixels])?)
 }
 
 /// Images with the size and the normalisation of training.
-fn images(files: &[PathBuf], config: &Config, signature: &Signature) -> Result<HostTensor> {
-    let &[_, rows, columns] = &signature.shape[..] else {
-        bail!("samples of {} have the shape {:?}, expected images", config.dataset, signature.shape);
+fn images(files: &[PathBuf], config: &Config) -> Result<HostTensor> {
+    let shape = config.samples.as_ref().map(|samples| &samples.shape[..]).unwrap_or_default();
+    let &[_, rows, columns] = shape else {
+        bail!("samples of {} have the shape {shape:?}, expected images", config.dataset);
     };
     let normalize = normalization(&config.dataset)?;
     let context = data::Context::new(0, 0, 0);

@@ -1,12 +1,13 @@
 //! Samples to train on and to test with, and what a model needs to know of them.
 
 use super::batch::{All, Batch, Plain, Sample, Seed};
-use isograd::Tensor;
+use isograd::data::csv::Encoding;
 use isograd::data::graph::{GraphFolder, NeighborSampler};
 use isograd::data::images::Mixup;
-use isograd::data::{self, Context, Dataset, HostTensor, Items, Loader, Samples};
+use isograd::data::{self, Context, Dataset, HostTensor, Items, Loader};
 use isograd::ops::loss::Reduction;
 use isograd::train::Goal;
+use isograd::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -26,9 +27,10 @@ pub struct Split {
     pub shape: Vec<usize>,
     pub outputs: usize,
     pub objective: Objective,
-    pub names: Names,
-    /// The scales of features and targets, for data that is not scaled.
-    pub scales: Option<(Scale, Scale)>,
+    /// The names of the classes; none for numbers.
+    pub classes: Vec<String>,
+    /// How the rows of a table became samples.
+    pub table: Option<TableSplit>,
     /// Mixes the samples of a batch to train on.
     pub mixup: Option<Mixup>,
     /// Threads that read samples.
@@ -44,34 +46,26 @@ pub struct Signature {
     pub shape: Vec<usize>,
     pub outputs: usize,
     pub objective: Objective,
-    /// The model scales its inputs, and numbers that it predicts.
-    pub is_scaled: bool,
-    pub names: Names,
-}
-
-/// Names of what a model reads and predicts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Names {
-    /// The classes; none for numbers.
+    /// The names of the classes; none for numbers.
     pub classes: Vec<String>,
-    /// The number of columns of a table; 0 for samples that are none.
-    pub columns: usize,
-    /// The names of the columns; none where the table has no names.
-    pub of_columns: Vec<String>,
-    /// The columns that are predicted, by their numbers.
-    pub targets: Vec<usize>,
+    /// How the rows of a table become samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<Encoding>,
 }
 
-impl Names {
-    /// Classes without names.
-    pub fn numbered(classes: usize) -> Names {
-        Names { classes: (0..classes).map(|class| class.to_string()).collect(), ..Names::default() }
-    }
+/// How the rows of a table became samples.
+#[derive(Clone)]
+pub struct TableSplit {
+    pub encoding: Arc<Encoding>,
+    /// What the table is like, in words; empty for a model that is restored.
+    pub description: String,
+    /// What its reader may have meant otherwise.
+    pub warnings: Vec<String>,
+}
 
-    /// The columns that are not predicted.
-    pub fn features(&self) -> Vec<usize> {
-        (0..self.columns).filter(|column| !self.targets.contains(column)).collect()
-    }
+/// The names of classes that have only numbers.
+pub fn numbered(classes: usize) -> Vec<String> {
+    (0..classes).map(|class| class.to_string()).collect()
 }
 
 /// The objective of a task: its loss and its metric.
@@ -80,15 +74,8 @@ impl Names {
 pub enum Objective {
     /// The class of a sample: cross entropy, and the share of samples whose largest logit is that of their class.
     Classes,
-    /// Numbers: the mean square of the errors, and the mean of their absolute values.
+    /// Numbers: the mean square of the errors in units of the targets' deviation, and the mean of their absolute values in the targets' unit.
     Numbers,
-}
-
-/// The mean and the deviation of each column.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Scale {
-    pub means: Vec<f32>,
-    pub deviations: Vec<f32>,
 }
 
 /// A graph and how mini-batches are drawn from it.
@@ -100,20 +87,36 @@ pub struct Nodes {
 impl Split {
     /// A split without samples, for a model whose weights are restored.
     pub fn of(dataset: &str, signature: &Signature) -> Split {
-        let Signature { shape, outputs, objective, is_scaled, names } = signature.clone();
-        let targets = if objective == Objective::Numbers { outputs } else { 0 };
-        let scales = is_scaled.then(|| (Scale::unit(shape.iter().product()), Scale::unit(targets)));
-        let none: Set = Arc::new(Items(Vec::new()));
+        let Signature { shape, outputs, objective, classes, table } = signature.clone();
+        let restored =
+            |encoding| TableSplit { encoding: Arc::new(encoding), description: String::new(), warnings: Vec::new() };
+        let (table, none): (_, Set) = (table.map(restored), Arc::new(Items(Vec::new())));
         let (train, test, validation, mixup, graph) = (none.clone(), none, None, None, None);
         let name = dataset.to_string();
-        Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph }
+        Split { name, train, validation, test, shape, outputs, objective, classes, table, mixup, workers: 1, graph }
     }
 
     /// The description of the samples.
     pub fn signature(&self) -> Signature {
-        let Split { shape, outputs, objective, scales, names, .. } = self;
-        let (shape, names, is_scaled) = (shape.clone(), names.clone(), scales.is_some());
-        Signature { shape, outputs: *outputs, objective: *objective, is_scaled, names }
+        let Split { outputs, objective, table, .. } = self;
+        let (shape, classes) = (self.shape.clone(), self.classes.clone());
+        let table = table.as_ref().map(|table| (*table.encoding).clone());
+        Signature { shape, outputs: *outputs, objective: *objective, classes, table }
+    }
+
+    /// The name of the samples that are not learnt: those that choose the epoch are no test of it.
+    pub fn role(&self) -> &'static str {
+        if self.validation.is_some() { "test" } else { "validation" }
+    }
+
+    /// The deviation of each number to predict, `[K]` in the dtype of arithmetic.
+    pub fn unit(&self, dtype: DType, device: &Device) -> isograd::Result<Option<Tensor>> {
+        let deviations = self.table.as_ref().map(|table| table.encoding.target_scale().1).unwrap_or_default();
+        if deviations.is_empty() {
+            return Ok(None);
+        }
+        let count = deviations.len();
+        Ok(Some(Tensor::from_vec(deviations, count, device)?.cast(dtype.acc())?))
     }
 
     /// Batches to train on, in the order of the dataset.
@@ -122,15 +125,17 @@ impl Split {
         let number = |y: &HostTensor| -> isograd::Result<i64> { Ok(y.to_vec()?[0]) };
         if let Some(graph) = &self.graph {
             let Some(sampler) = graph.sampler.clone() else { return whole(&self.train) };
-            let seed = move |(node, label): Sample, context: &Context| {
+            let seed = move |Sample { x: node, y: label, .. }: Sample, context: &Context| {
                 Ok(Seed(sampler.seed(number(&node)? as usize, context)?, label))
             };
             return Loader::new(train.map(seed), batch_size);
         }
         match self.mixup {
-            None => Loader::new(train.map(|sample, _| Ok(Plain(sample))), batch_size)?,
+            None => Loader::new(train, batch_size)?,
             Some(mixup) => {
-                let mixed = move |(x, y): Sample, context: &Context| Ok(Plain(mixup.draw(x, number(&y)?, context)?));
+                let mixed = move |Sample { x, y, .. }: Sample, context: &Context| {
+                    Ok(Plain(mixup.draw(x, number(&y)?, context)?))
+                };
                 Loader::new(train.map(mixed), batch_size)?
             }
         }
@@ -147,7 +152,7 @@ impl Split {
         if self.graph.is_some() {
             return whole(set);
         }
-        Loader::new(set.clone().map(|sample, _| Ok(Plain(sample))), batch_size)?.workers(self.workers)
+        Loader::new(set.clone(), batch_size)?.workers(self.workers)
     }
 
     /// The features of a sample.
@@ -163,7 +168,7 @@ fn whole(set: &Set) -> isograd::Result<Loader<Batch>> {
 }
 
 /// The values of the samples of a batch, from the model's outputs and the targets.
-pub type Measure = fn(&Tensor, &Tensor) -> isograd::Result<Tensor>;
+pub type Measure = Box<dyn Fn(&Tensor, &Tensor) -> isograd::Result<Tensor>>;
 
 impl Objective {
     /// The loss of outputs, in their dtype of arithmetic: 16-bit outputs have a loss in f32.
@@ -176,12 +181,17 @@ impl Objective {
         }
     }
 
-    /// The metric's name, its better value, and its value for each sample.
-    pub fn metric(self) -> (&'static str, Goal, Measure) {
+    /// The metric's name, its better value, and its value for each sample. `unit` has the deviation of each number to predict.
+    pub fn metric(self, unit: Option<Tensor>) -> (&'static str, Goal, Measure) {
         match self {
-            Objective::Classes => ("accuracy", Goal::Highest, |outputs, y| outputs.argmax(1)?.eq(y)),
+            Objective::Classes => ("accuracy", Goal::Highest, Box::new(|outputs, y| outputs.argmax(1)?.eq(y))),
             Objective::Numbers => {
-                ("mean_absolute_error", Goal::Lowest, |outputs, y| outputs.sub(&y.cast(outputs.dtype())?)?.abs())
+                let error = move |outputs: &Tensor, y: &Tensor| {
+                    let outputs = outputs.cast(outputs.dtype().acc())?;
+                    let error = outputs.sub(&y.cast(outputs.dtype())?)?.abs()?;
+                    unit.as_ref().map_or(Ok(error.clone()), |unit| error.mul(unit))
+                };
+                ("mean_absolute_error", Goal::Lowest, Box::new(error))
             }
         }
     }
@@ -190,37 +200,14 @@ impl Objective {
 /// Samples with classes, as a dataset of this program has them.
 pub fn classes((train, test): (data::Labelled, data::Labelled)) -> isograd::Result<Split> {
     let (name, shape, outputs) = (train.name().to_string(), train.sample_shape().to_vec(), train.classes());
-    let names = match train.class_names() {
-        [] => Names::numbered(outputs),
-        known => Names { classes: known.to_vec(), ..Names::default() },
+    let classes = match train.class_names() {
+        [] => numbered(outputs),
+        known => known.to_vec(),
     };
-    let items = |set: data::Labelled| Arc::new(set.map(|(x, label), _| Ok((x, HostTensor::new(&[label], [])?))));
+    let items =
+        |set: data::Labelled| Arc::new(set.map(|(x, label), _| Ok(Sample::new(x, HostTensor::new(&[label], [])?))));
     let (train, test) = (items(train), items(test));
     let objective = Objective::Classes;
-    let (validation, scales, mixup, graph) = (None, None, None, None);
-    Ok(Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph })
-}
-
-impl Scale {
-    /// Columns that stay as they are.
-    pub fn unit(columns: usize) -> Scale {
-        Scale { means: vec![0.0; columns], deviations: vec![1.0; columns] }
-    }
-
-    pub fn of<T: Clone>(samples: &Samples<T>) -> Scale {
-        Scale::of_columns(samples.features(), samples.sample_len())
-    }
-
-    /// Of rows of `columns` values. A column of one value has the deviation 1.
-    pub fn of_columns(values: &[f32], columns: usize) -> Scale {
-        let rows = (values.len() / columns.max(1)).max(1) as f64;
-        let mean = |c: usize, f: &dyn Fn(f64) -> f64| {
-            values.iter().skip(c).step_by(columns.max(1)).map(|v| f(f64::from(*v))).sum::<f64>() / rows
-        };
-        let means: Vec<f64> = (0..columns).map(|c| mean(c, &|v| v)).collect();
-        let deviation = |(c, m): (usize, &f64)| mean(c, &|v| (v - m).powi(2)).sqrt() as f32;
-        let deviations: Vec<f32> = means.iter().enumerate().map(deviation).collect();
-        let deviations = deviations.into_iter().map(|d| if d > 0.0 { d } else { 1.0 }).collect();
-        Scale { means: means.into_iter().map(|m| m as f32).collect(), deviations }
-    }
+    let (validation, table, mixup, graph) = (None, None, None, None);
+    Ok(Split { name, train, validation, test, shape, outputs, objective, classes, table, mixup, workers: 1, graph })
 }

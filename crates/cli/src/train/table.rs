@@ -1,22 +1,46 @@
 //! Tables: their options, and the dataset.
 
-use super::sample::{Names, Objective, Scale, Split, classes};
+use super::batch::Sample;
+use super::sample::{Objective, Set, Signature, Split, TableSplit};
+use crate::parse;
 use clap::Args;
-use isograd::data::{HostTensor, csv};
+use isograd::data::csv::{self, Encoding, EncodingOptions, Learn, Targets};
+use isograd::data::{Dataset, HostTensor};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The options of a table.
+/// The probability with which a category of a row to train on is the unknown one.
+const UNKNOWN: f64 = 0.02;
+
+/// The options of a table. A column is named as in the first line, or by its number from 0.
 #[derive(Args, Debug)]
 pub struct TableOptions {
     /// The column of a table to predict: a name of its first line, or a number from 0; may be repeated for numbers [default: the last]
     #[arg(long, value_name = "COLUMN", groups = ["csv"])]
     pub target: Vec<String>,
-    /// The first line of a table has the names of the columns
+    /// Columns that the model does not see [default: identifiers, and texts that hardly ever come again]
+    #[arg(long, value_name = "COLUMN,..", value_delimiter = ',', groups = ["csv"])]
+    pub ignore: Vec<String>,
+    /// Columns of categories, even if they have numbers
+    #[arg(long, value_name = "COLUMN,..", value_delimiter = ',', groups = ["csv"])]
+    pub categories: Vec<String>,
+    /// Columns of numbers, even if they look like identifiers
+    #[arg(long, value_name = "COLUMN,..", value_delimiter = ',', groups = ["csv"])]
+    pub numeric: Vec<String>,
+    /// Categories with an input for each name, in place of an embedding
+    #[arg(long, value_name = "COLUMN,..", value_delimiter = ',', groups = ["csv"])]
+    pub one_hot: Vec<String>,
+    /// The character between cells, or `tab` [default: the one that the first lines have]
+    #[arg(long, value_name = "CHARACTER", value_parser = parse::delimiter, groups = ["csv"])]
+    pub delimiter: Option<char>,
+    /// The first line has the names of the columns [default: if it looks so]
     #[arg(long, groups = ["csv"])]
     pub header: bool,
-    /// Predict classes: indices, or names [default: if the column has whole numbers below 1000, or no numbers]
+    /// The first line is a row as the others
+    #[arg(long, conflicts_with = "header", groups = ["csv"])]
+    pub no_header: bool,
+    /// Predict classes: the different texts or numbers of the column [default: if it has texts, or few different whole numbers]
     #[arg(long, conflicts_with = "numbers", groups = ["csv"])]
     pub classes: bool,
     /// Predict numbers, not classes [default: if the column has others, or there are several]
@@ -26,67 +50,111 @@ pub struct TableOptions {
 
 /// How a table is read: the part of a configuration that only tables have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Table {
     /// The columns to predict, or none for the last.
     pub targets: Vec<String>,
-    /// The first line has names.
+    pub ignore: Vec<String>,
+    pub categories: Vec<String>,
+    pub numeric: Vec<String>,
+    pub one_hot: Vec<String>,
+    pub delimiter: Option<char>,
+    /// The first line has names, whatever it looks like.
     pub header: bool,
+    /// The first line has no names, whatever it looks like.
+    pub no_header: bool,
     /// The targets are classes, whatever they look like.
-    #[serde(default)]
     pub classes: bool,
     /// The targets are numbers, whatever they look like.
     pub numbers: bool,
 }
 
-impl Table {
-    /// How the options say that a table is read.
-    pub fn new(options: &TableOptions) -> Table {
-        let TableOptions { target, header, classes, numbers } = options;
-        Table { targets: target.clone(), header: *header, classes: *classes, numbers: *numbers }
-    }
-
-    /// The options of a reader. A target that is no number is a name, and names are in the first line.
-    pub fn options(&self) -> csv::Options {
-        let is_named = self.targets.iter().any(|target| target.parse::<usize>().is_err());
-        let column = |target: &String| match target.parse() {
-            Ok(number) => csv::Column::Number(number),
-            Err(_) => csv::Column::Name(target.clone()),
-        };
-        let targets: Vec<csv::Column> = self.targets.iter().map(column).collect();
-        let header = if self.header || is_named { csv::Header::Present } else { csv::Header::Absent };
-        let targets = if targets.is_empty() { vec![csv::Column::Last] } else { targets };
-        csv::Options { targets, header, ..csv::Options::default() }
+/// A column by a name, or by a number.
+pub fn column(name: &str) -> csv::Column {
+    match name.parse() {
+        Ok(number) => csv::Column::Number(number),
+        Err(_) => csv::Column::Name(name.to_string()),
     }
 }
 
-/// Every fifth line of a table is for testing.
-pub fn read(path: &Path, table: &Table) -> isograd::Result<Split> {
-    let options = table.options();
-    let content = match (table.classes, table.numbers) {
-        (_, true) => csv::Content::Numbers,
-        (is_classes, false) => match csv::content(path, &options)? {
-            csv::Content::Numbers if is_classes => csv::Content::Names,
-            content => content,
-        },
-    };
-    let csv::Columns { count, names, targets } = csv::columns(path, &options)?;
-    let names = Names { classes: Vec::new(), columns: count, of_columns: names, targets };
-    if content != csv::Content::Numbers {
-        let labels = if content == csv::Content::Names { csv::Labels::Names } else { csv::Labels::Indices };
-        let all = csv::read(path, &csv::Options { labels, ..options })?;
-        let scale = Scale::of(&all.split_every(5)?.0);
-        let unscaled = Scale::unit(0);
-        let split = classes(all.split_every(5)?)?;
-        let names = Names { classes: split.names.classes, ..names };
-        return Ok(Split { scales: Some((scale, unscaled)), names, ..split });
+fn columns(names: &[String]) -> Vec<csv::Column> {
+    names.iter().map(|name| column(name)).collect()
+}
+
+impl Table {
+    /// How the options say that a table is read.
+    pub fn new(options: &TableOptions) -> Table {
+        Table {
+            targets: options.target.clone(),
+            ignore: options.ignore.clone(),
+            categories: options.categories.clone(),
+            numeric: options.numeric.clone(),
+            one_hot: options.one_hot.clone(),
+            delimiter: options.delimiter,
+            header: options.header,
+            no_header: options.no_header,
+            classes: options.classes,
+            numbers: options.numbers,
+        }
     }
-    let (train, test) = csv::read_regression(path, &options)?.split_every(5)?;
-    let (name, shape) = (train.name().to_string(), train.sample_shape().to_vec());
-    let targets: Vec<f32> =
-        train.targets().iter().map(HostTensor::to_vec).collect::<isograd::Result<Vec<_>>>()?.concat();
-    let outputs = options.targets.len();
-    let scales = Some((Scale::of(&train), Scale::of_columns(&targets, outputs)));
-    let (train, test, objective) = (Arc::new(train), Arc::new(test), Objective::Numbers);
-    let (validation, mixup, graph) = (None, None, None);
-    Ok(Split { name, train, validation, test, shape, outputs, objective, names, scales, mixup, workers: 1, graph })
+
+    /// The options of a reader.
+    fn options(&self) -> csv::Options {
+        let targets = if self.targets.is_empty() { vec![csv::Column::Last] } else { columns(&self.targets) };
+        csv::Options {
+            targets,
+            learn: match (self.classes, self.numbers) {
+                (true, _) => Learn::Classes,
+                (_, true) => Learn::Numbers,
+                _ => Learn::Inferred,
+            },
+            header: match (self.header, self.no_header) {
+                (true, _) => csv::Header::Present,
+                (_, true) => csv::Header::Absent,
+                _ => csv::Header::Inferred,
+            },
+            delimiter: self.delimiter.and_then(|delimiter| u8::try_from(delimiter).ok()),
+            ignore: columns(&self.ignore),
+            categories: columns(&self.categories),
+            numbers: columns(&self.numeric),
+            ..csv::Options::default()
+        }
+    }
+}
+
+/// Every fifth row of a table is for the validation. `known` describes the samples of a run, whose encoding is that of this table, too.
+pub fn read(path: &Path, table: &Table, known: Option<&Signature>) -> isograd::Result<Split> {
+    let known = known.and_then(|known| known.table.as_ref());
+    let all = match known {
+        Some(encoding) => encoding.read(path, Targets::Known, &[])?,
+        None => csv::Table::read(path, &table.options())?,
+    };
+    let (train, test) = all.split_every(5)?;
+    let encoding = match known {
+        Some(encoding) => encoding.clone(),
+        None => Encoding::fit(&train, &EncodingOptions { one_hot: columns(&table.one_hot) })?,
+    };
+    let (train, test) = (encoding.encode(&train)?.with_unknown(UNKNOWN), encoding.encode(&test)?);
+    let has_categories = !encoding.categories().is_empty();
+    let samples = |rows: csv::Encoded| -> Set {
+        Arc::new(rows.map(move |(x, categories, y): (HostTensor, HostTensor, HostTensor), _| {
+            Ok(Sample { x, categories: has_categories.then_some(categories), y })
+        }))
+    };
+    let is_of_classes = !encoding.classes().is_empty();
+    let (description, warnings) = (all.to_string(), all.warnings().to_vec());
+    Ok(Split {
+        name: all.name().to_string(),
+        train: samples(train),
+        validation: None,
+        test: samples(test),
+        shape: vec![encoding.numbers()],
+        outputs: encoding.outputs(),
+        objective: if is_of_classes { Objective::Classes } else { Objective::Numbers },
+        classes: encoding.classes().to_vec(),
+        table: Some(TableSplit { encoding: Arc::new(encoding), description, warnings }),
+        mixup: None,
+        workers: 1,
+        graph: None,
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::graph::{self, GraphConfig};
 use super::images::{self, ImageConfig};
-use super::sample::{Names, Split, classes};
+use super::sample::{Signature, Split, classes};
 use super::table::{self, Table};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -26,7 +26,7 @@ pub struct Task {
     pub is_graph: bool,
     /// Where the samples come from, for the error of a missing or a needless --data.
     pub data: Data,
-    load: fn(&Path, &Reading) -> isograd::Result<Split>,
+    load: fn(&Path, &Reading, Option<&Signature>) -> isograd::Result<Split>,
 }
 
 /// Where samples come from.
@@ -49,7 +49,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Mlp,
         is_graph: false,
         data: Data::Inside,
-        load: |_, _| digits(),
+        load: |_, _, _| digits(),
     },
     Task {
         name: "mnist",
@@ -60,7 +60,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Mlp,
         is_graph: false,
         data: Data::Named("--data DIR with its IDX files"),
-        load: |folder, _| classes(data::mnist(folder)?),
+        load: |folder, _, _| classes(data::mnist(folder)?),
     },
     Task {
         name: "csv",
@@ -71,7 +71,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Mlp,
         is_graph: false,
         data: Data::Named("--data FILE with a table"),
-        load: |file, reading| table::read(file, &reading.table),
+        load: |file, reading, known| table::read(file, &reading.table, known),
     },
     Task {
         name: "cifar10",
@@ -82,7 +82,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Resnet18,
         is_graph: false,
         data: Data::Named("--data DIR with its binary files"),
-        load: |folder, reading| images::cifar10(folder, &reading.images),
+        load: |folder, reading, _| images::cifar10(folder, &reading.images),
     },
     Task {
         name: "cifar100",
@@ -93,7 +93,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Resnet18,
         is_graph: false,
         data: Data::Named("--data DIR with its binary files"),
-        load: |folder, reading| images::cifar100(folder, &reading.images),
+        load: |folder, reading, _| images::cifar100(folder, &reading.images),
     },
     Task {
         name: "images",
@@ -104,7 +104,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Resnet18,
         is_graph: false,
         data: Data::Named("--data DIR with a folder of images for each class"),
-        load: |folder, reading| images::folder(folder, &reading.images),
+        load: |folder, reading, _| images::folder(folder, &reading.images),
     },
     Task {
         name: "graph",
@@ -115,7 +115,7 @@ pub const TASKS: &[Task] = &[
         model: ModelName::Gcn,
         is_graph: true,
         data: Data::Named("--data DIR with edges.csv, features.csv or features.npy, and labels.csv"),
-        load: |folder, reading| graph::folder(folder, &reading.graph),
+        load: |folder, reading, _| graph::folder(folder, &reading.graph),
     },
 ];
 
@@ -194,12 +194,12 @@ impl Task {
         ModelName::value_variants().iter().copied().filter(|model| self.fits(*model)).collect()
     }
 
-    /// Reads the samples. `path` is the --data of the command line.
-    pub fn load(&self, path: Option<&Path>, reading: &Reading) -> Result<Split> {
+    /// Reads the samples. `path` is the --data of the command line; `known` describes the samples of a run, which these are like.
+    pub fn load(&self, path: Option<&Path>, reading: &Reading, known: Option<&Signature>) -> Result<Split> {
         let split = match (self.data, path) {
-            (Data::Inside, None) => (self.load)(Path::new(""), reading)?,
+            (Data::Inside, None) => (self.load)(Path::new(""), reading, known)?,
             (Data::Inside, Some(_)) => bail!("the {} are inside this program; --data is for {}", self.name, readers()),
-            (Data::Named(_), Some(path)) => (self.load)(path, reading)?,
+            (Data::Named(_), Some(path)) => (self.load)(path, reading, known)?,
             (Data::Named(what), None) => bail!("{} needs {what}", self.name),
         };
         if let (Some(path), true) = (path, split.train.is_empty() || split.test.is_empty()) {
@@ -218,8 +218,5 @@ fn readers() -> String {
 
 /// The digits within this program.
 fn digits() -> isograd::Result<Split> {
-    let split = classes(data::digits()?.split_every(5)?)?;
-    let pixels = split.inputs();
-    let names = Names { columns: pixels + 1, targets: vec![pixels], ..split.names };
-    Ok(Split { names, ..split })
+    classes(data::digits()?.split_every(5)?)
 }

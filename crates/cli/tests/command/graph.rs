@@ -68,7 +68,6 @@ fn every_network_learns_the_karate_club() {
         let last = run(&[
             "eval",
             &out.path().display().to_string(),
-            "--last",
             "--json",
             "--device",
             "cpu",

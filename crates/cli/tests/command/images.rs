@@ -47,7 +47,7 @@ fn train(arguments: &str, data: &Path, out: &Path) -> Value {
 }
 
 fn accuracy(report: &Value) -> f64 {
-    report["test_accuracy"].as_f64().unwrap()
+    report["validation_accuracy"].as_f64().unwrap()
 }
 
 const SMALL: &str = "--model mlp --hidden 32 --batch-size 16 --lr 0.003";
@@ -63,8 +63,11 @@ fn cifar10_is_learnt_and_evaluated() {
     assert_eq!(config["images"]["augment"], json!(["crop", "flip"]));
     let [data, out] = [data.path(), out.path()].map(|path| path.to_str().unwrap());
     let evaluated = run(&["eval", out, "--last", "--json", "--data", data]).json();
-    assert_eq!(evaluated["test_loss"], report["test_loss"]);
-    assert_eq!((&evaluated["samples"], &evaluated["test_accuracy"]), (&json!(32), &report["test_accuracy"]));
+    assert_eq!(evaluated["validation_loss"], report["validation_loss"]);
+    assert_eq!(
+        (&evaluated["samples"], &evaluated["validation_accuracy"]),
+        (&json!(32), &report["validation_accuracy"])
+    );
 }
 
 #[test]
@@ -117,12 +120,12 @@ fn every_network_takes_images_in_colour_and_flat_ones() {
         ("resnet50", "--size 8 --stem imagenet"),
     ] {
         let report = train(&format!("images --model {model} {options} --epochs 1"), data.path(), out.path());
-        assert!(report["test_loss"].as_f64().unwrap().is_finite(), "{report}");
+        assert!(report["validation_loss"].as_f64().unwrap().is_finite(), "{report}");
     }
     // Images of one channel.
     crate::write_mnist(data.path(), [8, 8]);
     let report = train("mnist --model mobilenet --epochs 1 --batch-size 50", data.path(), out.path());
-    assert!(report["test_loss"].as_f64().unwrap().is_finite(), "{report}");
+    assert!(report["validation_loss"].as_f64().unwrap().is_finite(), "{report}");
 }
 
 #[test]

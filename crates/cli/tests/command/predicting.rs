@@ -126,3 +126,90 @@ fn what_cannot_predict_says_so() {
     isograd(&format!("train text {} --model lstm {options}", text.display()), &out);
     assert_refused(&predict(&out, &text, &[]), &["is a run of text, which `isograd generate` continues"]);
 }
+
+/// A table as people have it: a mark of byte order, ends of lines as on Windows, texts in quotes, dates, categories, empty cells, an identifier.
+fn write_houses(path: &Path, from: u32, count: u32, has_price: bool) {
+    let head = if has_price { ";price" } else { "" };
+    let mut text = format!("\u{feff}id;sold;area;kind;notes{head}\r\n");
+    for i in from..from + count {
+        let part = |by: f64| f64::from(i) * by % 1.0;
+        let (area, kind) = (60.0 + 140.0 * part(0.618_034), ["flat", "house", "villa"][(i % 3) as usize]);
+        let shown = if i % 11 == 5 { String::new() } else { format!("{area:.2}").replace('.', ",") };
+        let price = 200_000.0 + 3_000.0 * area + 80_000.0 * f64::from(i % 3);
+        let price = if has_price { format!(";{price:.2}").replace('.', ",") } else { String::new() };
+        text += &format!(
+            "H-{i:04};2020-{:02}-{:02};{shown};{kind};\"Via {i}; \"\"{kind}\"\"\"{price}\r\n",
+            i % 12 + 1,
+            i % 28 + 1
+        );
+    }
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn a_table_as_people_have_it_needs_no_option_but_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let (table, new, out) =
+        (folder.path().join("houses.csv"), folder.path().join("new.csv"), folder.path().join("run"));
+    write_houses(&table, 0, 300, true);
+    let trained =
+        isograd(&format!("train csv {} --target price --epochs 60 --lr 0.005 --hidden 32", table.display()), &out);
+    assert_eq!((trained.code, trained.stderr.as_str()), (Some(0), ""));
+    let shown = trained.stdout.split("houses.csv: 240 samples").next().unwrap();
+    let lines: Vec<String> = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "houses.csv: 300 rows, semicolons between cells, decimal commas",
+        "id identifier ignored",
+        "sold date 2020-01-01 to 2020-12-28",
+        "area number 9.0 % 60 to 1",
+        "kind category 3: flat, house, villa",
+        "notes text ignored",
+        "price target: number 3",
+    ] {
+        assert!(lines.iter().any(|shown| shown.starts_with(line)), "{line} is not in\n{shown}");
+    }
+    write_houses(&new, 300, 60, false);
+    let ended = predict(&out, &new, &["--keep", "id,kind"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let found = cells(&ended.stdout);
+    assert_eq!((found[0].join(","), found.len()), ("id,kind,price".into(), 61));
+    for (i, row) in (300u32..).zip(&found[1..]) {
+        let area = 60.0 + 140.0 * (f64::from(i) * 0.618_034 % 1.0);
+        let expected = 200_000.0 + 3_000.0 * area + 80_000.0 * f64::from(i % 3);
+        assert_eq!(row[0], format!("H-{i:04}"));
+        let price = row[2].parse::<f64>().unwrap();
+        // Prices have a deviation of 140,000; a missing area is the median.
+        assert!(i % 11 == 5 || (price - expected).abs() < 40_000.0, "{price}, expected {expected} of {row:?}");
+    }
+    // Prices are above what f16 holds, and what is unknown is no error.
+    let half = folder.path().join("half");
+    let options = "--target price --epochs 5 --dtype f16 --one-hot kind --ignore sold --json";
+    let report = isograd(&format!("train csv {} {options}", table.display()), &half).json();
+    assert!(report["validation_loss"].as_f64().unwrap() < 1.5, "{report}");
+    let text = fs::read_to_string(&new).unwrap().replace("villa", "castle");
+    fs::write(&new, text).unwrap();
+    for run in [&out, &half] {
+        let found = predict(run, &new, &[]);
+        assert_eq!((found.code, found.stdout.lines().count()), (Some(0), 61), "{}", found.stderr);
+    }
+    let file = folder.path().join("model.onnx");
+    let exported = run(&["export", out.to_str().unwrap(), file.to_str().unwrap()]);
+    assert!(
+        exported.stdout.contains("x [N, 6], categories [N, 1] to output [N, 1]"),
+        "{}{}",
+        exported.stdout,
+        exported.stderr
+    );
+    assert_refused(
+        &predict(&out, &new, &["--keep", "street"]),
+        &["expected a column \"street\", the table has the columns id, sold"],
+    );
+    // What the run knows of its table serves for its evaluation, and to go on.
+    let evaluated = run(&["eval", out.to_str().unwrap(), "--data", table.to_str().unwrap()]).stdout;
+    assert!(
+        evaluated.starts_with("csv: validation mean absolute error ") && evaluated.contains("over 60 samples"),
+        "{evaluated}"
+    );
+    let resumed = format!("train csv {} --epochs 61 --quiet --resume {}", table.display(), out.display());
+    assert_eq!(isograd(&resumed, &out).code, Some(0));
+}

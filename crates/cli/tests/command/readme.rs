@@ -38,7 +38,7 @@ fn the_three_commands_for_a_table_do_what_they_say() {
         assert_eq!(ended.code, Some(0), "{arguments}: {}", ended.stderr);
         ended.stdout
     };
-    assert!(run(commands[0]).contains("test mean absolute error"));
+    assert!(run(commands[0]).contains("validation mean absolute error"));
     assert!(run(commands[1]).starts_with("run "));
     let said = run(commands[2]);
     let mut lines = said.lines();

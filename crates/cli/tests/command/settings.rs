@@ -42,10 +42,10 @@ fn a_table_has_its_options_and_its_path_in_the_file() {
     fs::write(&table, format!("a,b,c\n{lines}")).unwrap();
     let settings =
         format!("{SMALL}data = {table:?}\nheader = true\nnumbers = true\nclasses = false\ntarget = [\"c\", \"b\"]\n");
-    assert!(train(&settings, folder.path(), "csv").json()["test_loss"].is_number());
+    assert!(train(&settings, folder.path(), "csv").json()["validation_loss"].is_number());
     let config = saved(&folder.path().join("out"))["config"].clone();
     assert_eq!(config["table"]["targets"], serde_json::json!(["c", "b"]));
-    assert_eq!(config["samples"]["names"]["of_columns"], serde_json::json!(["a", "b", "c"]));
+    assert_eq!(config["samples"]["table"]["columns"], serde_json::json!(["a", "b", "c"]));
     // The configuration of this run, again.
     let (again, config) = (folder.path().join("again"), folder.path().join("out/config.json"));
     isograd(&format!("train csv {} --config {} --json", table.display(), config.display()), &again).json();

@@ -34,7 +34,7 @@ fn gives_the_cpus_accuracy(kind: &str, options: &str) {
     let accuracy = |device: &str| {
         let out = tempfile::tempdir().unwrap();
         let report = isograd(&format!("train digits {options} --json --device {device}"), out.path()).json();
-        report["test_accuracy"].as_f64().unwrap()
+        report["validation_accuracy"].as_f64().unwrap()
     };
     let (there, here) = (accuracy(kind), accuracy("cpu"));
     assert!(here > 0.5, "{here} on the CPU");
@@ -58,9 +58,9 @@ fn the_json_report_has_exactly_these_keys() {
         "seconds",
         "seed",
         "steps",
-        "test_accuracy",
-        "test_loss",
         "train_loss",
+        "validation_accuracy",
+        "validation_loss",
     ];
     assert_eq!(keys, expected);
     let text = |key: &str| report[key].as_str().unwrap();
@@ -84,9 +84,10 @@ fn a_run_leaves_its_configuration_metrics_curves_and_checkpoints() {
     assert_eq!(metadata["config"]["hidden"], serde_json::json!([16]));
     let history = metadata["progress"]["history"].as_array().unwrap();
     assert_eq!(history.len(), 2);
-    assert_eq!(history[1]["train_loss"], report["train_loss"]);
-    assert_eq!(history[1]["validation_loss"], report["test_loss"]);
-    assert_eq!(history[1]["metrics"]["accuracy"], report["test_accuracy"]);
+    let kept = &history[report["best_epoch"].as_u64().unwrap() as usize - 1];
+    assert_eq!(kept["train_loss"], report["train_loss"]);
+    assert_eq!(kept["validation_loss"], report["validation_loss"]);
+    assert_eq!(kept["metrics"]["accuracy"], report["validation_accuracy"]);
     let lines = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(&lines, history);
@@ -103,7 +104,7 @@ fn without_json_the_last_line_is_for_people() {
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], "digits: 1437 samples to train on; 1210 parameters in f32 on cpu");
     assert!(lines[1].starts_with("epoch 1/1  loss ") && lines[1].ends_with(" s  best"), "{}", lines[1]);
-    assert!(lines[2].starts_with("test accuracy 0."), "{}", lines[2]);
+    assert!(lines[2].starts_with("validation accuracy 0."), "{}", lines[2]);
     assert!(lines[2].ends_with(&format!("see {}", out.path().display())), "{}", lines[2]);
     assert_eq!((lines.len(), ended.stderr.as_str()), (3, ""));
     let ended = isograd("train digits --epochs 1 --hidden 16 --quiet", out.path());
@@ -167,13 +168,13 @@ fn every_optimizer_learns_at_its_own_rate() {
             .map(|e| e["train_loss"].as_f64().unwrap())
             .collect();
         assert!(losses.last() < losses.first().map(|first| 0.8 * first).as_ref(), "{optimizer}: {losses:?}");
-        assert!(report["test_accuracy"].as_f64().unwrap() > 0.5, "{optimizer}: {report}");
+        assert!(report["validation_accuracy"].as_f64().unwrap() > 0.5, "{optimizer}: {report}");
     }
 }
 
 /// Guessing is right once in ten times.
 fn assert_learnt(report: &Value) {
-    assert!(report["test_accuracy"].as_f64().unwrap() > 0.6, "{report}");
+    assert!(report["validation_accuracy"].as_f64().unwrap() > 0.6, "{report}");
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn mnist_trains_from_plain_and_gzipped_files() {
     fs::write(data.path().join(format!("{IMAGES}.gz")), packed).unwrap();
     let arguments = format!("train mnist --epochs 20 --batch-size 5 --lr 0.01 --json --data {}", data.path().display());
     let report = isograd(&arguments, out.path()).json();
-    assert_eq!((report["dataset"].as_str(), report["test_accuracy"].as_f64()), (Some("mnist"), Some(1.0)));
+    assert_eq!((report["dataset"].as_str(), report["validation_accuracy"].as_f64()), (Some("mnist"), Some(1.0)));
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn lenet_learns_images() {
     write_mnist(data.path(), [28, 28]);
     let options = "--model lenet --epochs 8 --batch-size 5 --lr 0.01 --json";
     let report = isograd(&format!("train mnist {options} --data {}", data.path().display()), out.path()).json();
-    assert_eq!(report["test_accuracy"].as_f64(), Some(1.0), "{report}");
+    assert_eq!(report["validation_accuracy"].as_f64(), Some(1.0), "{report}");
     assert!(bits(out.path()).contains_key("model.conv2.weight"));
 }
 
@@ -219,15 +220,15 @@ fn tables_of_classes_and_of_numbers_are_learnt() {
     };
     write_points(&table, |radius| (radius < 0.35).to_string().replace("true", "1").replace("false", "0"));
     let report = train("--header");
-    assert!(report["test_accuracy"].as_f64().unwrap() > 0.8, "{report}");
+    assert!(report["validation_accuracy"].as_f64().unwrap() > 0.8, "{report}");
     write_points(&table, |radius| (5000.0 + 2000.0 * radius).to_string());
     let report = train("--target z --numbers");
-    // Their deviation is about 290.
-    assert!(report["test_loss"].as_f64().unwrap() < 100.0 * 100.0, "{report}");
-    assert!(report.get("test_accuracy").is_none(), "{report}");
-    let evaluated = run(&["eval", out.to_str().unwrap(), "--last", "--json", "--data", table.to_str().unwrap()]).json();
-    assert_eq!(evaluated["test_loss"], report["test_loss"]);
-    assert!(evaluated["test_mean_absolute_error"].as_f64().unwrap() < 100.0, "{evaluated}");
+    // In units of their deviation, which is about 290.
+    assert!(report["validation_loss"].as_f64().unwrap() < 0.1, "{report}");
+    assert!(report.get("validation_accuracy").is_none(), "{report}");
+    let evaluated = run(&["eval", out.to_str().unwrap(), "--json", "--data", table.to_str().unwrap()]).json();
+    assert_eq!(evaluated["validation_loss"], report["validation_loss"]);
+    assert!(evaluated["validation_mean_absolute_error"].as_f64().unwrap() < 100.0, "{evaluated}");
 }
 
 #[test]
@@ -238,16 +239,19 @@ fn the_column_decides_whether_classes_or_numbers_are_learnt() {
         let common = "--epochs 2 --hidden 16 --json --data";
         isograd(&format!("train csv {options} {common} {}", table.display()), &out)
     };
-    let has_accuracy = |options: &str| train(options).json().get("test_accuracy").is_some();
+    let has_accuracy = |options: &str| train(options).json().get("validation_accuracy").is_some();
     write_points(&table, |radius| if radius < 0.35 { "inside" } else { "outside, or at the edge" }.replace(',', ";"));
-    assert!(has_accuracy("--target z") && has_accuracy("--header --classes"));
+    assert!(has_accuracy("") && has_accuracy("--target z") && has_accuracy("--header --classes"));
     assert!(train("--target z --numbers").stderr.contains("line 2, column 3: expected a finite number, got \"outside"));
-    // The first line is no sample.
-    assert!(train("").stderr.contains("line 1, column 1: expected a finite number, got \"x\""));
+    assert!(train("--target w").stderr.contains("expected a column \"w\", the table has the columns x, y, z"));
     write_points(&table, |radius| radius.to_string());
-    assert!(!has_accuracy("--header") && !has_accuracy("--target z --target x"));
+    assert!(!has_accuracy("") && !has_accuracy("--target z --target x"));
     write_points(&table, |radius| (1000.0 * radius + 900.0).round().to_string());
     assert!(!has_accuracy("--target z") && has_accuracy("--target z --classes"));
+    let warned = train("--target z --classes").stderr;
+    assert!(warned.is_empty(), "{warned}");
+    let warned = isograd(&format!("train csv {} --classes --epochs 1 --quiet", table.display()), &out).stderr;
+    assert!(warned.contains("warning: z has ") && warned.contains("each becomes a class"), "{warned}");
     assert!(train("--target z --classes --numbers").stderr.contains("cannot be used with"));
 }
 
@@ -262,14 +266,15 @@ fn eval_computes_what_training_reported() {
             |options: &[&str]| run(&[&["eval", out.path().to_str().unwrap(), "--json"], options].concat()).json();
         let (found, last) = (evaluate(&[]), evaluate(&["--last"]));
         assert_eq!(
-            (&found["test_loss"], &found["test_accuracy"]),
+            (&found["validation_loss"], &found["validation_accuracy"]),
             (&best["validation_loss"], &best["metrics"]["accuracy"])
         );
         assert_eq!((&found["samples"], &found["epoch"]), (&serde_json::json!(360), &best["epoch"]));
-        assert_eq!((&last["test_loss"], &last["epoch"]), (&report["test_loss"], &serde_json::json!(4)));
+        assert_eq!(found["validation_loss"], report["validation_loss"]);
+        assert_eq!((&last["validation_loss"], &last["epoch"]), (&history[3]["validation_loss"], &serde_json::json!(4)));
     }
     let text = run(&["eval", out.path().to_str().unwrap()]).stdout;
-    assert!(text.starts_with("digits: loss 0.") && text.contains("over 360 test samples"), "{text}");
+    assert!(text.starts_with("digits: validation accuracy 0.") && text.contains("over 360 samples"), "{text}");
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn several_devices_train_together() {
         |options: &str, i: usize| isograd(&format!("train digits --epochs 2 --json {options}"), folders[i].path());
     let [alone, together] = [run("--device cpu", 0).json(), run("--devices cpu,cpu,cpu", 1).json()];
     let number = |report: &serde_json::Value, key: &str| report[key].as_f64().unwrap();
-    for key in ["train_loss", "test_loss"] {
+    for key in ["train_loss", "validation_loss"] {
         let (here, there) = (number(&alone, key), number(&together, key));
         assert!((here - there).abs() < 1e-6, "{key} is {there} on three devices, {here} on one");
     }

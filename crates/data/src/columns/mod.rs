@@ -39,11 +39,11 @@ pub(crate) struct Columns {
     parts: Box<dyn Iterator<Item = Checked<RecordBatch>>>,
 }
 
-/// A function that gets every row and the names of the columns.
-type Visit<'a> = dyn FnMut(&dyn Row, Option<&[String]>) -> Result<()> + 'a;
+/// A function that gets every row.
+type Visit<'a> = dyn FnMut(&dyn Row) -> Result<()> + 'a;
 
 impl Columns {
-    /// Opens a Parquet file, or else an Arrow file. Errors: `Io`; `Format` for a damaged file, and for a column of neither numbers nor texts.
+    /// Opens a Parquet file, or else an Arrow file. Errors: `Io`; `Format` for a damaged file, and for a column of other types.
     pub(crate) fn open(path: &Path) -> Result<Columns> {
         let file = Mapped::open(path)?;
         let opened = if file.starts_with(parquet::MAGIC) { parquet::open(file) } else { arrow::open(file) };
@@ -51,16 +51,21 @@ impl Columns {
         let kind = |field: &arrow_schema::FieldRef| {
             plain(field.data_type()).ok_or_else(|| {
                 let (name, found) = (field.name(), field.data_type());
-                invalid(path, format!("the column {name} is {found}, expected numbers or texts"))
+                invalid(path, format!("the column {name} is {found}, expected numbers, texts or dates"))
             })
         };
         let kinds = schema.fields().iter().map(kind).collect::<Result<_>>()?;
         Ok(Columns { names: schema.fields().iter().map(|field| field.name().clone()).collect(), kinds, parts })
     }
 
-    /// Calls a function with every row and the names of the columns.
+    /// The names of the columns.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Calls a function with every row.
     pub(crate) fn each_row(self, path: &Path, f: &mut Visit<'_>) -> Result<()> {
-        let Columns { names, kinds, mut parts } = self;
+        let Columns { kinds, mut parts, .. } = self;
         let mut before = 0;
         while let Some(part) = guarded(|| Ok::<_, String>(parts.next())).map_err(|why| damaged(path, &why))? {
             let part = part.map_err(|why| damaged(path, &why))?;
@@ -69,7 +74,7 @@ impl Columns {
                 let columns = part.columns().iter().zip(&kinds).map(|(column, kind)| guarded(|| cast(column, kind)));
                 let columns = columns.collect::<Checked<Vec<ArrayRef>>>().map_err(|why| damaged(path, &why))?;
                 for row in 0..part.num_rows() {
-                    f(&Place { columns: &columns, row, number: before + row as u64 + 1 }, Some(&names))?;
+                    f(&Place { columns: &columns, row, number: before + row as u64 + 1 })?;
                 }
                 before += part.num_rows() as u64;
             }
@@ -82,12 +87,13 @@ fn damaged(path: &Path, why: &str) -> isograd_core::Error {
     invalid(path, format!("not a whole table: {why}"))
 }
 
-/// The type that a column is read as: f64, or texts. None for one of neither numbers nor texts.
+/// The type that a column is read as: f64, or texts, which dates become in the form of ISO 8601. None for other types.
 fn plain(kind: &DataType) -> Option<DataType> {
     match kind {
         kind if kind.is_numeric() || *kind == DataType::Boolean => Some(DataType::Float64),
         DataType::Dictionary(_, value) if value.is_numeric() => Some(DataType::Float64),
         kind if kind.is_string() => Some(DataType::Utf8),
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => Some(DataType::Utf8),
         DataType::Dictionary(_, value) if value.is_string() => Some(DataType::Utf8),
         _ => None,
     }

@@ -1,6 +1,6 @@
 //! A graph as a folder of files.
 
-use crate::csv::{Records, finite, number};
+use crate::csv::{Records, finite, number, texts};
 use crate::file::{self, invalid};
 use crate::{HostTensor, npy};
 use isograd_core::{DType, Result, f16};
@@ -96,14 +96,14 @@ fn each_line(
     let mut records = Records::new(path, text, b',');
     let (mut names, mut columns) = (Vec::new(), None);
     while let Some(record) = records.next()? {
-        let (line, cells) = (record.line, record.names());
+        let (line, cells) = (record.line, texts(&record));
         let is_first = columns.is_none();
         let expected = *columns.get_or_insert(cells.len());
         if cells.len() != expected {
             let message = format!("line {line} has {} columns, expected {expected} as in the first", cells.len());
             return Err(invalid(path, message));
         }
-        if is_first && number(cells[0].as_bytes()).is_none() && !cells[0].is_empty() {
+        if is_first && number(&cells[0]).is_none() && !cells[0].is_empty() {
             names = cells;
             continue;
         }
@@ -118,7 +118,7 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
 
 /// A whole number below `bound`.
 fn below(cell: &str, what: &str, bound: usize) -> std::result::Result<usize, String> {
-    let found = number(cell.as_bytes()).filter(|v| v.fract() == 0.0 && *v >= 0.0 && *v < bound as f64);
+    let found = number(cell).filter(|v| v.fract() == 0.0 && *v >= 0.0 && *v < bound as f64);
     found.map(|v| v as usize).ok_or_else(|| format!("expected a {what} in 0..{bound}, got {cell:?}"))
 }
 
@@ -140,7 +140,7 @@ fn read_features(path: &Path) -> Result<HostTensor> {
     each_line(path, |_, cells, _| {
         rows += 1;
         for (column, cell) in cells.iter().enumerate() {
-            let value = finite(cell.as_bytes());
+            let value = finite(cell);
             values.push(value.map_err(|what| format!("column {}: expected {what}, got {cell:?}", column + 1))?);
         }
         Ok(())
