@@ -1,6 +1,6 @@
 //! `cargo xtask mutate`: lines of kernels, gradient rules and passes over captured steps, each wrong for once, which the tests find.
 
-use crate::{Failure, programs, test, tools};
+use crate::{Failure, programs, simt, test, tools};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ struct Mutation {
 enum By {
     /// The quick parity suite. This regular expression finds the ops that are tried first; the others follow if these do not find it.
     Ops(String),
+    /// The same for kernels that no OpenCL device of this machine may run: on an emulated GPU, for these ops alone.
+    Emulated(String),
     /// Tests of the program `devices`: those whose names, as it prints them, contain this.
     Devices(String),
 }
@@ -104,16 +106,20 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
         mutation.apply(&read(&tools::root().join(&mutation.file))?)?;
     }
     tools::ensure_opencl();
-    let (mut ops, mut tests) = (Vec::new(), BTreeSet::new());
+    let (mut ops, mut emulated, mut tests) = (Vec::new(), Vec::new(), BTreeSet::new());
     for mutation in &chosen {
         match &mutation.by {
             By::Ops(filter) => ops.push(filter.as_str()),
+            By::Emulated(filter) => emulated.push(filter.as_str()),
             By::Devices(filter) => drop(tests.insert(filter.as_str())),
         }
     }
     let stand = Stand::new(!tests.is_empty())?;
     if !ops.is_empty() {
         Stand::baseline(stand.suite(&stand.unchanged.isograd, Some(&ops.join("|")))?)?;
+    }
+    if !emulated.is_empty() {
+        Stand::baseline(stand.emulated(&stand.unchanged.isograd, &emulated.join("|"))?)?;
     }
     for filter in tests {
         Stand::baseline(stand.tests(&stand.unchanged, filter)?)?;
@@ -252,6 +258,7 @@ impl Stand {
                 Verdict::Survived => self.suite(&programs.isograd, None),
                 verdict => Ok(verdict),
             },
+            By::Emulated(filter) => self.emulated(&programs.isograd, filter),
         }
     }
 
@@ -284,8 +291,23 @@ impl Stand {
         let mut command = Command::new(program);
         command.args(["parity", "--quick", "--device", "cpu", "--device", "opencl:0"]);
         command.args(filter.iter().flat_map(|filter| ["--filter", filter]));
-        command.env("ISOGRAD_KERNELS", self.source()).env("ISOGRAD_CACHE", self.cache());
-        let output = command.output().map_err(|e| format!("{} could not be started: {e}", program.display()))?;
+        command.env("ISOGRAD_CACHE", self.cache());
+        self.verdict(command)
+    }
+
+    /// The same for these ops on an emulated GPU.
+    fn emulated(&self, program: &Path, filter: &str) -> Result<Verdict, Failure> {
+        let Some(emulator) = simt::build()? else { return Err("there is no clang, which the emulator needs".into()) };
+        let mut command = Command::new(program);
+        command.args(["parity", "--quick", "--device", "hip:0", "--filter", filter]);
+        command.envs(simt::environment(&emulator));
+        self.verdict(command)
+    }
+
+    /// What a run of the suite with the changed kernels says.
+    fn verdict(&self, mut command: Command) -> Result<Verdict, Failure> {
+        let output = command.env("ISOGRAD_KERNELS", self.source()).output();
+        let output = output.map_err(|e| format!("{} could not be started: {e}", command.get_program().display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let mut failed = text.lines().filter_map(|line| line.strip_prefix("FAILED "));
         if let Some(line) = failed.clone().find(|line| line.contains("compile: Backend")) {

@@ -4,6 +4,7 @@ use crate::programs::{self, Program};
 use crate::test::Extent;
 use crate::{Failure, tools};
 use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -199,7 +200,7 @@ pub fn run_only(filters: &[&str]) -> Result<(), Failure> {
 }
 
 /// The emulator's folder; none if there is no clang.
-fn build() -> Result<Option<PathBuf>, Failure> {
+pub fn build() -> Result<Option<PathBuf>, Failure> {
     if !cfg!(target_os = "linux") || !tools::ensure_clang() {
         let missing = "the SIMT emulator needs Linux and clang, which could not be installed: it is not used";
         if tools::is_required("simt") {
@@ -211,6 +212,20 @@ fn build() -> Result<Option<PathBuf>, Failure> {
     let folder = tools::root().join("target/simt");
     tools::run("sh", &["tools/simt/build.sh", &folder.to_string_lossy()])?;
     Ok(Some(folder))
+}
+
+/// The environment of programs that find the emulator of this folder in place of drivers.
+pub fn environment(folder: &Path) -> [(&'static str, OsString); 6] {
+    let own = || folder.as_os_str().to_owned();
+    [
+        ("ISOGRAD_CACHE", "".into()),
+        ("SIMT_CACHE", folder.join("cache").into()),
+        // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
+        ("LD_LIBRARY_PATH", own()),
+        ("ISOGRAD_CUDA_LIB", own()),
+        ("ISOGRAD_HIP_LIB", own()),
+        ("ISOGRAD_BLAS", "own".into()),
+    ]
 }
 
 struct Job {
@@ -241,14 +256,9 @@ impl Job {
         let slow = if *extent == Extent::Quick { run.slow } else { &[] };
         command.args(run.skipped.iter().chain(slow).flat_map(|part| ["--skip", part]));
         command.env("ISOGRAD_REQUIRE", format!("{},simt,rocblas", target.device));
-        command.env("ISOGRAD_CACHE", "").env("ISOGRAD_KERNELS", tools::root());
-        command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", target.log(folder));
-        // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
-        command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_HIP_LIB", folder);
-        command
-            .env("ISOGRAD_QUICK", extent.quick())
-            .env("ISOGRAD_BLAS", "own")
-            .envs(run.environment.iter().chain(target.environment).copied());
+        command.envs(environment(folder)).env("ISOGRAD_KERNELS", tools::root()).env("SIMT_LOG", target.log(folder));
+        command.env("ISOGRAD_QUICK", extent.quick());
+        command.envs(run.environment.iter().chain(target.environment).copied());
         programs::test(&name, &mut command)
     }
 }

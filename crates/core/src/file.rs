@@ -2,9 +2,9 @@
 
 use crate::{Error, Result};
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
-use std::path::Path;
-use tempfile::NamedTempFile;
+use std::path::{Path, PathBuf};
 
 /// Prefix and suffix of the names of files that are being written.
 const ASIDE: (&str, &str) = (".isograd-", ".tmp");
@@ -36,6 +36,12 @@ fn replace(path: &Path, parts: &[&[u8]], access: Access) -> Result<()> {
     write_aside(folder, path, parts, access).map_err(|e| Error::io(path, "writing", e))
 }
 
+/// Whether files can be written to a folder: makes one, and removes it. Errors: `Io` naming the folder.
+pub fn try_writing(folder: impl AsRef<Path>) -> Result<()> {
+    let folder = folder.as_ref();
+    new_file(folder, Access::Private).map(drop).map_err(|e| Error::io(folder, "writing to the folder", e))
+}
+
 /// Removes unfinished files of [`replace_file`] from a folder, whose writers were killed. These are files with a temporary name
 /// that no process holds locked. Files that cannot be removed stay.
 pub fn remove_abandoned(folder: impl AsRef<Path>) {
@@ -59,38 +65,70 @@ fn is_aside(entry: &fs::DirEntry) -> bool {
 }
 
 fn write_aside(folder: &Path, path: &Path, parts: &[&[u8]], access: Access) -> io::Result<()> {
-    let mut file = locked_file(folder, access)?;
-    parts.iter().try_for_each(|part| file.write_all(part))?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|e| e.error)?;
+    let mut aside = locked_file(folder, access)?;
+    parts.iter().try_for_each(|part| aside.file.write_all(part))?;
+    aside.file.sync_all()?;
+    aside.become_file(path)?;
     // The rename is durable once the folder is flushed.
     #[cfg(unix)]
     File::open(folder)?.sync_all()?;
     Ok(())
 }
 
-/// A new file, locked by this process while it is open, where the file system has locks.
-fn locked_file(folder: &Path, access: Access) -> io::Result<NamedTempFile> {
-    loop {
-        let file = new_file(folder, access)?;
-        let is_locked = file.as_file().lock().is_ok();
-        // Another process may have removed the file as abandoned before it was locked.
-        if !is_locked || file.path().try_exists()? {
-            return Ok(file);
+/// A file that is being written. It is removed when this is dropped before it has its name.
+struct Aside {
+    file: File,
+    path: PathBuf,
+    has_name: bool,
+}
+
+impl Aside {
+    /// Renames the file, in place of one of this name.
+    fn become_file(mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.has_name = true;
+        Ok(())
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.has_name {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
 
+/// A new file, locked by this process while it is open, where the file system has locks.
+fn locked_file(folder: &Path, access: Access) -> io::Result<Aside> {
+    loop {
+        let aside = new_file(folder, access)?;
+        let is_locked = aside.file.lock().is_ok();
+        // Another process may have removed the file as abandoned before it was locked.
+        if !is_locked || aside.path.try_exists()? {
+            return Ok(aside);
+        }
+    }
+}
+
+/// A file that was not there before, nor was a link of its name. Its name has 64 random bits, since processes of several machines or containers
+/// may share a folder.
 #[cfg_attr(not(unix), allow(unused_variables))]
-fn new_file(folder: &Path, access: Access) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(ASIDE.0).suffix(ASIDE.1);
+fn new_file(folder: &Path, access: Access) -> io::Result<Aside> {
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true);
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(match access {
-        Access::AsUsual => 0o666,
-        Access::Private => 0o600,
-    }));
-    builder.tempfile_in(folder)
+    std::os::unix::fs::OpenOptionsExt::mode(
+        &mut options,
+        match access {
+            Access::AsUsual => 0o666,
+            Access::Private => 0o600,
+        },
+    );
+    // The keys of maps are the random numbers that the standard library has.
+    let number = RandomState::new().build_hasher().finish();
+    let path = folder.join(format!("{}{number:016x}{}", ASIDE.0, ASIDE.1));
+    options.open(&path).map(|file| Aside { file, path, has_name: false })
 }
 
 #[cfg(test)]
@@ -123,13 +161,32 @@ mod tests {
     #[test]
     fn what_is_being_written_is_not_abandoned() {
         let folder = tempfile::tempdir().unwrap();
-        let file = locked_file(folder.path(), Access::Private).unwrap();
+        let aside = locked_file(folder.path(), Access::Private).unwrap();
         remove_abandoned(folder.path());
-        assert!(file.path().exists());
+        assert!(aside.path.exists());
         // The state after a killed process: its locks are released.
-        let path = file.into_temp_path().keep().unwrap();
+        let path = aside.path.clone();
+        aside.file.unlock().unwrap();
         assert!(path.exists());
         remove_abandoned(folder.path());
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn writing_is_tried_without_a_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        try_writing(folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(try_writing(folder.path().join("missing")).unwrap_err().kind(), crate::Kind::Io);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_private_file_is_its_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("private");
+        replace_private_file(&path, &[b"secret"]).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

@@ -33,7 +33,7 @@ pub use capture::{Step, Tensors, is_in_step};
 pub use device::{Device, DeviceInfo, Provider};
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Kind, Result};
-pub use file::{remove_abandoned, replace_file, replace_private_file};
+pub use file::{remove_abandoned, replace_file, replace_private_file, try_writing};
 pub use half::{bf16, f16};
 pub use inventory;
 pub use print::{Notation, PrintOptions};

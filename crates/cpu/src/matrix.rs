@@ -1,12 +1,12 @@
-//! Matrix products, by the gemm crate.
+//! Matrix products, by the crates gemm-f32 and gemm-f64.
 
-// The crate takes pointers and strides.
+// The crates take pointers and strides.
 #![allow(unsafe_code)]
 
 use crate::access::{Acc, Source, Strided, Target, load, store, with_bits};
 use crate::elementwise::copy::copy_bits;
 use crate::memory::{Scratch, scratch};
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use isograd_core::{Call, DType, Layout, Result, Shape};
 use rayon::prelude::*;
 use std::ops::Deref;
@@ -104,7 +104,7 @@ impl<'a, A: Acc> Matrices<'a, A> {
         Ok(Matrices { values: Values::Copied(values), offset: 0, strides })
     }
 
-    /// The right factors of products with `m` rows, with contiguous rows. The crate is slow where their columns are contiguous: it turns
+    /// The right factors of products with `m` rows, with contiguous rows. The crates are slow where their columns are contiguous: they turn
     /// them once more for each part of the result.
     fn with_rows(self, call: &Call<'a>, [batches, k, n]: [usize; 3], m: usize) -> Result<Self> {
         let [batch, row, column] = self.strides;
@@ -157,6 +157,11 @@ pub struct Factor<'a, A> {
 }
 
 impl<A> Factor<'_, A> {
+    fn transpose(self) -> Self {
+        let [row, column] = self.strides;
+        Factor { strides: [column, row], ..self }
+    }
+
     /// True if all elements of a matrix of these extents, which are not 0, are among the values.
     fn has(&self, extents: [usize; 2]) -> bool {
         extents.iter().zip(self.strides).map(|(d, s)| (d - 1) * s).sum::<usize>() < self.values.len()
@@ -179,29 +184,45 @@ fn product_of<A: Acc>(
     parallelism: Parallelism,
 ) {
     assert!(y.len() == m * n && a.has([m, k]) && b.has([k, n]));
-    // SAFETY: the assertion keeps every element that strides and extents can reach inside of the slices; y is row-major, and this
-    // call's alone. A is f32 or f64, for which the crate has kernels.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            y.as_mut_ptr(),
-            1,
-            n as isize,
-            beta != 0.0,
-            a.values.as_ptr(),
-            a.strides[1] as isize,
-            a.strides[0] as isize,
-            b.values.as_ptr(),
-            b.strides[1] as isize,
-            b.strides[0] as isize,
-            A::from_f64(beta),
-            A::from_f64(alpha),
-            false,
-            false,
-            false,
-            parallelism,
-        );
+    // The crates prefer results whose columns are contiguous: y as rows is its transpose `b^T @ a^T`. A column is both.
+    let (rows, columns, left, right) = match n {
+        1 => (m, n, a, b),
+        _ => (n, m, b.transpose(), a.transpose()),
+    };
+    let [(left_rows, left_columns), (right_rows, right_columns)] =
+        [left, right].map(|factor| (factor.strides[0] as isize, factor.strides[1] as isize));
+    macro_rules! call {
+        ($t:ty, $gemm:path) => {
+            // SAFETY: the assertion keeps every element that strides and extents can reach inside of the slices; y is this call's alone. Its
+            // columns, and those of its transpose, are contiguous, `n` elements from each other. A is the type of these pointers.
+            unsafe {
+                $gemm()(
+                    rows,
+                    columns,
+                    k,
+                    y.as_mut_ptr().cast::<$t>(),
+                    n as isize,
+                    1,
+                    beta != 0.0,
+                    left.values.as_ptr().cast::<$t>(),
+                    left_columns,
+                    left_rows,
+                    right.values.as_ptr().cast::<$t>(),
+                    right_columns,
+                    right_rows,
+                    beta as $t,
+                    alpha as $t,
+                    false,
+                    false,
+                    false,
+                    parallelism,
+                )
+            }
+        };
+    }
+    match A::DTYPE {
+        DType::F64 => call!(f64, gemm_f64::gemm::f64::get_gemm_fn),
+        DType::F32 => call!(f32, gemm_f32::gemm::f32::get_gemm_fn),
+        other => unreachable!("products are computed in f32 and f64, not {other}"),
     }
 }

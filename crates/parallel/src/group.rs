@@ -160,7 +160,7 @@ impl Group {
 
     /// The ranks on this host.
     pub fn node(&self) -> Result<Group> {
-        let names = self.gather_bytes("node", gethostname::gethostname().as_encoded_bytes())?;
+        let names = self.gather_bytes("node", &host_name())?;
         let color = names.iter().position(|name| *name == names[self.rank()]);
         let node = self.split(color, self.rank())?;
         node.ok_or_else(|| Error::value("split", "a rank with a color is in no group"))
@@ -412,8 +412,7 @@ impl Group {
         let what = format!("the first collective on {}", kind(device));
         let is_off = std::env::var("ISOGRAD_CCL").is_ok_and(|value| value == "host");
         let has = !is_off && device.backend().collectives().is_some();
-        let host = gethostname::gethostname();
-        let own: Bytes = [&[has.into()], host.as_encoded_bytes(), device.name().as_bytes()].concat().into();
+        let own: Bytes = [&[has.into()], &host_name()[..], device.name().as_bytes()].concat().into();
         let all = self.exchange(op, what.clone(), |_| own.clone())?;
         let is_shared = (1..all.len()).any(|i| all[..i].contains(&all[i]));
         if is_shared || all.iter().any(|one| one[0] == 0) {
@@ -530,4 +529,13 @@ impl fmt::Debug for Group {
 /// The kind of a device: the name before the colon.
 fn kind(device: &Device) -> &str {
     device.name().split(':').next().unwrap_or_default()
+}
+
+/// The name of this host, which ranks of one host share.
+fn host_name() -> Vec<u8> {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_bytes().to_vec();
+    #[cfg(not(unix))]
+    let name = std::env::var_os("COMPUTERNAME").unwrap_or_default().into_encoded_bytes();
+    name
 }

@@ -76,7 +76,7 @@ fn json(value: &impl serde::Serialize) -> Result<String> {
 pub fn prepare(folder: impl AsRef<Path>) -> Result<()> {
     let folder = folder.as_ref();
     std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "creating the folder", e))?;
-    tempfile::tempfile_in(folder).map_err(|e| Error::io(folder, "writing to the folder", e))?;
+    isograd_core::try_writing(folder)?;
     isograd_core::remove_abandoned(folder);
     Ok(())
 }

@@ -6,9 +6,7 @@ use crate::StateDict;
 use crc32fast::Hasher;
 use isograd_core::{DType, Device, Error, Kind, Result, Shape, Tensor, replace_file};
 use isograd_files::{Checked, Mapped, Order, Stored, is_archive, little_endian, looks_like};
-use safetensors::tensor::{Dtype, TensorInfo};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, from_value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -46,7 +44,7 @@ pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &Metadata) ->
         let start = data.len();
         data.extend(little_endian(&t.to_bytes()?, t.dtype().size()).as_ref());
         sum.tensor(name, t.dtype(), t.dims(), &data[start..]);
-        let (dtype, shape) = (format!("{:?}", to_file(t.dtype())), t.dims());
+        let (dtype, shape) = (name_of(t.dtype()), t.dims());
         header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, data.len()] }));
     }
     let mut metadata = metadata.clone();
@@ -215,20 +213,20 @@ struct Place<'a> {
     data: &'a [u8],
 }
 
-/// The header of a file.
-#[derive(Deserialize)]
-struct Header {
-    #[serde(rename = "__metadata__")]
-    metadata: Option<Metadata>,
-    #[serde(flatten)]
-    tensors: BTreeMap<String, Entry>,
-}
-
-#[derive(Deserialize)]
+/// A tensor in the header of a file.
 struct Entry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
+}
+
+impl Entry {
+    fn of(value: Value) -> serde_json::Result<Entry> {
+        let mut fields: BTreeMap<String, Value> = from_value(value)?;
+        let mut field = |name| fields.remove(name).unwrap_or_default();
+        let (dtype, shape) = (from_value(field("dtype"))?, from_value(field("shape"))?);
+        Ok(Entry { dtype, shape, data_offsets: from_value(field("data_offsets"))? })
+    }
 }
 
 impl<'a> File<'a> {
@@ -236,32 +234,37 @@ impl<'a> File<'a> {
         let (length, rest) = bytes.split_first_chunk().ok_or("it ends before its header")?;
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| "its header is too long")?;
         let (header, data) = rest.split_at_checked(length).ok_or("it ends within its header")?;
-        let header: Header = serde_json::from_slice(header).map_err(|e| format!("its header cannot be read: {e}"))?;
-        let infos = header.tensors.iter().map(|(name, entry)| (name.clone(), entry.info()));
-        let mut infos: Vec<(String, TensorInfo)> = infos.collect();
-        infos.sort_by_key(|(_, info)| info.data_offsets);
-        let checked = safetensors::tensor::Metadata::new(None, infos).map_err(|e| e.to_string())?;
-        if checked.data_len() != data.len() {
-            return Err(format!("its tensors have {} bytes, expected {}", data.len(), checked.data_len()));
-        }
+        let invalid = |e: serde_json::Error| format!("its header cannot be read: {e}");
+        let mut header: BTreeMap<String, Value> = serde_json::from_slice(header).map_err(invalid)?;
+        let metadata: Option<Metadata> = header.remove(METADATA).map_or(Ok(None), from_value).map_err(invalid)?;
+        let entries = header.into_iter().map(|(name, value)| Ok((name, Entry::of(value)?)));
+        let entries = entries.collect::<serde_json::Result<BTreeMap<_, _>>>().map_err(invalid)?;
+        check_places(&entries, data.len())?;
         let place =
             |Entry { dtype, shape, data_offsets: (start, end) }| Place { dtype, shape, data: &data[start..end] };
-        let tensors = header.tensors.into_iter().map(|(name, entry)| (name, place(entry))).collect();
-        Ok(File { metadata: header.metadata.unwrap_or_default(), tensors })
+        let tensors = entries.into_iter().map(|(name, entry)| (name, place(entry))).collect();
+        Ok(File { metadata: metadata.unwrap_or_default(), tensors })
     }
 }
 
-impl Entry {
-    /// The extent of an unknown dtype's tensor is that of its bytes.
-    fn info(&self) -> TensorInfo {
-        let (start, end) = self.data_offsets;
-        match serde_json::from_value::<Dtype>(json!(self.dtype)) {
-            Ok(dtype) => TensorInfo { dtype, shape: self.shape.clone(), data_offsets: (start, end) },
-            Err(_) => {
-                TensorInfo { dtype: Dtype::U8, shape: vec![end.saturating_sub(start)], data_offsets: (start, end) }
-            }
+/// Errors unless the tensors lie one behind the other, have the bytes that their shapes and dtypes need, and are all of the data. How many an
+/// unknown dtype needs is not known.
+fn check_places(tensors: &BTreeMap<String, Entry>, length: usize) -> Checked<()> {
+    let mut places: Vec<(&String, &Entry)> = tensors.iter().collect();
+    places.sort_by_key(|(_, entry)| entry.data_offsets);
+    let mut at = 0;
+    for (name, Entry { dtype, shape, data_offsets: (start, end) }) in places {
+        if *start != at || end < start {
+            return Err(format!("{name} has bytes {start} to {end}, expected some that begin at {at}"));
         }
+        let size = Stored::named(dtype).map(Stored::size);
+        let needed = size.map(|size| shape.iter().try_fold(size, |all, &d| all.checked_mul(d)));
+        if needed.is_some_and(|needed| needed != Some(end - start)) {
+            return Err(format!("{name} has {} bytes, which is not what {dtype} {shape:?} needs", end - start));
+        }
+        at = *end;
     }
+    if at == length { Ok(()) } else { Err(format!("its tensors have {length} bytes, expected {at}")) }
 }
 
 fn invalid(why: impl std::fmt::Display) -> Error {
@@ -307,15 +310,55 @@ impl Checksum {
     }
 }
 
-fn to_file(dtype: DType) -> Dtype {
+/// A dtype as the format writes it.
+fn name_of(dtype: DType) -> &'static str {
     match dtype {
-        DType::F64 => Dtype::F64,
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::I64 => Dtype::I64,
-        DType::I32 => Dtype::I32,
-        DType::U8 => Dtype::U8,
-        DType::Bool => Dtype::BOOL,
+        DType::F64 => "F64",
+        DType::F32 => "F32",
+        DType::F16 => "F16",
+        DType::BF16 => "BF16",
+        DType::I64 => "I64",
+        DType::I32 => "I32",
+        DType::U8 => "U8",
+        DType::Bool => "BOOL",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(dtype: &str, shape: &[usize], start: usize, end: usize) -> Entry {
+        Entry { dtype: dtype.into(), shape: shape.to_vec(), data_offsets: (start, end) }
+    }
+
+    #[test]
+    fn tensors_that_overlap_leave_gaps_or_have_other_sizes_are_refused() {
+        let check = |entries: Vec<Entry>, length| {
+            let names = entries.into_iter().enumerate().map(|(i, entry)| (i.to_string(), entry));
+            check_places(&names.collect(), length)
+        };
+        let two = || vec![entry("F32", &[2, 3], 4, 28), entry("U8", &[4], 0, 4)];
+        assert_eq!(check(two(), 28), Ok(()));
+        assert_eq!(check(vec![], 0), Ok(()));
+        assert_eq!(check(vec![entry("F32", &[0, usize::MAX], 0, 0), entry("C64", &[1], 0, 8)], 8), Ok(()));
+        assert!(check(two(), 29).unwrap_err().contains("29 bytes, expected 28"));
+        for (dtype, shape, start, end) in [
+            ("F32", &[2, 3][..], 3, 27),
+            ("F32", &[2, 3], 5, 29),
+            ("F32", &[2, 4], 4, 28),
+            ("F64", &[2, 3], 4, 28),
+            ("F32", &[usize::MAX, 3], 4, 28),
+            ("F32", &[2, 3], 4, 3),
+        ] {
+            assert!(check(vec![entry("U8", &[4], 0, 4), entry(dtype, shape, start, end)], 28).is_err());
+        }
+    }
+
+    #[test]
+    fn every_dtype_is_read_by_the_name_that_is_written() {
+        for dtype in DType::ALL {
+            assert_eq!(Stored::named(name_of(dtype)), Some(Stored::Same(dtype)));
+        }
     }
 }

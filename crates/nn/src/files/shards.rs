@@ -3,21 +3,13 @@
 use super::safetensors::{Contents, Foreign, Metadata, Wanted, read_shapes, read_wanted};
 use crate::StateDict;
 use isograd_core::{Device, Error, Result, Shape, replace_file};
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, from_value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// The files of a folder's weights, and the lists of several files, in the order in which they are looked for.
 const WEIGHTS: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
-
-/// The part of an index that is read.
-#[derive(Deserialize)]
-struct Index {
-    /// The file of each tensor.
-    weight_map: BTreeMap<String, String>,
-}
 
 /// Reads the tensors for which `wanted` is true. `path` is a safetensors file or one of `torch.save`, an index of several (its name ends in
 /// `.json`), or a folder with `model.safetensors`, `model.safetensors.index.json`, `pytorch_model.bin` or `pytorch_model.bin.index.json`, the
@@ -95,9 +87,12 @@ fn weights_of(folder: &Path) -> Result<PathBuf> {
 fn files(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let bytes = isograd_files::read(path)?;
     let invalid = |why: String| Error::format(path.display().to_string(), why);
-    let index: Index = serde_json::from_slice(&bytes).map_err(|e| invalid(format!("not an index of weights: {e}")))?;
+    let no_index = |e: serde_json::Error| invalid(format!("not an index of weights: {e}"));
+    let mut index: BTreeMap<String, Value> = serde_json::from_slice(&bytes).map_err(no_index)?;
+    let weight_map = index.remove("weight_map").unwrap_or_default();
+    let file_of: BTreeMap<String, String> = from_value(weight_map).map_err(no_index)?;
     let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, file) in index.weight_map.into_iter().filter(|(name, _)| wanted(name)) {
+    for (name, file) in file_of.into_iter().filter(|(name, _)| wanted(name)) {
         let mut parts = Path::new(&file).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(invalid(format!("{name} is in {file}, expected a file of this folder")));
