@@ -94,7 +94,8 @@ fn a_run_on_a_text_tells_what_it_does() {
     let expected = "cats.txt: 2160 tokens to train on and 240 to validate with, of 15 kinds; gpt2 with ";
     assert!(lines[0].starts_with(expected) && lines[0].ends_with(" parameters on cpu"), "{}", lines[0]);
     assert!(lines[1].starts_with("epoch 1/2  loss ") && lines[1].contains("  validation "), "{}", lines[1]);
-    assert!(lines[3].starts_with("validation loss ") && lines[3].contains(" after 8 steps in "), "{}", lines[3]);
+    let kept = "is kept, which has the lowest validation loss; 8 steps in ";
+    assert!(lines[3].starts_with("validation loss ") && lines[3].contains(kept), "{}", lines[3]);
     assert_eq!(lines[4], "");
     let evaluated = |options: &[&str]| {
         run(&[&["eval", out.to_str().unwrap(), "--json", "--data", text.to_str().unwrap()], options].concat()).json()
