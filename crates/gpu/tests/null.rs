@@ -514,6 +514,22 @@ fn a_definition_that_does_not_fit_32_bits_is_refused_before_it_is_compiled() {
     }
 }
 
+/// Calls on two states, each of which needs a value of its own before the gradient joins both.
+#[test]
+fn an_optimizer_by_hand_is_one_kernel() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let [p, m] = [zeros(&device, 1 << 20)?, zeros(&device, 1 << 20)?];
+    let g = zeros(&device, 1 << 20)?;
+    let text = explained(&device, &g, |g| {
+        let u = m.mul_scalar(0.9)?.add(&g.mul_scalar(0.1)?)?.sign()?;
+        p.copy_(&p.mul_scalar(0.99)?.sub(&u.mul_scalar(1e-3)?)?)?;
+        m.copy_(&m.mul_scalar(0.9)?.add(&g.mul_scalar(0.1)?)?)?;
+        Ok(p.clone())
+    })?;
+    assert!(text.contains("12 are 1 kernels") && text.contains(" 0 of temporary tensors"), "{text}");
+    Ok(())
+}
+
 /// A step, run until it is recorded, and its program in words.
 fn explained(device: &Device, x: &Tensor, f: impl FnMut(Tensor) -> Result<Tensor>) -> Result<String> {
     let mut step = device.capture(f);

@@ -2,7 +2,7 @@
 //!
 //! Calls are visited in order. One joins an earlier group if it may run at the group's place, because it depends on no call after that, or
 //! if the group may run at the call's place, because no call between depends on the group. So the order of calls is at all times
-//! one in which they can run.
+//! one in which they can run. A call that joins one of several groups that it depends on brings the others with it, if they can run there.
 
 use crate::driver::Limits;
 use crate::memory::block::Place;
@@ -221,6 +221,7 @@ impl<'a> Grouping<'a> {
         for i in 0..self.entries.len() {
             self.add(i);
         }
+        self.items.retain(|item| !item.members.is_empty());
         self.items.sort_by_key(|item| item.slot);
         (self.items, self.saved)
     }
@@ -230,6 +231,7 @@ impl<'a> Grouping<'a> {
         let before = self.conflicts(entry);
         let call = self.member(entry);
         let chosen = call.as_ref().and_then(|call| self.choose(i, call, &before));
+        let free: Vec<usize> = before.iter().copied().filter(|&item| !self.items[item].has_dependents).collect();
         for &item in &before {
             self.items[item].has_dependents |= chosen.as_ref().is_none_or(|chosen| chosen.item != item);
         }
@@ -290,6 +292,74 @@ impl<'a> Grouping<'a> {
                 open.parts.push((Region::new(&part), part, writes));
             }
         }
+        // A call that began a group has joined none.
+        if self.items[item].members.len() > 1 {
+            free.into_iter().filter(|&other| other != item).for_each(|other| self.merge(other, item));
+        }
+    }
+
+    /// Makes one group of two, at the place of the second, if that saves bytes. No later item depends on the first, but for a call that has just
+    /// joined the second.
+    fn merge(&mut self, first: usize, second: usize) {
+        let Some((members, open, gain)) = self.merged(&self.items[first], &self.items[second]) else { return };
+        self.saved += gain;
+        self.items[first].members.clear();
+        if let Some(Open { shape, parts, .. }) = self.items[first].group.take() {
+            self.groups.entry(shape).or_default().retain(|&item| item != first);
+            for (_, part, _) in parts {
+                let users = self.users.entry(part.place).or_default();
+                users.iter_mut().filter(|(item, _)| *item == first).for_each(|(item, _)| *item = second);
+                users.sort_unstable();
+                users.dedup();
+            }
+        }
+        self.items[second].members = members;
+        self.items[second].group = Some(open);
+    }
+
+    fn merged(&self, first: &Item, second: &Item) -> Option<(Vec<usize>, Open, usize)> {
+        let (a, b) = (first.group.as_ref()?, second.group.as_ref()?);
+        if first.members.len() + second.members.len() > MOST_CALLS
+            || matches!((a.acc, b.acc), (Some(a), Some(b)) if a != b)
+        {
+            return None;
+        }
+        let frame = match (&a.frame, &b.frame) {
+            (Some(Frame::Sum(_)), _) | (_, Some(Frame::Sum(_))) => return None,
+            (Some(a), Some(b)) if a != b => return None,
+            (a, b) => a.as_ref().or(b.as_ref()).cloned(),
+        };
+        let (acc, is_small) = (a.acc.or(b.acc), a.traffic.max(b.traffic) <= SMALL);
+        let fits = match frame {
+            Some(_) => acc.is_some_and(DType::is_float),
+            None => a.shape == b.shape && (a.walk == b.walk || is_small),
+        };
+        if !fits {
+            return None;
+        }
+        let parts_of = |item: &Item| {
+            let all = item.members.iter().flat_map(|&m| operands(&self.entries[m]));
+            let placed = |(part, writes)| placed(frame.as_ref(), part).map(|part| (Region::new(&part), part, writes));
+            all.map(placed).collect::<Option<Vec<_>>>()
+        };
+        let (own, others) = (parts_of(first)?, parts_of(second)?);
+        let meets = |a: &(Region, KeptOperand, bool), b: &(Region, KeptOperand, bool)| {
+            a.1.place == b.1.place && (a.2 || b.2) && a.0 != b.0 && !are_apart(&a.1, &b.1)
+        };
+        if own.iter().any(|a| others.iter().any(|b| meets(a, b))) {
+            return None;
+        }
+        let mut members = [&first.members[..], &second.members[..]].concat();
+        members.sort_unstable();
+        let draft = draft(self.entries, &members, &[], (acc, frame.as_ref()), &self.uses);
+        let traffic = draft.traffic();
+        let gain = (a.traffic + b.traffic).saturating_sub(traffic);
+        if draft.refusal(self.uses.limits).is_some() || !is_worth(gain, is_small, self.held(a)) {
+            return None;
+        }
+        let parts = [own, others].concat();
+        let (shape, walk, end) = (b.shape.clone(), b.walk.clone(), b.end.clone().or_else(|| a.end.clone()));
+        Some((members, Open { shape, frame, acc, walk, parts, traffic, end }, gain))
     }
 
     /// A call that can be one of a kernel.
