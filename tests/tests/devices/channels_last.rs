@@ -286,14 +286,22 @@ const KEPT: &[(&str, Op)] = &[
     ("batch_norm", |x| x[0].batch_norm(None, None, Statistics::Batch, 1e-5)),
     ("max_pool2d", |x| x[0].max_pool2d(&MaxPool { stride: [1, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })),
     ("max_pool2d", |x| x[0].max_pool2d(&MaxPool { dilation: [2, 1], ceil_mode: true, ..MaxPool::new([2, 3]) })),
-    ("max_pool2d", |x| no_grad(|| x[0].max_pool2d(&MaxPool::new([2, 2])))?.add(&x[0].narrow(2, 0, 1)?.narrow(3, 0, 2)?)),
+    ("max_pool2d", |x| {
+        no_grad(|| x[0].max_pool2d(&MaxPool::new([2, 2])))?.add(&x[0].narrow(2, 0, 1)?.narrow(3, 0, 2)?)
+    }),
     ("avg_pool2d", |x| x[0].avg_pool2d(&AvgPool { padding: [1, 0], ..AvgPool::new([2, 2]) })),
     ("adaptive_max_pool2d", |x| x[0].adaptive_max_pool2d([2, 3])),
     ("adaptive_avg_pool2d", |x| x[0].adaptive_avg_pool2d([2, 3])),
     ("max_pool1d", |x| x[0].reshape((2, 5, 12))?.max_pool1d(&MaxPool::new([3]))),
     ("concat", |x| Tensor::concat(&[&x[0], &x[0].neg()?, &x[0]], 1)),
     ("concat", |x| Tensor::concat(&[&x[0].relu()?, &x[0]], 2)),
-    ("narrow", |x| x[0].narrow(1, 1, 3)?.mul(&x[0].narrow(1, 2, 3)?)?.conv2d(&Tensor::ones((2, 3, 2, 2), DType::F32, x[0].device())?, None, &PADDED)),
+    ("narrow", |x| {
+        x[0].narrow(1, 1, 3)?.mul(&x[0].narrow(1, 2, 3)?)?.conv2d(
+            &Tensor::ones((2, 3, 2, 2), DType::F32, x[0].device())?,
+            None,
+            &PADDED,
+        )
+    }),
 ];
 
 /// Ops whose tensors change their shape: the leaves of each. The result of the last op may be a number.
