@@ -43,8 +43,8 @@ fn launches(gpu: &Gpu, leaves: &[&Tensor], f: impl FnOnce() -> Result<Tensor>) -
 /// Asserts that so many launches copy elements, all in words of neighbours, and that no other launch takes single elements.
 fn assert_copies(launches: &[Launch], expected: usize) {
     let text = launches.iter().map(|launch| format!("{launch}\n")).collect::<String>();
-    let single =
-        launches.iter().filter(|launch| launch.program.contains("VECTOR=1 ") || launch.program.contains("turn.c"));
+    let is_single = |program: &str| program.starts_with("elementwise ") && program.contains(" VECTOR=1 ");
+    let single = launches.iter().filter(|launch| is_single(&launch.program) || launch.program.contains("turn.c"));
     assert_eq!(single.count(), 0, "{text}");
     let copies = launches.iter().filter(|launch| launch.program.contains("ROW=copy "));
     assert_eq!(copies.count(), expected, "{text}");
