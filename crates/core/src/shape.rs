@@ -352,7 +352,10 @@ impl Layout {
     /// last.
     pub fn has_adjacent_channels(&self) -> bool {
         let mut extents = self.shape.iter().zip(&self.strides).enumerate();
-        self.shape.rank() > 2 && self.shape[1] > 1 && extents.all(|(d, (&n, &s))| n == 1 || (s == 1) == (d == 1))
+        // Dimensions that are expanded belong to no order.
+        let is_in_order =
+            |(d, (&n, &s)): (usize, (&usize, &usize))| if d == 1 { n > 1 && s == 1 } else { n == 1 || s > 1 };
+        self.shape.rank() > 2 && extents.all(is_in_order)
     }
 
     /// `[N, C, ..]` as `[N, .., C]`.
