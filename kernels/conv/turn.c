@@ -4,7 +4,7 @@
 // A group takes a tile of ROWS x COLUMNS elements through local memory.
 //
 // THREADS: 1 .. 1024, threads of a group
-// T: dtype of x and y
+// T: dtype of x and y, or another of its size
 // ROWS, COLUMNS: power of 2, extents of a tile
 // N_ROWS, N_COLUMNS, N_WRITTEN: rows and columns of x, and rows of y
 // TILES_R, TILES_C: tiles along rows and columns

@@ -336,9 +336,31 @@ impl Layout {
         self.shape.iter().zip(&self.strides).zip(&last.strides).all(|((&d, s), t)| d == 1 || s == t)
     }
 
-    /// [`has_channels_last`](Layout::has_channels_last), of a layout that is not row-major as well.
+    /// [`has_channels_last`](Layout::has_channels_last), of a layout that is not row-major as well. Where a single channel, or volumes of
+    /// single elements, leave both orders the same, the strides of dimensions of one element tell which one is meant: those of
+    /// [`channels_last`](Layout::channels_last), or others.
     pub fn is_channels_last(&self) -> bool {
-        self.has_channels_last() && !self.is_contiguous()
+        self.has_channels_last() && (!self.is_contiguous() || self.is_marked_last())
+    }
+
+    /// True if the strides are those of [`channels_last`](Layout::channels_last), and not those of row-major order.
+    fn is_marked_last(&self) -> bool {
+        self.strides == Layout::channels_last(self.shape.clone()).strides && self.strides != self.shape.strides()
+    }
+
+    /// True for a view `[N, C, ..]` whose channels are adjacent in memory, as those of a part of the channels of a tensor whose channels are
+    /// last.
+    pub fn has_adjacent_channels(&self) -> bool {
+        let mut extents = self.shape.iter().zip(&self.strides).enumerate();
+        // Dimensions that are expanded belong to no order.
+        let is_in_order =
+            |(d, (&n, &s)): (usize, (&usize, &usize))| if d == 1 { n > 1 && s == 1 } else { n == 1 || s > 1 };
+        self.shape.rank() > 2 && extents.all(is_in_order)
+    }
+
+    /// `[N, C, ..]` as `[N, .., C]`.
+    pub fn with_channels_at_end(&self) -> Layout {
+        self.permute(&[0].into_iter().chain(2..self.shape.rank()).chain([1]).collect::<SmallVec<[usize; 8]>>())
     }
 
     /// True if the elements fill memory without gaps, in row-major order or with channels last.

@@ -1,8 +1,8 @@
 //! Tensors `[N, C, ..]` whose channels are last in memory: ops compute what they compute for other tensors, and keep the order.
 
-use isograd::ops::{Conv, ConvTranspose, Padding, Statistics};
+use isograd::ops::{AvgPool, Conv, ConvTranspose, MaxPool, Padding, Statistics};
 use isograd::tape::{BackwardOptions, grad_with};
-use isograd::{DType, Device, Result, Tensor};
+use isograd::{DType, Device, Result, Tensor, no_grad};
 use isograd_tests::cpu;
 use isograd_tests::harness::{text, trial};
 use libtest_mimic::Trial;
@@ -25,9 +25,13 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         let at = device.clone();
         trial(device, op, "keeps_the_order", move || keeps(&at, f).map_err(text)?)
     });
+    let networks = NETWORKS.iter().map(|&(op, name, shapes, f)| {
+        let at = device.clone();
+        trial(device, op, name, move || is_as_row_major(&at, shapes, f).map_err(text)?)
+    });
     let at = device.clone();
     let blocks = trial(device, "batch_norm_relu", "a_result_with_two_uses", move || blocks(&at).map_err(text)?);
-    convolutions.chain(others).chain([blocks]).collect()
+    convolutions.chain(others).chain(networks).chain([blocks]).collect()
 }
 
 /// Whether the device may have matrix units.
@@ -280,7 +284,80 @@ const KEPT: &[(&str, Op)] = &[
     ("add", |x| x[0].add(&x[0])),
     ("mul", |x| x[0].mul(&Tensor::ones((1, 5, 1, 1), DType::F32, x[0].device())?)),
     ("batch_norm", |x| x[0].batch_norm(None, None, Statistics::Batch, 1e-5)),
+    ("max_pool2d", |x| x[0].max_pool2d(&MaxPool { stride: [1, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })),
+    ("max_pool2d", |x| x[0].max_pool2d(&MaxPool { dilation: [2, 1], ceil_mode: true, ..MaxPool::new([2, 3]) })),
+    ("max_pool2d", |x| {
+        no_grad(|| x[0].max_pool2d(&MaxPool::new([2, 2])))?.add(&x[0].narrow(2, 0, 1)?.narrow(3, 0, 2)?)
+    }),
+    ("avg_pool2d", |x| x[0].avg_pool2d(&AvgPool { padding: [1, 0], ..AvgPool::new([2, 2]) })),
+    ("adaptive_max_pool2d", |x| x[0].adaptive_max_pool2d([2, 3])),
+    ("adaptive_avg_pool2d", |x| x[0].adaptive_avg_pool2d([2, 3])),
+    ("max_pool1d", |x| x[0].reshape((2, 5, 12))?.max_pool1d(&MaxPool::new([3]))),
+    ("concat", |x| Tensor::concat(&[&x[0], &x[0].neg()?, &x[0]], 1)),
+    ("concat", |x| Tensor::concat(&[&x[0].relu()?, &x[0]], 2)),
+    ("narrow", |x| {
+        x[0].narrow(1, 1, 3)?.mul(&x[0].narrow(1, 2, 3)?)?.conv2d(
+            &Tensor::ones((2, 3, 2, 2), DType::F32, x[0].device())?,
+            None,
+            &PADDED,
+        )
+    }),
 ];
+
+/// Ops whose tensors change their shape: the leaves of each. The result of the last op may be a number.
+type Network = (&'static str, &'static str, &'static [&'static [usize]], Op);
+
+const NETWORKS: &[Network] = &[
+    (
+        "conv_transpose2d",
+        "of_a_u_net",
+        &[&[2, 1, 12, 8], &[8, 1, 3, 3], &[16, 8, 3, 3], &[16, 8, 2, 2], &[8], &[8, 16, 3, 3], &[3, 8, 1, 1]],
+        |x| {
+            let level = x[0].conv2d(&x[1], None, &PADDED)?.relu()?;
+            let low = level.max_pool2d(&MaxPool::new([2, 2]))?.conv2d(&x[2], None, &PADDED)?.relu()?;
+            let doubled = ConvTranspose { stride: [2; 2], ..ConvTranspose::default() };
+            let joined = Tensor::concat(&[&level, &low.conv_transpose2d(&x[3], Some(&x[4]), &doubled)?], 1)?;
+            joined.conv2d(&x[5], None, &PADDED)?.relu()?.conv2d(&x[6], None, &Conv::default())
+        },
+    ),
+    ("cross_entropy", "of_pixels", &[&[2, 5, 3, 4]], |x| {
+        let target = Tensor::arange_with(0.0, 24.0, 1.0, DType::F32, x[0].device())?;
+        x[0].cross_entropy(&target.div_scalar(5)?.cast(DType::I64)?.reshape((2, 3, 4))?)
+    }),
+    ("max_pool2d", "of_a_stem", &[&[2, 3, 14, 10], &[8, 3, 7, 7], &[8, 8, 3, 3]], |x| {
+        let stem = Conv { stride: [2; 2], padding: Padding::Each([3; 2]), ..PADDED };
+        let pool = MaxPool { stride: [2; 2], padding: [1; 2], ..MaxPool::new([3; 2]) };
+        let x0 = x[0].conv2d(&x[1], None, &stem)?.relu()?.max_pool2d(&pool)?;
+        x0.conv2d(&x[2], None, &PADDED)?.add(&x0)
+    }),
+];
+
+/// Results are those of row-major leaves, and gradients have the orders of the leaves.
+fn is_as_row_major(device: &Device, shapes: &[&[usize]], f: Op) -> Result<Outcome> {
+    let leaves = |device: &Device, dtype| -> Result<Vec<Tensor>> {
+        shapes.iter().enumerate().map(|(k, shape)| integers(shape, k, device, dtype)).collect()
+    };
+    let expected = computed(f, &leaves(&Device::cpu()?, DType::F64)?)?;
+    let row_major = leaves(device, DType::F32)?;
+    let ordered = |x: &Tensor| if x.rank() > 2 { x.to_channels_last() } else { Ok(x.clone()) };
+    let last = row_major.iter().map(ordered).collect::<Result<Vec<_>>>()?;
+    for (what, leaves) in [("row-major", row_major), ("channels last", last)] {
+        let found = computed(f, &leaves)?;
+        if let Err(error) = differs(what, &found, &expected)? {
+            return Ok(Err(error));
+        }
+        let is_last = what != "row-major";
+        if found[0].rank() > 2 && found[0].is_channels_last() != is_last {
+            return Ok(Err(format!("{what}: the result is channels last: {}", found[0].is_channels_last())));
+        }
+        for (k, (gradient, leaf)) in found[1..].iter().zip(&leaves).enumerate() {
+            if leaf.is_channels_last() != gradient.is_channels_last() {
+                return Ok(Err(format!("{what}: the gradient of leaf {k} has another order")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
 
 fn keeps(device: &Device, f: Op) -> Result<Outcome> {
     let x = integers(&[2, 5, 3, 4], 1, device, DType::F32)?;

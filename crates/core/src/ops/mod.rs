@@ -96,9 +96,10 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
 }
 
 impl Tensor {
-    /// This new tensor, with channels last in memory where an input of its shape has them there.
+    /// This new tensor, with channels last in memory where an input of its shape has them there, or is a part of a tensor that has.
     fn ordered_as(self, inputs: &[&Tensor]) -> Tensor {
-        let is_last = inputs.iter().any(|x| x.is_channels_last() && x.shape() == self.shape());
+        let has_last = |x: &Tensor| x.is_channels_last() || x.layout().has_adjacent_channels();
+        let is_last = inputs.iter().any(|x| x.shape() == self.shape() && has_last(x));
         if is_last { self.with_layout(Layout::channels_last(self.shape().clone())) } else { self }
     }
 }

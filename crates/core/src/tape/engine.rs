@@ -233,7 +233,7 @@ impl Pass<'_> {
         let node = &edge.node;
         let pending = self.pending.get_mut(&node.sequence).filter(|_| !self.create_graph && !node.reads_terms);
         let Some([sum]) = pending.map(|pending| &mut pending.outputs[edge.output][..]) else { return Ok(false) };
-        if sum.is_past_prologue || !sum.value.is_unique() || !sum.value.is_contiguous() {
+        if sum.is_past_prologue || !sum.value.is_unique() || !sum.value.layout().is_dense() {
             return Ok(false);
         }
         let sum = &sum.value;
@@ -279,12 +279,14 @@ fn add_up(terms: &mut Terms, create_graph: bool) -> Result<()> {
 
 /// `sum += term`, in place if nobody else holds the sum, whose dtype may be wider.
 fn accumulate(sum: &mut Tensor, term: Tensor, create_graph: bool) -> Result<()> {
-    if create_graph || !sum.is_unique() || !sum.is_contiguous() {
+    if create_graph || !sum.is_unique() || !sum.layout().is_dense() {
         *sum = sum.add(&term.cast(sum.dtype())?)?;
         return Ok(());
     }
+    let is_last = sum.is_channels_last();
+    let ordered = |t: &Tensor| if is_last { t.with_layout(t.layout().with_channels_at_end()) } else { t.clone() };
     let row = Kernel::Pointwise(Pointwise::Accumulate);
-    run("accumulate_grad", row, &[&term], &[sum], Attributes::default())?;
+    run("accumulate_grad", row, &[&ordered(&term)], &[&ordered(sum)], Attributes::default())?;
     sum.touch();
     Ok(())
 }

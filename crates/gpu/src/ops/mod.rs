@@ -31,6 +31,7 @@ const FAMILIES: &[(&str, Family)] = include!(concat!(env!("OUT_DIR"), "/families
 /// Launches the kernels of a call.
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     match call.kernel {
+        Kernel::Copy if conv::turn::copy(gpu, call)? => Ok(()),
         Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::pointwise::run(gpu, call),
         Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduction::reduce::run(gpu, call),
         Kernel::Fused(fused) => family::launch(gpu, call, fused.fused()),

@@ -186,8 +186,9 @@ impl Maps {
         };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(x), Saved::input(w)], bias.is_some());
         record(op, &operands(x, w, bias), y, move |t| {
-            let dx = t.want(0, || maps.input(t.dy(), &t.get(&saved[1])?, None))?;
-            let dw = t.want(1, || maps.weight(t.dy(), &t.get(&saved[0])?))?;
+            let dy = t.dy().dense()?;
+            let dx = t.want(0, || maps.input(&dy, &t.get(&saved[1])?, None))?;
+            let dw = t.want(1, || maps.weight(&dy, &t.get(&saved[0])?))?;
             with_bias(t, has_bias, [dx, dw])
         })
     }
@@ -205,8 +206,9 @@ impl Maps {
         };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(g), Saved::input(w)], bias.is_some());
         record(op, &operands(g, w, bias), dx, move |t| {
-            let dg = t.want(0, || maps.conv(t.dy(), &t.get(&saved[1])?, None))?;
-            let dw = t.want(1, || maps.weight(&t.get(&saved[0])?, t.dy()))?;
+            let dy = t.dy().dense()?;
+            let dg = t.want(0, || maps.conv(&dy, &t.get(&saved[1])?, None))?;
+            let dw = t.want(1, || maps.weight(&t.get(&saved[0])?, &dy))?;
             with_bias(t, has_bias, [dg, dw])
         })
     }
@@ -266,8 +268,7 @@ impl Maps {
         let shape = [&self.input, &self.weight, &self.output][output];
         let y = Tensor::allocate(op, shape, inputs[0].dtype(), inputs[0].device())?;
         let y = if self.are_last[output] { y.with_layout(Layout::channels_last(shape.clone())) } else { y };
-        let dense = |x: &Tensor| if x.layout().is_dense() { Ok(x.detach()) } else { x.detach().contiguous() };
-        let [a, b] = [dense(inputs[0])?, dense(inputs[1])?];
+        let [a, b] = [inputs[0].detach().dense()?, inputs[1].detach().dense()?];
         let bias = bias.map(|bias| self.of_batches(&bias.detach())).transpose()?;
         if !products::try_run(op, &self.geometry, output, [&a, &b], bias.as_ref(), &y)? {
             run([&a, &b], bias.as_ref(), &y)?;

@@ -7,7 +7,7 @@ use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::reduction::reduce::argmax_last_nan;
 use crate::ops::{gradients, in_acc, named};
 use crate::tape::{Saved, is_recording, record, report};
-use crate::{DType, Error, Result, Shape, Tensor, autocast, host, no_autocast};
+use crate::{DType, Error, Layout, Result, Shape, Tensor, autocast, host, no_autocast};
 use std::iter::zip;
 
 /// As an output extent of an adaptive pooling: the extent of the input.
@@ -544,6 +544,17 @@ fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Res
 }
 
 impl Pooling {
+    /// The pooling of `[N, .., C]` that is that of x `[N, C, ..]`, if x has its channels last in memory and a kernel of windows is fastest.
+    fn with_channels_at_end(&self, x: &Tensor) -> Option<Pooling> {
+        let is_kernels = x.rank() == self.rank + 2 && x.is_channels_last() && self.windows.window() <= BYTE;
+        if !is_kernels || !has_kernel::<MaxPoolForward>(x) || self.windows.is_global() {
+            return None;
+        }
+        let at_end = |shape: &Shape| Layout::contiguous(shape.clone()).with_channels_at_end().shape().clone();
+        let windows = self.windows.with_channels_at_end(x.dims()[1])?;
+        Some(Pooling { windows, from: at_end(&self.from), to: at_end(&self.to), ..self.clone() })
+    }
+
     /// Reports the pooling of x.
     fn report(&self, x: &Tensor, outputs: &[&Tensor], divisor: Option<Divisor>) {
         let Windows { kernel, stride, low, high, dilation, is_adaptive, .. } = self.windows;
@@ -606,15 +617,19 @@ fn max_values(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     if is_recording(&[x]) || pooling.to.numel() == 0 || !is_by_windows(x, pooling) {
         return Ok(max_pool(x, pooling, Want::Values)?.0);
     }
-    let op = pooling.names[0];
-    let y = Tensor::allocate(op, &pooling.to, x.dtype(), x.device())?;
-    run_fused(
-        op,
-        &MaxPoolForward(pooling.windows),
-        Input { x: &x.contiguous()? },
-        MaxPoolOutputs { y: &y, index: None },
-    )?;
+    let y = match pooling.with_channels_at_end(x) {
+        Some(last) => values_of_windows(&x.with_channels_at_end()?, &last)?.with_channels_second()?,
+        None => values_of_windows(x, pooling)?,
+    };
     pooling.report(x, &[&y], None);
+    Ok(y)
+}
+
+/// The largest elements, outside of the tape.
+fn values_of_windows(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
+    let (op, x) = (pooling.names[0], x.contiguous()?);
+    let y = Tensor::allocate(op, &pooling.to, x.dtype(), x.device())?;
+    run_fused(op, &MaxPoolForward(pooling.windows), Input { x: &x }, MaxPoolOutputs { y: &y, index: None })?;
     Ok(y)
 }
 
@@ -625,7 +640,15 @@ fn is_by_windows(x: &Tensor, pooling: &Pooling) -> bool {
 
 /// The largest elements and their positions.
 fn max_pool(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tensor, Tensor)> {
-    let (y, index) = largest_of_windows(x, pooling, want)?;
+    // Positions count elements in row-major order.
+    let last = pooling.with_channels_at_end(x).filter(|_| want == Want::Values && pooling.to.numel() > 0);
+    let (y, index) = match last {
+        Some(last) => {
+            let (y, index) = largest_of_windows(&x.with_channels_at_end()?, &last, want)?;
+            (y.with_channels_second()?, index)
+        }
+        None => largest_of_windows(x, pooling, want)?,
+    };
     match want {
         Want::Indices => pooling.report(x, &[&y, &index], None),
         Want::Values => pooling.report(x, &[&y], None),
@@ -728,7 +751,10 @@ fn averages(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
         return no_autocast(|| x.mean_keepdim((-volume..0).collect::<Vec<_>>()));
     }
     if has_kernel::<AvgPoolForward>(x) && is_by_kernel(&pooling.windows) {
-        return linear(x, pooling, divisor, Way::Forward);
+        return match pooling.with_channels_at_end(x) {
+            Some(last) => linear(&x.with_channels_at_end()?, &last, divisor, Way::Forward)?.with_channels_second(),
+            None => linear(x, pooling, divisor, Way::Forward),
+        };
     }
     let rows = x.reshape((pooling.windows.planes, pooling.windows.volume()))?;
     // The composite of the kernels.

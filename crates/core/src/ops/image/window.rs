@@ -206,6 +206,24 @@ impl Windows {
         }
     }
 
+    /// These windows over `[N, H, W, C]`, whose channels are last: they have one channel each. None for windows over three dimensions.
+    pub fn with_channels_at_end(&self, channels: usize) -> Option<Windows> {
+        let Windows { input, output, kernel, stride, low, high, dilation, .. } = *self;
+        let is_flat = input[0] == 1 && output[0] == 1 && kernel[0] == 1 && low[0] == 0 && high[0] == 0;
+        let with = |of: [usize; 3], last: usize| [of[1], of[2], last];
+        is_flat.then(|| Windows {
+            planes: self.planes / channels,
+            input: with(input, channels),
+            output: with(output, channels),
+            kernel: with(kernel, 1),
+            stride: with(stride, 1),
+            low: with(low, 0),
+            high: with(high, 0),
+            dilation: with(dilation, 1),
+            ..*self
+        })
+    }
+
     /// `shape` with its last `N` extents replaced by the numbers of windows. Errors: `Shape` if the number of elements overflows.
     pub fn output_shape<const N: usize>(&self, op: &'static str, shape: &Shape) -> Result<Shape> {
         let (outer, last) = (&shape.dims()[..shape.rank() - N], &self.output[3 - N..]);

@@ -318,6 +318,11 @@ fn ignored(options: &CrossEntropy) -> i64 {
 
 /// The loss for class indices. Forward and backward each read the logits once. No tensor of their size is saved.
 fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
+    // Classes that are last in memory are rows.
+    let (x, dim) = match dim == 1 && x.is_channels_last() {
+        true => (x.with_channels_at_end()?, x.rank() as isize - 1),
+        false => (x.clone(), dim),
+    };
     let (x, target) = (x.contiguous()?, target.contiguous()?);
     let (acc, device, d) = (x.dtype().acc(), x.device(), dim as usize);
     let numbers = |name, w: &Option<Tensor>| match w {

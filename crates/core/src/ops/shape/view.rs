@@ -175,13 +175,21 @@ impl Tensor {
     pub(crate) fn embed(&self, shape: &Shape, dim: usize, start: usize, step: usize) -> Result<Tensor> {
         let op = "select_backward";
         let y = Tensor::zeros(shape, self.dtype(), self.device())?;
-        let place = y.with_layout(y.layout().narrow(dim, start, self.dims()[dim], step));
-        if self.numel() > 0 {
-            run(op, Kernel::Copy, &[self], &[&place], Attributes::default())?;
-        }
-        drop(place);
+        let is_last = self.is_channels_last() || self.layout().has_adjacent_channels();
+        let y = if is_last { y.with_layout(Layout::channels_last(shape.clone())) } else { y };
+        y.put(op, self, dim, [start, step])?;
         let stop = start.saturating_add(self.dims()[dim].saturating_mul(step)).min(shape[dim]);
         record(op, &[self], y, move |t| gradients![Some(t.dy().slice(dim as isize, start, stop, step)?)])
+    }
+
+    /// Copies x to the elements `start`, `start + step`, ... of dimension `dim` of this new tensor. Outside of the tape.
+    pub(crate) fn put(&self, op: &'static str, x: &Tensor, dim: usize, [start, step]: [usize; 2]) -> Result<()> {
+        if x.numel() == 0 {
+            return Ok(());
+        }
+        let ordered = |layout: Layout| if self.is_channels_last() { layout.with_channels_at_end() } else { layout };
+        let place = self.with_layout(ordered(self.layout().narrow(dim, start, x.dims()[dim], step)));
+        run(op, Kernel::Copy, &[&x.with_layout(ordered(x.layout().clone()))], &[&place], Attributes::default())
     }
 
     /// Adds a dimension of size 1 before `dim` (`-1`: at the end). A view. Errors: `Attr`.
@@ -265,20 +273,35 @@ impl Tensor {
         if self.rank() < 3 {
             return Err(Error::shape("to_channels_last", format!("{} has no dimensions after channels", self.shape())));
         }
-        if self.layout().has_channels_last() {
+        if self.is_channels_last() {
             return Ok(self.clone());
+        }
+        if self.layout().has_channels_last() {
+            // Both orders are the same. The strides say which one is meant.
+            let layout = Layout::channels_last(self.shape().clone()).shift(self.layout().offset());
+            return self.rearranged("reshape", layout, || [], |dy| Ok(dy.clone()));
         }
         self.with_channels_at_end()?.contiguous()?.with_channels_second()
     }
 
+    /// The same tensor if its elements fill memory without gaps, else such a copy: with channels last if its channels are adjacent, else in
+    /// row-major order.
+    pub(crate) fn dense(&self) -> Result<Tensor> {
+        match self.layout() {
+            layout if layout.is_dense() => Ok(self.clone()),
+            layout if layout.has_adjacent_channels() => self.to_channels_last(),
+            _ => self.contiguous(),
+        }
+    }
+
     /// `[N, C, ..]` as `[N, .., C]`.
-    fn with_channels_at_end(&self) -> Result<Tensor> {
+    pub(crate) fn with_channels_at_end(&self) -> Result<Tensor> {
         let order: Vec<isize> = [0].into_iter().chain(2..self.rank() as isize).chain([1]).collect();
         self.permute(&order)
     }
 
     /// `[N, .., C]` as `[N, C, ..]`.
-    fn with_channels_second(&self) -> Result<Tensor> {
+    pub(crate) fn with_channels_second(&self) -> Result<Tensor> {
         let last = self.rank() as isize - 1;
         let order: Vec<isize> = [0, last].into_iter().chain(1..last).collect();
         self.permute(&order)

@@ -5,7 +5,7 @@
 mod depthwise;
 mod depthwise_last;
 mod extents;
-mod turn;
+pub(super) mod turn;
 
 use self::depthwise::Depthwise;
 use self::depthwise_last::DepthwiseLast;
@@ -18,7 +18,7 @@ use crate::launch::operands::start_of;
 use crate::memory::block::Block;
 use crate::memory::pool::Buffer;
 use crate::ops::elementwise::pointwise;
-use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::matrix::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::fused::Fused;
 use isograd_core::ops::conv::{
@@ -315,6 +315,8 @@ const EXAMPLES: &[Example] = &[
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), &PADDED))
     },
+    // A copy to another order.
+    |d, t| zeros(d, t, &[16, 64, 28, 28])?.to_channels_last().map(drop),
     // Channels last, where matrix units read words.
     |d, t| {
         differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| {
