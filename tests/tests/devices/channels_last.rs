@@ -31,7 +31,43 @@ pub fn trials(device: &Device) -> Vec<Trial> {
     });
     let at = device.clone();
     let blocks = trial(device, "batch_norm_relu", "a_result_with_two_uses", move || blocks(&at).map_err(text)?);
-    convolutions.chain(others).chain(networks).chain([blocks]).collect()
+    let at = device.clone();
+    let copies =
+        trial(device, "contiguous", "a_copy_to_another_order_has_the_bits", move || copies(&at).map_err(text)?);
+    convolutions.chain(others).chain(networks).chain([blocks, copies]).collect()
+}
+
+/// Copies of tensors that are large enough to be copied by tiles, between the orders and of transposed matrices.
+fn copies(device: &Device) -> Result<Outcome> {
+    let shapes: [&[usize]; 5] =
+        [&[2, 40, 33, 31], &[70_000, 1, 1, 2], &[3, 3, 97, 101], &[1, 65, 1024, 1], &[3, 300, 100, 1]];
+    for dtype in [DType::F32, DType::BF16, DType::I32, DType::I64, DType::U8] {
+        for shape in shapes {
+            let numbers = (0..shape.iter().product()).map(|i: usize| (i * 7919 % 251) as f32).collect::<Vec<_>>();
+            let host = Tensor::from_vec(numbers, shape, &cpu())?.cast(dtype)?;
+            let x = host.to_device(device)?;
+            let last = x.to_channels_last()?;
+            for (what, got, expected) in [
+                (
+                    "channels last",
+                    last.permute(&[0, 2, 3, 1])?.contiguous()?,
+                    host.permute(&[0, 2, 3, 1])?.contiguous()?,
+                ),
+                ("row-major", last.contiguous()?, host.clone()),
+                (
+                    "a part",
+                    last.narrow(1, shape[1] / 2, 1)?.contiguous()?,
+                    host.narrow(1, shape[1] / 2, 1)?.contiguous()?,
+                ),
+                ("transposed", x.permute(&[3, 1, 2, 0])?.contiguous()?, host.permute(&[3, 1, 2, 0])?.contiguous()?),
+            ] {
+                if got.to_bytes()? != expected.to_bytes()? {
+                    return Ok(Err(format!("{what} {dtype} {shape:?}")));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Whether the device may have matrix units.
