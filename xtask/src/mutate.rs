@@ -304,7 +304,7 @@ impl Stand {
         self.verdict(command)
     }
 
-    /// What a run of the suite with the changed kernels says.
+    /// The verdict of a run of the suite with the changed kernels.
     fn verdict(&self, mut command: Command) -> Result<Verdict, Failure> {
         let output = command.env("ISOGRAD_KERNELS", self.source()).output();
         let output = output.map_err(|e| format!("{} could not be started: {e}", command.get_program().display()))?;

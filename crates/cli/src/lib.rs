@@ -128,7 +128,7 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         bail!("{} is a folder", path.display());
     }
-    tempfile::tempfile_in(folder).with_context(|| format!("cannot write to {}", path.display()))?;
+    isograd::try_writing(folder).with_context(|| format!("cannot write to {}", path.display()))?;
     Ok(())
 }
 

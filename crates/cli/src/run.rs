@@ -104,7 +104,7 @@ pub trait Work: Sync {
     /// The data and the model, which has so many parameters, before the device.
     fn announcement(config: &Self::Config, split: &Self::Split, parameters: usize) -> String;
 
-    /// What the data are like, in words, and warnings about them.
+    /// The description of the data in words, and warnings about them.
     fn description(_split: &Self::Split) -> (&str, &[String]) {
         ("", &[])
     }

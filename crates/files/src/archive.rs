@@ -62,7 +62,7 @@ pub struct Archive<'a> {
     has_sums: bool,
 }
 
-/// What a header says of a file.
+/// The fields of the header of a file.
 #[derive(Debug, PartialEq)]
 struct Header<'a> {
     name: &'a [u8],

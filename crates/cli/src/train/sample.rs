@@ -57,9 +57,9 @@ pub struct Signature {
 #[derive(Clone)]
 pub struct TableSplit {
     pub encoding: Arc<Encoding>,
-    /// What the table is like, in words; empty for a model that is restored.
+    /// The columns and their types in words; empty for a model that is restored.
     pub description: String,
-    /// What its reader may have meant otherwise.
+    /// Choices of the reader that the user may not have meant.
     pub warnings: Vec<String>,
 }
 

@@ -204,7 +204,7 @@ fn a_table_as_people_have_it_needs_no_option_but_the_target() {
         &predict(&out, &new, &["--keep", "street"]),
         &["expected a column \"street\", the table has the columns id, sold"],
     );
-    // What the run knows of its table serves for its evaluation, and to go on.
+    // The encoding in the configuration of the run serves `eval` and `--resume` too.
     let evaluated = run(&["eval", out.to_str().unwrap(), "--data", table.to_str().unwrap()]).stdout;
     assert!(
         evaluated.starts_with("csv: validation mean absolute error ") && evaluated.contains("over 60 samples"),

@@ -72,7 +72,7 @@ pub enum Header {
     Present,
 }
 
-/// What is to be predicted.
+/// Whether the targets are classes or numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learn {
     /// Classes, if there is one column of targets, and it has texts, or a few different whole numbers below [`MAX_GUESSED`]; else numbers.
@@ -99,7 +99,7 @@ pub enum Features {
 pub struct Options {
     /// The columns to predict; none for rows that nothing is known of.
     pub targets: Vec<Column>,
-    /// What is to be predicted.
+    /// Whether the targets are classes or numbers.
     pub learn: Learn,
     /// The meaning of the first line. Parquet and Arrow files have names without it.
     pub header: Header,

@@ -1,4 +1,4 @@
-//! What a table is like, in words.
+//! The description of a table in words.
 
 use super::date::DateOrder;
 use super::number::Decimal;
@@ -66,7 +66,7 @@ impl Table {
     }
 }
 
-/// What a column has.
+/// The content of a column in words: a range, or names.
 fn content(values: &Values) -> String {
     match values {
         Values::Numbers(values) => {

@@ -255,7 +255,7 @@ impl Table {
         }
     }
 
-    /// What a reader of the table may have meant otherwise.
+    /// Choices of the reader that the user may not have meant.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -369,7 +369,7 @@ pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }
 
-/// What a first reading of a table says.
+/// The findings of the first reading of a table.
 struct Surveyed {
     survey: Survey,
     dialect: Dialect,

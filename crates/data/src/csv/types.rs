@@ -64,7 +64,7 @@ pub const MAX_GUESSED: i64 = 1000;
 const COUNTED: usize = 1 << 16;
 const COUNTED_NUMBERS: usize = 1 << 10;
 
-/// What the cells of a column have in common.
+/// Counts of the cells of a column, by their kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     pub rows: usize,

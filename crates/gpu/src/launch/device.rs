@@ -245,7 +245,7 @@ impl Gpu {
     }
 }
 
-/// What a thread does with a device while all others wait.
+/// The work of a thread on a device while all other threads wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It records a step.
@@ -255,12 +255,12 @@ pub(crate) enum Turn {
 }
 
 thread_local! {
-    /// What this thread does, and the backend by its place in memory.
+    /// The work of this thread, and the backend by its place in memory.
     static TURN: Cell<Option<(Turn, usize)>> = const { Cell::new(None) };
 }
 
 impl Gpu {
-    /// What this thread does with the device while others wait, if anything.
+    /// The work of this thread on the device while other threads wait, if there is any.
     pub(crate) fn turn_of_thread(&self) -> Option<Turn> {
         TURN.get().filter(|(_, of)| *of == std::ptr::from_ref(self) as usize).map(|(turn, _)| turn)
     }

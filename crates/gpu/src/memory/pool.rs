@@ -43,7 +43,7 @@ struct Held {
     parked: Option<usize>,
 }
 
-/// What becomes of the calls whose memory a scope notes.
+/// Whether the calls whose memory a scope notes are recorded or launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// They are recorded: nothing runs.

@@ -14,9 +14,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, available_parallelism, scope};
 use std::time::{Duration, Instant};
 
-/// Each compiler takes some hundreds of megabytes.
+/// Compilers at the same time: each takes some hundreds of megabytes.
 const MOST_THREADS: usize = 32;
-/// Compilers that take longer are told of.
+/// A compilation that takes longer is announced.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// From one made-up allocation to the next.
 const APART: Address = 1 << 40;

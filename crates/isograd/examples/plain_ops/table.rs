@@ -2,7 +2,7 @@
 
 use isograd::prelude::*;
 
-/// What a row computes with its function: see `rows.txt`.
+/// The passes that a row computes of its function: see `rows.txt`.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Pass {
     Fwd,

@@ -83,6 +83,14 @@ impl Fold {
         }
     }
 
+    /// The fold of `count` elements of a dtype, and the divisor of its mean, of their number or another.
+    fn scaled(self, dtype: DType, count: f64, divisor: Option<f64>) -> (Fold, f64) {
+        // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
+        let fold = Fold { is_shared: self.is_shared && dtype != DType::F16, ..self };
+        let share = if fold.is_shared { share_of(count) } else { 1.0 };
+        (fold, share * divisor.unwrap_or(count))
+    }
+
     fn of(kernel: Kernel<'_>) -> Option<Fold> {
         let plain = Fold::plain;
         let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
@@ -207,10 +215,7 @@ fn fold_of<'a>(
         true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
         false => sorted(&dims[at..], &[&strides[at..]]),
     };
-    // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
-    let fold = Fold { is_shared: fold.is_shared && *dtype != DType::F16, ..fold };
-    let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
-    let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
+    let (fold, divisor) = fold.scaled(*dtype, reduced.numel() as f64, divisor);
     Task {
         op,
         fold,
@@ -267,14 +272,9 @@ fn sum_of<'a>(op: &'static str, prologue: &'a Prologue, acc: DType, x: &Found, y
     let [from, to] = [x, y].map(|operand| operand.2.strides());
     let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
     let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
-    let fold = match prologue.summed() {
-        (Reduce::Mean, dtype) => {
-            Fold { is_shared: dtype != DType::F16, finish: Some("FINISH_MEAN"), ..Fold::plain("JOIN_SUM") }
-        }
-        _ => Fold::plain("JOIN_SUM"),
-    };
-    let count = reduced.numel() as f64;
-    let divisor = if fold.is_shared { share_of(count) * count } else { count };
+    let (kind, dtype) = prologue.summed();
+    let fold = Fold::of(Kernel::Reduce(kind)).unwrap_or_else(|| Fold::plain("JOIN_SUM"));
+    let (fold, divisor) = fold.scaled(dtype, reduced.numel() as f64, None);
     Task {
         op,
         fold,

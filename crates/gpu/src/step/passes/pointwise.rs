@@ -43,11 +43,14 @@ pub struct Open {
     pub acc: Option<DType>,
     pub walk: (SmallVec<[usize; 6]>, bool),
     /// The operands of its calls, and whether they are written.
-    parts: Vec<(Region, KeptOperand, bool)>,
+    parts: Vec<Part>,
     traffic: usize,
     /// Why a call that shares memory was not added.
     end: Option<String>,
 }
+
+/// An operand of a call, and whether it is written.
+type Part = (Region, KeptOperand, bool);
 
 /// A group for a call.
 struct Choice {
@@ -324,11 +327,7 @@ impl<'a> Grouping<'a> {
         {
             return None;
         }
-        let frame = match (&a.frame, &b.frame) {
-            (Some(Frame::Sum(_)), _) | (_, Some(Frame::Sum(_))) => return None,
-            (Some(a), Some(b)) if a != b => return None,
-            (a, b) => a.as_ref().or(b.as_ref()).cloned(),
-        };
+        let frame = common_frame(&a.frame, &b.frame).ok()?.cloned();
         let (acc, is_small) = (a.acc.or(b.acc), a.traffic.max(b.traffic) <= SMALL);
         let fits = match frame {
             Some(_) => acc.is_some_and(DType::is_float),
@@ -343,10 +342,7 @@ impl<'a> Grouping<'a> {
             all.map(placed).collect::<Option<Vec<_>>>()
         };
         let (own, others) = (parts_of(first)?, parts_of(second)?);
-        let meets = |a: &(Region, KeptOperand, bool), b: &(Region, KeptOperand, bool)| {
-            a.1.place == b.1.place && (a.2 || b.2) && a.0 != b.0 && !are_apart(&a.1, &b.1)
-        };
-        if own.iter().any(|a| others.iter().any(|b| meets(a, b))) {
+        if own.iter().any(|a| others.iter().any(|b| meet(a, b))) {
             return None;
         }
         let mut members = [&first.members[..], &second.members[..]].concat();
@@ -435,13 +431,7 @@ impl<'a> Grouping<'a> {
         if is_late && *has_dependents {
             return Err("as calls between them depend on one and are needed by the other");
         }
-        let frame = match (&open.frame, &call.frame) {
-            (Some(Frame::Sum(_)), _) | (_, Some(Frame::Sum(_))) => {
-                return Err("as a sum over columns computes for itself what it adds up");
-            }
-            (Some(a), Some(b)) if a != b => return Err("as other rows are reduced, or in another order"),
-            (a, b) => a.as_ref().or(b.as_ref()),
-        };
+        let frame = common_frame(&open.frame, &call.frame)?;
         let acc = open.acc.or(call.acc);
         if frame.is_some() && !acc.is_some_and(DType::is_float) {
             return Err("as only floats are reduced");
@@ -454,11 +444,8 @@ impl<'a> Grouping<'a> {
         }
         for (part, writes) in operands(entry) {
             let part = placed(frame, part).ok_or(of_another_shape)?;
-            let elements = Region::new(&part);
-            let meets = |(known, other, wrote): &(Region, KeptOperand, bool)| {
-                other.place == part.place && (writes || *wrote) && *known != elements && !are_apart(other, &part)
-            };
-            if open.parts.iter().any(meets) {
+            let new = (Region::new(&part), part, writes);
+            if open.parts.iter().any(|known| meet(known, &new)) {
                 return Err("as it reads or writes other elements of the same memory");
             }
         }
@@ -515,6 +502,22 @@ impl<'a> Grouping<'a> {
 /// The operands of a call, and whether they are written.
 pub fn operands(entry: &Entry) -> impl Iterator<Item = (&KeptOperand, bool)> {
     entry.inputs.iter().map(|part| (part, false)).chain(entry.outputs.iter().map(|part| (part, true)))
+}
+
+/// The frame of a kernel of two calls or groups, or why they cannot be one kernel.
+fn common_frame<'a>(a: &'a Option<Frame>, b: &'a Option<Frame>) -> Result<Option<&'a Frame>, &'static str> {
+    match (a, b) {
+        (Some(Frame::Sum(_)), _) | (_, Some(Frame::Sum(_))) => {
+            Err("as a sum over columns computes for itself what it adds up")
+        }
+        (Some(a), Some(b)) if a != b => Err("as other rows are reduced, or in another order"),
+        (a, b) => Ok(a.as_ref().or(b.as_ref())),
+    }
+}
+
+/// Whether two operands may share a part of their elements, of which one writes.
+fn meet(a: &Part, b: &Part) -> bool {
+    a.1.place == b.1.place && (a.2 || b.2) && a.0 != b.0 && !are_apart(&a.1, &b.1)
 }
 
 /// An operand as a kernel has it: in the shape of the rows, if there are some. None if it does not fit them.
