@@ -351,11 +351,9 @@ impl Layout {
     /// True for a view `[N, C, ..]` whose channels are adjacent in memory, as those of a part of the channels of a tensor whose channels are
     /// last.
     pub fn has_adjacent_channels(&self) -> bool {
-        let mut extents = self.shape.iter().zip(&self.strides).enumerate();
-        // Dimensions that are expanded belong to no order.
-        let is_in_order =
-            |(d, (&n, &s)): (usize, (&usize, &usize))| if d == 1 { n > 1 && s == 1 } else { n == 1 || s > 1 };
-        self.shape.rank() > 2 && extents.all(is_in_order)
+        // Dimensions that are expanded belong to no order. Of volumes of single elements, the strides tell the order.
+        let mut strides = self.strides.iter().enumerate();
+        self.shape.rank() > 2 && self.shape[1] > 1 && strides.all(|(d, &s)| if d == 1 { s == 1 } else { s > 1 })
     }
 
     /// `[N, C, ..]` as `[N, .., C]`.
