@@ -9,10 +9,11 @@ Results are computed in f64. `tests/transformers.rs` reads all of it. README.md 
 
 import pathlib
 import shutil
+import tempfile
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).parent / "hugging_face"
@@ -89,6 +90,78 @@ def vit(model):
     return {"images": x, "logits": model(x.double()).logits.float()}
 
 
+# Extents of the decoders of `causal`.
+SMALL = {
+    "vocab_size": 40, "max_position_embeddings": 80, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attn_implementation": "eager",
+    "experts_implementation": "eager",
+}
+# Positions that differ from those of the first training in each way that a file can say.
+LONG = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.1, 1.5, 2.0], "long_factor": [2.0, 4.0, 8.0]}
+LONG |= {"original_max_position_embeddings": 20, "partial_rotary_factor": 0.75}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 20}
+WINDOWS = ["sliding_attention", "full_attention"]
+
+
+def causal():
+    """Decoders by the names of their folders: the class, and the options that differ from `SMALL`."""
+    eights = {"num_key_value_heads": 1}
+    return {
+        "mistral": ("Mistral", {"sliding_window": 8}),
+        "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "rope_parameters": YARN}),
+        "qwen3": ("Qwen3", {"tie_word_embeddings": True}),
+        "gemma": ("Gemma", eights),
+        "gemma2": ("Gemma2", {
+            "sliding_window": 8, "layer_types": WINDOWS, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        }),
+        "gemma3": ("Gemma3", {
+            "sliding_window": 8, "layer_types": WINDOWS, "query_pre_attn_scalar": 20,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            },
+        }),
+        "phi3": ("Phi3", {
+            "hidden_size": 32, "sliding_window": 30, "original_max_position_embeddings": 20, "rope_parameters": LONG,
+            "pad_token_id": 0,
+        }),
+        "gpt_neox": ("GPTNeoX", {
+            "hidden_size": 32, "head_dim": None, "num_key_value_heads": None,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+        }),
+        "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+        "qwen2_moe": ("Qwen2Moe", {
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+        }),
+        "qwen3_moe": ("Qwen3Moe", {
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "norm_topk_prob": True,
+        }),
+    }
+
+
+def of_decoder(model):
+    """Logits of two sequences, the tokens that greedy decoding continues one with, and gradients of a loss, by the names of files."""
+    x = torch.randint(0, SMALL["vocab_size"], (2, 19))
+    logits = model(x).logits
+    F.cross_entropy(logits[:, :-1].flatten(0, 1), x[:, 1:].flatten()).backward()
+    found = x[:1, :6]
+    with torch.no_grad():
+        for _ in range(13 if model.config.model_type == "phi3" else 64):
+            found = torch.cat([found, model(found).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    # More positions than the first training had.
+    long = torch.randint(0, SMALL["vocab_size"], (1, 40))
+    logits_of_long = model(long).logits.float()
+    for p in model.parameters():
+        p.data = torch.zeros_like(p) if p.grad is None else p.grad
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        gradients = load_file(pathlib.Path(folder) / "model.safetensors")
+    gradients = {f"d {name}": t.float() for name, t in gradients.items() if "layers.1." in name}
+    of_long = {"long": long, "logits of long": logits_of_long} if model.config.model_type == "phi3" else {}
+    return {"tokens": x, "logits": logits.float(), "greedy": found, **of_long, **gradients}
+
+
 def main():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
@@ -122,6 +195,11 @@ def main():
         num_attention_heads=HEADS, num_labels=5, **plain,
     )
     write("vit", transformers.ViTForImageClassification(config), vit)
+    for name, (kind, options) in causal().items():
+        torch.manual_seed(0)
+        text = "Text" if kind == "Gemma3" else ""
+        config = getattr(transformers, f"{kind}{text}Config")(**{k: v for k, v in {**SMALL, **options}.items() if v is not None})
+        write(name, getattr(transformers, f"{kind}ForCausalLM")(config), of_decoder)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
 
 

@@ -40,6 +40,6 @@ pub use print::{Notation, PrintOptions};
 pub use profile::{Direction, OpTime, Profile, Total, origin, profile};
 pub use random::{Rng, RngState};
 pub use shape::{Dims, Layout, MAX_RANK, Shape};
-pub use tape::{checkpoint, enable_grad, grad, no_grad};
+pub use tape::{checkpoint, enable_grad, fuse, grad, no_grad};
 pub use tensor::{Tensor, TensorKey};
 pub use thread::Context;

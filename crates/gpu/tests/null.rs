@@ -1,7 +1,7 @@
 //! The shared layer on a driver that runs nothing: launches, memory, the program cache, and what can go wrong.
 
 use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Transpose};
-use isograd_core::tape::{BackwardOptions, grad_with};
+use isograd_core::tape::{BackwardOptions, fuse, grad_with};
 use isograd_core::{Backend, Call, DType, Device, Kernel, Kind, Layout, Operand, Result, Rng, Tensor};
 use isograd_gpu::driver::null::{Fault, NullDriver};
 use isograd_gpu::source::assemble;
@@ -49,6 +49,19 @@ fn launches_are_logged() -> Result<()> {
          (pointer, pointer, 000000000000000100000000000000010000000000000400, 0000000000000400)",
     ];
     assert_eq!(log, expected);
+    Ok(())
+}
+
+#[test]
+fn a_fused_function_is_one_launch_and_so_are_its_gradients() -> Result<()> {
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
+    let x = zeros(&device, (64, 1024))?.require_grad()?;
+    let dy = zeros(&device, (64, 1024))?;
+    gpu.launches();
+    let y = fuse(|t| t[0].sigmoid()?.mul(&t[0])?.tanh()?.mul_scalar(0.5)?.exp(), &[&x])?;
+    assert_eq!(gpu.launches().len(), 1);
+    grad_with(&y, &[&x], &BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+    assert_eq!(gpu.launches().len(), 1);
     Ok(())
 }
 

@@ -9,6 +9,7 @@
 mod print;
 
 use clap::{Parser, ValueEnum};
+use isograd::models::causal::Rotary;
 use isograd::models::*;
 use isograd::ops::Neighbors;
 use isograd::prelude::*;
@@ -192,7 +193,7 @@ fn gpt2(at: &At) -> Result<Case> {
 /// LLaMA 3.2 with 1.24 billion parameters, without the long contexts.
 fn llama(at: &At) -> Result<Case> {
     let vocab = at.either(128_256, 99);
-    let options = LlamaOptions {
+    let options = CausalLmOptions {
         vocab,
         context: 4096,
         layers: at.either(16, 2),
@@ -201,10 +202,10 @@ fn llama(at: &At) -> Result<Case> {
         key_heads: at.either(8, 2),
         head_width: None,
         hidden: at.either(8192, 96),
-        rotary_scaling: None,
-        ..LlamaOptions::llama3_1b()
+        rotary: Rotary::new(500_000.0),
+        ..CausalLmOptions::llama3_1b()
     };
-    language(Llama::new(&options, at.init)?, vocab, at)
+    language(CausalLm::new(&options, at.init)?, vocab, at)
 }
 
 fn recurrent(recurrence: Recurrence, at: &At) -> Result<Case> {

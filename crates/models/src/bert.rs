@@ -63,7 +63,7 @@ impl BertOptions {
     /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote; the dropout is its `hidden_dropout_prob`.
     /// Errors: `Io`; `Format` for another kind of network, and for options that a [`Bert`] does not have, such as another activation.
     pub fn read(folder: impl AsRef<Path>) -> Result<BertOptions> {
-        let config = Config::read(folder.as_ref(), "bert")?;
+        let config = Config::read(folder.as_ref(), &["bert"])?;
         config.expect("hidden_act", "gelu")?;
         config.expect("position_embedding_type", "absolute")?;
         config.expect("is_decoder", false)?;

@@ -45,7 +45,7 @@ impl Gpt2Options {
     /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote; the dropout is its `resid_pdrop`. Errors: `Io`;
     /// `Format` for another kind of network, and for options that a [`Gpt2`] does not have, such as another activation.
     pub fn read(folder: impl AsRef<Path>) -> Result<Gpt2Options> {
-        let config = Config::read(folder.as_ref(), "gpt2")?;
+        let config = Config::read(folder.as_ref(), &["gpt2"])?;
         config.expect_one("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
         config.expect("layer_norm_epsilon", EPS)?;
         config.expect("scale_attn_weights", true)?;

@@ -1,9 +1,9 @@
 //! Folders of Hugging Face's `transformers`: options in `config.json`, and weights by name in safetensors files.
 
-use isograd_core::{Error, Result, Shape, replace_file};
+use isograd_core::{Error, Result, Shape, Tensor, replace_file};
 use isograd_nn::{Init, LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save, shapes};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads `config.json` of a folder. Errors: `Io`; `Format` for another kind of network.
-    pub(crate) fn read(folder: &Path, kind: &str) -> Result<Config> {
+    /// Reads `config.json` of a folder. Errors: `Io`; `Format` for a network of none of these kinds.
+    pub(crate) fn read(folder: &Path, kinds: &[&str]) -> Result<Config> {
         let path = folder.join("config.json");
         let bytes = isograd_files::read(&path)?;
         let values = serde_json::from_slice(&bytes).map_err(|e| invalid(&path, format!("not a configuration: {e}")))?;
         let config = Config { path, values };
-        config.expect("model_type", kind)?;
+        config.expect_one("model_type", kinds)?;
         Ok(config)
     }
 
@@ -56,6 +56,13 @@ impl Config {
         }
     }
 
+    /// Numbers that must be there. Errors: `Format`.
+    pub(crate) fn floats(&self, key: &str) -> Result<Vec<f64>> {
+        let value = self.get(key).unwrap_or(&Value::Null);
+        let all = value.as_array().and_then(|all| all.iter().map(Value::as_f64).collect());
+        all.ok_or_else(|| self.wrong(key, value, "a list of numbers"))
+    }
+
     /// The keys of values that are not null.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
@@ -72,6 +79,11 @@ impl Config {
         let Some(value) = self.get(key) else { return Ok(None) };
         let values = value.as_object().cloned().ok_or_else(|| self.wrong(key, value, "an object"))?;
         Ok(Some(Config { path: self.path.clone(), values }))
+    }
+
+    /// [`part`](Config::part), or none for another value.
+    pub(crate) fn part_or_none(&self, key: &str) -> Option<Config> {
+        self.part(key).ok().flatten()
     }
 
     /// The number of values.
@@ -137,9 +149,14 @@ pub trait Pretrained: Module + Sized {
         None
     }
 
-    /// The name of the parameter for a name in a file, which may lack the prefix.
+    /// The full name for a name in a file, which may lack the prefix.
     fn name_of(name: &str) -> String {
         prefixed::<Self>(name)
+    }
+
+    /// Where files have a parameter; as a tensor of its name in most networks.
+    fn source(&self, own: &str) -> Source {
+        Source::Whole(own.to_string())
     }
 
     /// A network with options and weights of a folder that `transformers` or [`save`](Pretrained::save) wrote, on the device and in the
@@ -162,8 +179,10 @@ pub trait Pretrained: Module + Sized {
         let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
         let mut state = StateDict::new();
         let tied = self.tied();
+        let sources = own.keys().map(|name| (name, self.source(name))).collect::<BTreeMap<_, _>>();
+        let wanted = sources.values().flat_map(Source::names).collect::<BTreeSet<_>>();
         let is_other = |name: &str| tied.is_some_and(|[other, _]| name == other);
-        let mut found = load_part(path, &device, |name| is_other(name) || own.contains_key(&Self::name_of(name)))?;
+        let mut found = load_part(path, &device, |name| is_other(name) || wanted.contains(&*Self::name_of(name)))?;
         let other = tied.and_then(|[other, own]| Some((found.remove(other)?, other, own)));
         for (name, t) in found {
             let renamed = Self::name_of(&name);
@@ -179,8 +198,14 @@ pub trait Pretrained: Module + Sized {
                 return Err(Error::value(path.display().to_string(), message));
             }
         }
+        let mut parameters = StateDict::new();
+        for (name, source) in &sources {
+            let found = source.find(&state, own[*name].shape());
+            let found = found.map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))?;
+            parameters.extend(found.map(|t| ((*name).clone(), t)));
+        }
         let options = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
-        let result = self.load_state_dict_with(&state, &options);
+        let result = self.load_state_dict_with(&parameters, &options);
         result.map(drop).map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))
     }
 
@@ -190,9 +215,108 @@ pub trait Pretrained: Module + Sized {
         let folder = folder.as_ref();
         std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
         let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
-        save(folder.join("model.safetensors"), &self.state_dict(), &metadata)?;
+        let own = self.state_dict();
+        let own = own.into_iter().map(|(name, t)| (self.source(&name), t));
+        save(folder.join("model.safetensors"), &in_files(own)?, &metadata)?;
         replace_file(folder.join("config.json"), &[self.config().as_bytes()])
     }
+}
+
+/// Where files have a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// As a tensor of this name.
+    Whole(String),
+    /// As rows of a tensor.
+    Rows {
+        /// The name of the tensor.
+        name: String,
+        /// The first row.
+        start: usize,
+    },
+    /// As rows of a tensor that has several parts for each head, one after the other.
+    Heads {
+        /// The name of the tensor.
+        name: String,
+        /// The number of heads.
+        heads: usize,
+        /// Which part of a head's rows it is.
+        part: usize,
+        /// The number of parts.
+        parts: usize,
+    },
+    /// As a tensor for each element of the first dimension.
+    Each(Vec<String>),
+}
+
+impl Source {
+    /// The names of the tensors.
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Source::Whole(name) | Source::Rows { name, .. } | Source::Heads { name, .. } => vec![name],
+            Source::Each(names) => names.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// The tensor of a parameter of this shape, if the file has its parts. Errors: `Shape` for parts that do not fit.
+    fn find(&self, file: &StateDict, shape: &Shape) -> Result<Option<Tensor>> {
+        let Some(all) = self.names().into_iter().map(|name| file.get(name)).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let rows = || shape.dims().first().copied().unwrap_or(1);
+        let part = match *self {
+            Source::Whole(_) => Ok(all[0].clone()),
+            Source::Rows { start, .. } => all[0].narrow(0, start, rows()),
+            Source::Heads { heads, part, parts, .. } => {
+                let of_head = all[0].dims().iter().product::<usize>() / (heads * parts).max(1);
+                let of_heads = all[0].reshape((heads, parts, of_head)).and_then(|t| t.select(1, part as isize));
+                of_heads.and_then(|t| t.contiguous()?.reshape(shape))
+            }
+            Source::Each(_) => Tensor::stack(&all, 0),
+        };
+        let name = self.names()[0];
+        part.map(Some).map_err(|e| {
+            let message =
+                format!("{name} is {}, which does not fit a parameter {shape}: {}", all[0].shape(), e.message());
+            Error::shape("load", message)
+        })
+    }
+}
+
+/// The tensors of files with these parameters.
+fn in_files(own: impl Iterator<Item = (Source, Tensor)>) -> Result<StateDict> {
+    let (mut found, mut parts) = (StateDict::new(), BTreeMap::<String, BTreeMap<usize, Tensor>>::new());
+    let mut heads_of = BTreeMap::new();
+    for (source, t) in own {
+        match source {
+            Source::Whole(name) => drop(found.insert(name, t)),
+            Source::Rows { name, start } => drop(parts.entry(name).or_default().insert(start, t)),
+            Source::Heads { name, heads, part, .. } => {
+                parts.entry(name.clone()).or_default().insert(part, t);
+                heads_of.insert(name, heads);
+            }
+            Source::Each(names) => {
+                for (i, name) in names.into_iter().enumerate() {
+                    found.insert(name, t.detach().select(0, i as isize)?.contiguous()?);
+                }
+            }
+        }
+    }
+    for (name, parts) in parts {
+        let parts = parts.into_values().map(|t| t.detach()).collect::<Vec<_>>();
+        let whole = match heads_of.get(&name) {
+            None => Tensor::concat(&parts.iter().collect::<Vec<_>>(), 0)?,
+            Some(&heads) => {
+                let rest = parts[0].dims()[1..].to_vec();
+                let of_heads =
+                    parts.iter().map(|t| t.reshape((heads, t.numel() / heads.max(1)))).collect::<Result<Vec<_>>>()?;
+                let shape = Shape::from([vec![parts.len() * parts[0].dims()[0]], rest].concat());
+                Tensor::stack(&of_heads.iter().collect::<Vec<_>>(), 1)?.reshape(shape)?
+            }
+        };
+        found.insert(name, whole);
+    }
+    Ok(found)
 }
 
 /// A name with the prefix of a network.

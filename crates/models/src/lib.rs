@@ -2,6 +2,7 @@
 //! (transformers) where these have the network, so that their weights load by name.
 
 mod bert;
+pub mod causal;
 mod dcgan;
 mod decoder;
 mod encoder;
@@ -9,7 +10,6 @@ mod gpt2;
 mod hub;
 mod language;
 mod lenet;
-mod llama;
 mod mobilenet;
 mod recurrent;
 mod resnet;
@@ -19,13 +19,13 @@ mod unit;
 mod vit;
 
 pub use bert::{Bert, BertInput, BertOptions};
+pub use causal::{Architecture, CausalLm, CausalLmOptions};
 pub use dcgan::{Dcgan, Discriminator, Generator};
 pub use decoder::Decoder;
 pub use gpt2::{Gpt2, Gpt2Options};
-pub use hub::Pretrained;
+pub use hub::{Pretrained, Source};
 pub use language::LanguageModel;
 pub use lenet::LeNet;
-pub use llama::{Llama, LlamaOptions, RotaryScaling};
 pub use mobilenet::{MobileNetV2, MobileNetV2Options};
 pub use recurrent::{Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState};
 pub use resnet::{ResNet, ResNetOptions, Stem};

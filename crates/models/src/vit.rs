@@ -60,7 +60,7 @@ impl VitOptions {
     /// From `config.json` of a folder that `transformers` or [`save`](Pretrained::save) wrote; the dropout is its `hidden_dropout_prob`.
     /// Errors: `Io`; `Format` for another kind of network, and for options that a [`Vit`] does not have, such as another activation.
     pub fn read(folder: impl AsRef<Path>) -> Result<VitOptions> {
-        let config = Config::read(folder.as_ref(), "vit")?;
+        let config = Config::read(folder.as_ref(), &["vit"])?;
         config.expect("hidden_act", "gelu")?;
         config.expect("qkv_bias", true)?;
         // Two classes are not written.

@@ -3,9 +3,10 @@
 
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor, no_grad};
 use isograd_cpu as _;
+use isograd_models::causal::{Rotary, RotaryScaling};
 use isograd_models::{
-    Bert, BertInput, BertOptions, Gpt2, Gpt2Options, LanguageModel, Llama, LlamaOptions, Pretrained, RotaryScaling,
-    Vit, VitOptions,
+    Bert, BertInput, BertOptions, CausalLm, CausalLmOptions, Gpt2, Gpt2Options, LanguageModel, Pretrained, Vit,
+    VitOptions,
 };
 use isograd_nn::{Forward, Init, Metadata, Module, StateDict, save};
 use std::fs;
@@ -13,9 +14,9 @@ use std::path::Path;
 
 const GPT2: Gpt2Options = Gpt2Options { vocab: 11, context: 8, layers: 2, heads: 2, width: 4, dropout: 0.5 };
 
-fn llama() -> LlamaOptions {
+fn llama() -> CausalLmOptions {
     let scaling = RotaryScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, context: 4 };
-    LlamaOptions {
+    CausalLmOptions {
         vocab: 11,
         context: 8,
         layers: 2,
@@ -24,9 +25,9 @@ fn llama() -> LlamaOptions {
         head_width: None,
         width: 4,
         hidden: 6,
-        rotary_scaling: Some(scaling),
+        rotary: Rotary { scaling, ..Rotary::new(10_000.0) },
         tied: true,
-        ..LlamaOptions::llama2_7b()
+        ..CausalLmOptions::llama2_7b()
     }
 }
 
@@ -68,10 +69,10 @@ fn folders_come_back() -> Result<()> {
     let again = Gpt2::load(path("gpt2"), &init(2))?;
     assert_eq!((again.options(), bits(&again)), (GPT2, bits(&first)));
     for tied in [true, false] {
-        let first = Llama::new(&LlamaOptions { tied, ..llama() }, &init(1))?;
+        let first = CausalLm::new(&CausalLmOptions { tied, ..llama() }, &init(1))?;
         first.save(path("llama"))?;
-        let again = Llama::load(path("llama"), &init(2))?;
-        let options = LlamaOptions { head_width: Some(2), ..first.options() };
+        let again = CausalLm::load(path("llama"), &init(2))?;
+        let options = CausalLmOptions { head_width: Some(2), ..first.options() };
         assert_eq!((again.options(), bits(&again)), (options, bits(&first)));
     }
     let first = Bert::new(&bert(), &init(1))?;
@@ -102,7 +103,7 @@ fn blocks_are_computed_again() -> Result<()> {
     }
     let gpt2 = || Gpt2::new(&GPT2, &init(3));
     assert_eq!(gradients(gpt2, true)?, gradients(gpt2, false)?);
-    let llama = || Llama::new(&llama(), &init(3));
+    let llama = || CausalLm::new(&llama(), &init(3));
     assert_eq!(gradients(llama, true)?, gradients(llama, false)?);
     fn of_encoders(recomputes: bool) -> Result<Vec<Vec<u8>>> {
         let (bert, vit) = (Bert::new(&bert(), &init(3))?, Vit::new(&vit(), &init(3))?);
@@ -202,18 +203,18 @@ fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
     refused(with(r#""n_layer": 2,"#, ""), Kind::Format, "n_layer is missing");
     refused(with("{", ""), Kind::Format, "not a configuration");
     let with = |from: &str, to: &str| {
-        Llama::new(&llama(), &init(1))?.save(folder.path())?;
+        CausalLm::new(&llama(), &init(1))?.save(folder.path())?;
         write_config(folder.path(), from, to);
-        LlamaOptions::read(folder.path())
+        CausalLmOptions::read(folder.path())
     };
-    refused(with("llama3", "yarn"), Kind::Format, r#"rope_type is "yarn", expected default, linear or llama3"#);
+    refused(with("llama3", "half"), Kind::Format, r#"rope_type is "half", expected default, linear, dynamic, llama3"#);
     refused(with(r#""factor": 8.0,"#, ""), Kind::Format, "factor is null");
-    assert_eq!(with(r#""llama3""#, r#""linear""#)?.rotary_scaling, Some(RotaryScaling::Linear(8.0)));
-    assert_eq!(with(r#""llama3""#, r#""default""#)?.rotary_scaling, None);
+    assert_eq!(with(r#""llama3""#, r#""linear""#)?.rotary.scaling, RotaryScaling::Linear(8.0));
+    assert_eq!(with(r#""llama3""#, r#""default""#)?.rotary.scaling, RotaryScaling::Default);
     // Both in one object, as version 5 writes them.
     let text = r#""rope_parameters": { "rope_type": "default", "rope_theta": 7.0 }, "unused""#;
     let options = with(r#""rope_scaling""#, text)?;
-    assert_eq!((options.rotary_base, options.rotary_scaling), (7.0, None));
+    assert_eq!(options.rotary, Rotary::new(7.0));
     Ok(())
 }
 
@@ -221,9 +222,9 @@ fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
 fn rotary_options_are_used_or_refused_by_name() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let with = |from: &str, to: &str| {
-        Llama::new(&llama(), &init(1))?.save(folder.path())?;
+        CausalLm::new(&llama(), &init(1))?.save(folder.path())?;
         write_config(folder.path(), from, to);
-        LlamaOptions::read(folder.path())
+        CausalLmOptions::read(folder.path())
     };
     for (from, to, part) in [
         (r#""rope_type": "llama3""#, r#""rope_type": null"#, "rope_type is null, expected a type that has "),
@@ -232,18 +233,22 @@ fn rotary_options_are_used_or_refused_by_name() -> Result<()> {
         (r#""factor": 8.0"#, r#""factor": 8.0, "mscale": 1"#, "mscale is 1, expected none"),
         (r#""low_freq_factor": 1.0"#, r#""low_freq_factor": 4.0"#, "low_freq_factor is 4.0, expected less than 4"),
         (r#""rope_theta": 10000.0"#, r#""rope_theta": 0"#, "rope_theta is 0, expected a number above 0"),
-        (r#""rope_theta": 10000.0"#, r#""partial_rotary_factor": 0.5"#, "partial_rotary_factor is 0.5, expected 1"),
+        (
+            r#""rope_theta": 10000.0"#,
+            r#""partial_rotary_factor": 0"#,
+            "partial_rotary_factor is 0, expected a number above 0",
+        ),
         (r#""rope_theta": 10000.0"#, r#""rope_parameters": { "rope_theta": 7.0 }"#, "none beside rope_parameters"),
         (r#""rms_norm_eps": 0.00001"#, r#""rms_norm_eps": -1"#, "rms_norm_eps is -1"),
     ] {
         refused(with(from, to), Kind::Format, part);
     }
-    assert_eq!(with(r#""rope_theta": 10000.0"#, r#""partial_rotary_factor": 1.0"#)?.rotary_base, 10_000.0);
+    assert_eq!(with(r#""rope_theta": 10000.0"#, r#""partial_rotary_factor": 1.0"#)?.rotary, llama().rotary);
     for options in [
-        LlamaOptions { rotary_base: 0.0, ..llama() },
-        LlamaOptions { rotary_scaling: Some(RotaryScaling::Linear(-2.0)), ..llama() },
+        CausalLmOptions { rotary: Rotary::new(0.0), ..llama() },
+        CausalLmOptions { rotary: Rotary { scaling: RotaryScaling::Linear(-2.0), ..Rotary::new(1e4) }, ..llama() },
     ] {
-        refused(Llama::new(&options, &init(1)), Kind::Attr, "expected numbers above 0");
+        refused(CausalLm::new(&options, &init(1)), Kind::Attr, "expected numbers above 0");
     }
     Ok(())
 }
@@ -263,11 +268,11 @@ fn options_that_the_weights_do_not_have_end_before_the_memory() -> Result<()> {
         write_config(path, to, from);
     }
     // A table that is computed.
-    Llama::new(&llama(), &init(1))?.save(path)?;
+    CausalLm::new(&llama(), &init(1))?.save(path)?;
     write_config(path, r#""max_position_embeddings": 8"#, r#""max_position_embeddings": 2000000000"#);
-    refused(Llama::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
+    refused(CausalLm::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
     write_config(path, "2000000000", "99999999999999999999");
-    refused(Llama::load(path, &init(1)), Kind::Format, "expected a whole number of 31 bits");
+    refused(CausalLm::load(path, &init(1)), Kind::Format, "expected a whole number of 31 bits");
     // Loaded parameters are not drawn.
     Gpt2::new(&GPT2, &init(1))?.save(path)?;
     let init = init(5);
@@ -298,7 +303,7 @@ fn a_tied_model_loads_from_either_of_two_names_and_refuses_two_that_differ() -> 
     }
     let gpt2 = |seed| Gpt2::new(&GPT2, &init(seed));
     check(&gpt2(1)?, &gpt2(2)?, &file, "transformer.wte.weight")?;
-    let llama = |seed| Llama::new(&llama(), &init(seed));
+    let llama = |seed| CausalLm::new(&llama(), &init(seed));
     check(&llama(1)?, &llama(2)?, &file, "model.embed_tokens.weight")
 }
 
@@ -326,7 +331,7 @@ fn a_bert_without_a_pooler_is_loaded() -> Result<()> {
 fn positions_end_at_the_context() -> Result<()> {
     let long = tokens(&[&[1, 2, 3, 4, 5, 6, 7, 8, 9]]);
     let models: [(&dyn LanguageModel, &str); 2] =
-        [(&Gpt2::new(&GPT2, &init(1))?, "gpt2"), (&Llama::new(&llama(), &init(1))?, "llama")];
+        [(&Gpt2::new(&GPT2, &init(1))?, "gpt2"), (&CausalLm::new(&llama(), &init(1))?, "llama")];
     for (model, name) in models {
         refused(model.forward(&long), Kind::Index, &format!("{name}: Index: 9 tokens follow 0, and the context is 8"));
         refused(model.forward(&long.flatten(0, 1)?), Kind::Shape, "expected [B, T]");
@@ -355,8 +360,8 @@ fn a_cache_is_outside_of_the_tape_and_dropout_ends_in_evaluation() -> Result<()>
 #[test]
 fn wrong_extents_are_refused() -> Result<()> {
     refused(Gpt2::new(&Gpt2Options { heads: 3, ..GPT2 }, &init(1)), Kind::Attr, "3 heads do not divide the width 4");
-    refused(Llama::new(&LlamaOptions { key_heads: 3, ..llama() }, &init(1)), Kind::Attr, "each must divide");
-    refused(Llama::new(&LlamaOptions { head_width: Some(3), ..llama() }, &init(1)), Kind::Attr, "3 elements");
+    refused(CausalLm::new(&CausalLmOptions { key_heads: 3, ..llama() }, &init(1)), Kind::Attr, "each must divide");
+    refused(CausalLm::new(&CausalLmOptions { head_width: Some(3), ..llama() }, &init(1)), Kind::Attr, "3 elements");
     refused(Bert::new(&BertOptions { heads: 0, ..bert() }, &init(1)), Kind::Attr, "0 heads");
     refused(Vit::new(&VitOptions { patch: 3, ..vit() }, &init(1)), Kind::Attr, "do not divide images of 4");
     let (model, x) = (Bert::new(&bert(), &init(1))?, tokens(&[&[1, 2, 3]]));

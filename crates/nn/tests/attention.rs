@@ -4,9 +4,9 @@ use crate::common::{cpu, values};
 use isograd_core::ops::{Activation, Approximate, Rotary};
 use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{
-    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KvCache, Module, MultiheadAttention, Rotations,
-    SelfAttentionOptions, StateDict, SwiGlu, TransformerDecoder, TransformerEncoder, TransformerEncoderLayer,
-    TransformerOptions, load, sinusoidal_positions,
+    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Gate, GatedMlp, Init, KvCache, Module,
+    MultiheadAttention, Rotations, SelfAttentionOptions, StateDict, TransformerDecoder, TransformerEncoder,
+    TransformerEncoderLayer, TransformerOptions, load, sinusoidal_positions,
 };
 
 const E: usize = 4;
@@ -287,7 +287,7 @@ fn a_cache_counts_on_the_device_within_a_step() -> Result<()> {
 fn rotations_have_rates_of_their_own() -> Result<()> {
     let x = init().normal((1, 1, 3, 4), 0.0, 1.0)?;
     let plain = Rotations::new(5, 4, 1e4, &cpu())?;
-    let rates = Rotations::with_rates(5, &[1.0, 0.01], &cpu())?;
+    let rates = Rotations::with_rates(5, &[1.0, 0.01], 1.0, &cpu())?;
     let from = |start: i64| -> Result<Rotary> {
         Ok(Rotary { positions: Some(Tensor::arange(3, &cpu())?.add_scalar(start)?), ..Rotary::default() })
     };
@@ -303,7 +303,7 @@ fn rotations_have_rates_of_their_own() -> Result<()> {
 
 #[test]
 fn swiglu_is_its_formula() -> Result<()> {
-    let layer = SwiGlu::new(4, 6, &init())?;
+    let layer = GatedMlp::new(4, 6, Gate::Silu, &init())?;
     let x = init().normal((2, 3, 4), 0.0, 1.0)?;
     let of = |weight: &Tensor, x: &Tensor| x.matmul(&weight.t()?);
     let (gate, up) = (of(&layer.gate_proj.weight, &x)?, of(&layer.up_proj.weight, &x)?);

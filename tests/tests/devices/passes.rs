@@ -3,7 +3,7 @@
 use isograd::nn::{BatchNorm1d, Forward, Init};
 use isograd::ops::{Attention, Causal, MaxPool, Order, TieGrad};
 use isograd::tape::{
-    self, BackwardOptions, Saved, checkpoint, detect_anomaly, grad, grad_from, grad_with, record_outputs,
+    self, BackwardOptions, Saved, checkpoint, detect_anomaly, fuse, grad, grad_from, grad_with, record_outputs,
 };
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, no_grad};
 use isograd_tests::harness::{self, Outcome, equal, refused};
@@ -30,6 +30,9 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("tape", "what_rules_read_was_changed", stale),
         check("checkpoint", "running_statistics_change_once", change_once),
         check("checkpoint", "a_held_weight_that_changed", held_weight),
+        check("fuse", "functions", fused_functions),
+        check("fuse", "second_derivatives", fused_second_derivatives),
+        check("fuse", "refused", fused_refused),
         check("autocast", "two_losses_of_one_scope", two_losses),
     ]
 }
@@ -138,6 +141,77 @@ fn checkpointed_outputs(device: &Device) -> Result<Outcome> {
     };
     let (checkpointed, plain) = (run(true)?, run(false)?);
     Ok(equal("gradients of both outputs, and of the second", checkpointed, plain))
+}
+
+/// Two outputs of x `[6, 40]` and w `[40]`.
+type Function = fn(&[Tensor]) -> Result<(Tensor, Tensor)>;
+
+const FUNCTIONS: &[(&str, Function)] = &[
+    ("a chain", |t| Ok((t[0].sigmoid()?.mul(&t[0])?.add(&t[1])?.tanh()?, t[1].exp()?))),
+    ("a norm", |t| {
+        let centred = t[0].sub(&t[0].mean_keepdim(-1)?)?;
+        let scale = centred.square()?.mean_keepdim(-1)?.add_scalar(1e-5)?.rsqrt()?;
+        Ok((centred.mul(&scale)?.mul(&t[1])?, scale))
+    }),
+    ("a product", |t| Ok((t[0].mul(&t[1])?.matmul(&t[0].t()?)?.relu()?, t[0].cast(DType::F64)?))),
+    ("an input and a part of it", |t| Ok((t[0].clone(), t[1].narrow(0, 3, 9)?.square()?))),
+    ("an output without a gradient", |t| Ok((t[0].mul(&t[1])?, t[0].argmax(1)?))),
+    ("one input alone", |t| Ok((t[1].neg()?, t[1].exp()?))),
+];
+
+/// A fused function has the bits of the plain one, and so have its gradients.
+fn fused_functions(device: &Device) -> Result<Outcome> {
+    for dtype in [DType::F32, DType::BF16] {
+        for (name, f) in FUNCTIONS {
+            let run = |is_fused: bool| -> Result<Vec<Vec<u8>>> {
+                let x = Tensor::arange_with(0.0, 240.0, 1.0, DType::F32, device)?
+                    .mul_scalar(0.7)?
+                    .sin()?
+                    .reshape((6, 40))?;
+                let w = Tensor::arange_with(0.0, 40.0, 1.0, DType::F32, device)?.mul_scalar(0.3)?.cos()?;
+                let [x, w] = [x, w].map(|t| t.cast(dtype)?.require_grad());
+                // Inputs with gradients of their own, of which one comes from the other.
+                let (x, w) = (x?, w?);
+                let (u, v) = (x.mul_scalar(1.5)?, x.select(0, 2)?.add(&w)?);
+                let (y, z) = if is_fused { fuse(f, &[&u, &v])? } else { f(&[u, v])? };
+                let [sum, other] = [&y, &z].map(|t| t.cast(DType::F32)?.mul(&t.cast(DType::F32)?)?.sum(..));
+                let gradients = grad(&sum?.add(&other?)?, &[&x, &w])?;
+                [y, z].iter().chain(&gradients).map(Tensor::to_bytes).collect()
+            };
+            if run(true)? != run(false)? {
+                return Ok(Err(format!("{name}, {dtype}: other bits than without `fuse`")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn fused_second_derivatives(device: &Device) -> Result<Outcome> {
+    let run = |is_fused: bool| {
+        let (a, b) = (leaf(0.7, device)?, leaf(1.3, device)?);
+        let f = |t: &[Tensor]| t[0].exp()?.mul(&t[1].square()?.mul(&t[1])?);
+        let inputs = [a.mul(&a)?, a.add(&b)?];
+        let y = if is_fused { fuse(f, &[&inputs[0], &inputs[1]])? } else { f(&inputs)? };
+        let first = grad_with(&y, &[&a, &b], &graph())?;
+        let second = grad(&first[0].mul(&first[1])?, &[&a, &b])?;
+        items(&[first, second].concat())
+    };
+    Ok(equal("first and second derivatives", run(true)?, run(false)?))
+}
+
+fn fused_refused(device: &Device) -> Result<Outcome> {
+    let (a, b) = (leaf(0.7, device)?, leaf(1.3, device)?);
+    let held = b.clone();
+    let weight = fuse(move |t| t[0].mul(&held), &[&a]);
+    let kept = leaf(2.0, device)?.detach();
+    let y = fuse(|t| t[0].mul(&t[1]), &[&a, &kept])?;
+    kept.add_(&kept.copy()?)?;
+    Ok(refused("a weight that is held", weight, Kind::Value, "not among its inputs").and(refused(
+        "an input that changed",
+        grad(&y, &[&a]),
+        Kind::Value,
+        "changed in place",
+    )))
 }
 
 fn anomaly_of_an_output(device: &Device) -> Result<Outcome> {

@@ -1,6 +1,7 @@
 //! Transformers of `isograd::models` against Hugging Face's, on every device. `golden/hugging_face.py` wrote the weights and results.
 
-use isograd::models::{Bert, BertInput, Decoder, Gpt2, Gpt2Options, LanguageModel, Llama, Pretrained, Vit};
+use isograd::models::causal::{CausalLm, ExpertOptions, Experts};
+use isograd::models::{Bert, BertInput, Decoder, Gpt2, Gpt2Options, LanguageModel, Pretrained, Vit};
 use isograd::nn::{AdamW, Forward, Init, Module, Optimizer, StateDict, load};
 use isograd::ops::Sampling;
 use isograd::{DType, Device, Result, Rng, Tensor, autocast, no_grad};
@@ -26,6 +27,10 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("llama", "decoding_in_parts", |d| decoding(&llama(d)?, "llama")),
         check("llama", "decoding_of_several_lengths", |d| several_lengths(&llama(d)?, "llama")),
         check("llama", "gradients_in_mixed_precision", trains_in_16_bits),
+        check("decoders", "logits_and_gradients", decoders),
+        check("decoders", "greedy_decoding", greedy_decoding),
+        check("decoders", "folders_come_back", folders_come_back),
+        check("experts", "all_ways_agree", experts),
         check("bert", "features", bert),
         check("vit", "logits", vit),
     ]
@@ -39,8 +44,8 @@ fn gpt2(device: &Device) -> Result<Gpt2> {
     Gpt2::load(folder("gpt2"), &Init::new(device).seed(1))
 }
 
-fn llama(device: &Device) -> Result<Llama> {
-    Llama::load(folder("llama"), &Init::new(device).seed(1))
+fn llama(device: &Device) -> Result<CausalLm> {
+    CausalLm::load(folder("llama"), &Init::new(device).seed(1))
 }
 
 fn expected(name: &str, device: &Device) -> Result<StateDict> {
@@ -69,6 +74,120 @@ fn near(what: &str, got: &Tensor, expected: &Tensor, bound: f64) -> Result<Outco
 fn logits(model: &impl LanguageModel, name: &str) -> Result<Outcome> {
     let golden = expected(name, &device_of(model))?;
     near("logits", &model.forward(&golden["tokens"])?, &golden["logits"], 1e-4)
+}
+
+/// The folders of decoders.
+const DECODERS: [&str; 11] =
+    ["mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "gpt_neox", "mixtral", "qwen2_moe", "qwen3_moe"];
+
+fn of_each(mut check: impl FnMut(&str) -> Result<Outcome>) -> Result<Outcome> {
+    for name in DECODERS {
+        if let Err(why) = check(name).map_err(|e| e.of(name))? {
+            return Ok(Err(format!("{name}: {why}")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Gradients have the names of files, by which a model saves them.
+fn decoders(device: &Device) -> Result<Outcome> {
+    let saved = tempfile::tempdir().expect("a folder");
+    of_each(|name| {
+        let (model, golden) = (CausalLm::load(folder(name), &Init::new(device).seed(1))?, expected(name, device)?);
+        let (tokens, t) = (&golden["tokens"], golden["tokens"].dims()[1]);
+        let logits = model.forward(tokens)?;
+        if let Err(why) = near("logits", &logits, &golden["logits"], 1e-4)? {
+            return Ok(Err(why));
+        }
+        if let Some(long) = golden.get("long")
+            && let Err(why) = near("logits of long", &model.forward(long)?, &golden["logits of long"], 1e-4)?
+        {
+            return Ok(Err(why));
+        }
+        let (before, after) = (logits.narrow(1, 0, t - 1)?, tokens.narrow(1, 1, t - 1)?);
+        before.flatten(0, 1)?.cross_entropy(&after.flatten(0, 1)?)?.backward()?;
+        for p in model.parameters() {
+            let gradient = p.grad().map_or_else(|| p.detach().zeros_like(), Ok)?;
+            no_grad(|| p.copy_(&gradient))?;
+        }
+        model.save(saved.path())?;
+        let found = load(saved.path().join("model.safetensors"), device)?.tensors;
+        let gradients = golden.iter().filter_map(|(name, dw)| Some((name.strip_prefix("d ")?, dw)));
+        for (name, dw) in gradients {
+            let found = found.get(name).ok_or_else(|| isograd::Error::value("save", format!("no tensor {name}")))?;
+            if let Err(why) = near(name, found, dw, 1e-4)? {
+                return Ok(Err(why));
+            }
+        }
+        Ok(Ok(()))
+    })
+}
+
+/// The most probable tokens, with a cache.
+fn greedy_decoding(device: &Device) -> Result<Outcome> {
+    of_each(|name| {
+        let model = CausalLm::load(folder(name), &Init::new(device).seed(1))?;
+        let golden = expected(name, device)?["greedy"].to_vec::<i64>()?;
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        let mut decoder = Decoder::new(&model, golden.len(), &greedy, Rng::new(1));
+        let mut found = golden[..6].to_vec();
+        found.extend(decoder.prompt(&Tensor::from_slice(&golden[..6], (1, 6), device)?, None)?.to_vec::<i64>()?);
+        while found.len() < golden.len() {
+            found.extend(decoder.next()?.to_vec::<i64>()?);
+        }
+        Ok(if found == golden { Ok(()) } else { Err(format!("tokens are {found:?}, expected {golden:?}")) })
+    })
+}
+
+fn folders_come_back(device: &Device) -> Result<Outcome> {
+    let saved = tempfile::tempdir().expect("a folder");
+    of_each(|name| {
+        let first = CausalLm::load(folder(name), &Init::new(device).seed(1))?;
+        first.save(saved.path())?;
+        let again = CausalLm::load(saved.path(), &Init::new(device).seed(2))?;
+        let bits =
+            |model: &CausalLm| -> Result<Vec<Vec<u8>>> { model.parameters().iter().map(Tensor::to_bytes).collect() };
+        let (before, after) = (first.options(), again.options());
+        let is_same = before == after && bits(&first)? == bits(&again)?;
+        Ok(if is_same { Ok(()) } else { Err(format!("{before:?} came back as {after:?}, or weights differ")) })
+    })
+}
+
+/// Rows that their experts compute, rows that gather weights, and rows that all experts compute.
+fn experts(device: &Device) -> Result<Outcome> {
+    let options = ExpertOptions {
+        count: 6,
+        taken: 2,
+        hidden: 5,
+        shared: Some(4),
+        normalized: true,
+        every: 1,
+        without: Vec::new(),
+    };
+    let init = Init::new(device).seed(3);
+    let layer = Experts::new(8, &options, Default::default(), &init)?;
+    for rows in [2, 9] {
+        let x = init.normal((1, rows, 8), 0.0, 1.0)?;
+        let run = |x: &Tensor| {
+            let y = layer.forward(x)?;
+            y.square()?.sum(..)?.backward()?;
+            let parameters = layer.parameters();
+            let gradients = parameters.iter().map(|p| {
+                let gradient = p.grad().map_or_else(|| p.detach().zeros_like(), Ok);
+                p.set_grad(None)?;
+                gradient
+            });
+            Ok([y.detach()].into_iter().map(Ok).chain(gradients).collect::<Result<Vec<_>>>()?)
+        };
+        let plain: Vec<Tensor> = run(&x.detach())?;
+        let captured = device.capture(|x: Tensor| run(&x)).run(x.detach())?;
+        for (i, (captured, plain)) in captured.iter().zip(&plain).enumerate() {
+            if let Err(why) = near(&format!("{rows} rows, tensor {i}"), captured, plain, 1e-6)? {
+                return Ok(Err(why));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 fn losses(device: &Device) -> Result<Outcome> {

@@ -8,6 +8,7 @@ mod backward;
 mod checkpoint;
 mod due;
 mod engine;
+mod fuse;
 mod gradcheck;
 mod observe;
 mod print;
@@ -18,6 +19,7 @@ mod watch;
 
 pub use backward::{BackwardOptions, grad, grad_from, grad_with};
 pub use checkpoint::{checkpoint, undone};
+pub use fuse::fuse;
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use observe::{Event, observe};
 pub use print::{graphviz, text};

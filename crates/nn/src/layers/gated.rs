@@ -1,32 +1,59 @@
 //! Hidden layers with a gate.
 
 use crate::{Forward, Init, Linear, Module, called};
+use isograd_core::ops::Approximate;
 use isograd_core::{Result, Tensor};
 
-/// `down(silu(gate(x)) up(x))` for x `[.., E]`, without biases, with LLaMA's names. Shazeer 2020, arXiv 2002.05202.
+/// The function of a gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// SwiGLU, as in LLaMA.
+    #[default]
+    Silu,
+    /// GEGLU, as in Gemma.
+    Gelu(Approximate),
+}
+
+impl Gate {
+    /// The function of `gate`, times `up`, of one shape.
+    pub fn apply(self, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+        match self {
+            Gate::Silu => gate.swiglu(up),
+            Gate::Gelu(approximate) => gate.gelu(approximate)?.mul(up),
+        }
+    }
+}
+
+/// `down(f(gate(x)) up(x))` for x `[.., E]`, without biases, with LLaMA's names. Shazeer 2020, arXiv 2002.05202.
 #[derive(Debug, Module)]
-pub struct SwiGlu {
-    /// From the width E to the hidden width, before the activation.
+pub struct GatedMlp {
+    /// From the width E to the hidden width, before the function f.
     pub gate_proj: Linear,
     /// From the width E to the hidden width.
     pub up_proj: Linear,
     /// From the hidden width to E.
     pub down_proj: Linear,
+    /// The function f.
+    #[module(skip)]
+    pub gate: Gate,
 }
 
-impl SwiGlu {
+impl GatedMlp {
     /// For x of width `width`.
-    pub fn new(width: usize, hidden: usize, init: &Init) -> Result<SwiGlu> {
-        Ok(SwiGlu {
+    pub fn new(width: usize, hidden: usize, gate: Gate, init: &Init) -> Result<GatedMlp> {
+        Ok(GatedMlp {
             gate_proj: Linear::without_bias(width, hidden, init)?,
             up_proj: Linear::without_bias(width, hidden, init)?,
             down_proj: Linear::without_bias(hidden, width, init)?,
+            gate,
         })
     }
 }
 
-impl Forward for SwiGlu {
+impl Forward for GatedMlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || self.down_proj.forward(&self.gate_proj.forward(x)?.swiglu(&self.up_proj.forward(x)?)?))
+        called(self, &[x], || {
+            self.down_proj.forward(&self.gate.apply(&self.gate_proj.forward(x)?, &self.up_proj.forward(x)?)?)
+        })
     }
 }

@@ -22,7 +22,7 @@ pub use attention::*;
 pub use conv::*;
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBag};
-pub use gated::SwiGlu;
+pub use gated::{Gate, GatedMlp};
 pub use graph::*;
 pub(crate) use linear::bound;
 pub use linear::{Bilinear, Linear};

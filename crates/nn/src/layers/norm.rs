@@ -78,6 +78,9 @@ pub struct RmsNorm {
     /// Added to the mean square; 1e-5 by default.
     #[module(skip)]
     pub eps: f64,
+    /// Added to the weight; 0 by default. In Gemma it is 1.
+    #[module(skip)]
+    pub weight_offset: f64,
     #[module(skip)]
     shape: Shape,
 }
@@ -91,7 +94,7 @@ impl RmsNorm {
 
     /// Without a weight.
     pub fn without_parameters(shape: impl Into<Shape>) -> RmsNorm {
-        RmsNorm { weight: None, eps: 1e-5, shape: shape.into() }
+        RmsNorm { weight: None, eps: 1e-5, weight_offset: 0.0, shape: shape.into() }
     }
 }
 
@@ -99,7 +102,9 @@ impl Forward for RmsNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         called(self, &[x], || {
             check_last("rms_norm", x, &self.shape)?;
-            x.rms_norm(self.shape.rank(), self.weight.as_ref(), self.eps)
+            let moved = |w: &Tensor| w.add_scalar(self.weight_offset);
+            let weight = self.weight.as_ref().filter(|_| self.weight_offset != 0.0).map(moved).transpose()?;
+            x.rms_norm(self.shape.rank(), weight.as_ref().or(self.weight.as_ref()), self.eps)
         })
     }
 }

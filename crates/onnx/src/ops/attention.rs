@@ -19,6 +19,13 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
     let product = t.graph.node("MatMul", &[q, k], &[]);
     let scale = t.graph.scalar(scale, dtype)?;
     let mut scores = t.graph.node("Mul", &[product, scale], &[]);
+    let cap = t.float("cap")?;
+    if cap.is_finite() {
+        let cap = t.graph.scalar(cap, dtype)?;
+        let part = t.graph.node("Div", &[scores, cap], &[]);
+        let part = t.graph.node("Tanh", &[part], &[]);
+        scores = t.graph.node("Mul", &[part, cap], &[]);
+    }
     let lowest = t.graph.scalar(f64::NEG_INFINITY, dtype)?;
     let mask = t.inputs.get(3).copied();
     if let Some(mask) = mask {

@@ -4,7 +4,7 @@ use crate::{Case, cpu, fill, integers};
 use isograd_core::ops::RecurrentWeights;
 use isograd_core::{DType, Result, Tensor};
 use isograd_models::{
-    Bert, BertInput, BertOptions, Gpt2, Gpt2Options, LeNet, Llama, LlamaOptions, MobileNetV2, MobileNetV2Options,
+    Bert, BertInput, BertOptions, CausalLm, CausalLmOptions, Gpt2, Gpt2Options, LeNet, MobileNetV2, MobileNetV2Options,
     Recurrence, RecurrentModel, RecurrentModelOptions, ResNet, ResNetOptions, Stem, UNet, UNetOptions, Vit, VitOptions,
 };
 use isograd_nn::{
@@ -104,7 +104,7 @@ fn all() -> Result<Vec<Case>> {
     let tokens = integers((4, 7), 1, 50);
     let recurrent =
         |recurrence| RecurrentModelOptions { recurrence, vocab: 50, embedding: 8, hidden: 12, layers: 2, dropout: 0.2 };
-    let llama = LlamaOptions {
+    let llama = CausalLmOptions {
         vocab: 50,
         context: 16,
         layers: 2,
@@ -113,7 +113,7 @@ fn all() -> Result<Vec<Case>> {
         head_width: None,
         width: 16,
         hidden: 24,
-        ..LlamaOptions::llama3_1b()
+        ..CausalLmOptions::llama3_1b()
     };
     let tagger = Tagger {
         lstm: Lstm::with_options(
@@ -138,7 +138,7 @@ fn all() -> Result<Vec<Case>> {
         )?,
         layer("vit", Vit::new(&vit, &init)?, image([3, 16, 16], 4))?,
         layer("gpt2", Gpt2::new(&gpt2, &init)?, tokens.clone())?,
-        layer("llama", Llama::new(&llama, &init)?, tokens.clone())?,
+        layer("llama", CausalLm::new(&llama, &init)?, tokens.clone())?,
         layer("bert", Bert::new(&bert, &init)?, tokens.clone())?,
         of("bert_with_padding", Bert::new(&bert, &init)?, vec![tokens.clone(), tokens.lt_scalar(40)?], |bert, x| {
             let input = BertInput { attended: Some(x[1].clone()), ..BertInput::new(&x[0]) };

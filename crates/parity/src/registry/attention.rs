@@ -64,6 +64,7 @@ fn options(c: &Invocation<'_>) -> Result<Attention> {
         mask: c.optional("mask").cloned(),
         causal: causal(c)?,
         scale: c.optional_of("scale", Invocation::float)?,
+        score_cap: c.optional_of("score_cap", Invocation::float)?,
         dropout: Some((c.float_or("p", 0.0)?, rng(c)?)),
         window: c.optional_of("window", |c, name| c.get(name, "a list of two sizes", pair))?,
         key_lengths: c.optional("key_lengths").cloned(),
@@ -265,6 +266,9 @@ fn attention_case(g: &mut Gen) -> Case {
     }
     if g.below(4) == 0 {
         attributes["scale"] = json!(0.3);
+    }
+    if g.below(6) == 0 {
+        attributes["score_cap"] = json!(g.pick(&[0.5, 20.0]));
     }
     Case::new(attributes, inputs)
 }

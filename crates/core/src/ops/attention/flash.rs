@@ -149,7 +149,19 @@ impl FlashAttention {
         let kept = |d: Draws| Kept::from_state(d.state, base, d.threshold, d.scale, dims);
         let (ends, mask, kept) = (inputs.ends().cloned().collect(), mask.cloned(), self.dropout.map(kept));
         let FlashAttention { band, sequences, from_end, scale, .. } = *self;
-        Problem { q: q.clone(), k: k.clone(), v: v.clone(), mask, band, sequences, ends, from_end, scale, kept }
+        Problem {
+            q: q.clone(),
+            k: k.clone(),
+            v: v.clone(),
+            mask,
+            band,
+            sequences,
+            ends,
+            from_end,
+            scale,
+            cap: None,
+            kept,
+        }
     }
 }
 

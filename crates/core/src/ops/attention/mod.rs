@@ -20,6 +20,7 @@ use self::dropout::Kept;
 use self::flash::FlashAttention;
 use self::rows::{Gradient, Problem};
 use self::sequences::Sequences;
+use crate::capture::is_in_step;
 use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::has_kernel;
 use crate::ops::{Made, with_shapes};
@@ -37,6 +38,9 @@ pub struct Attention {
     pub causal: Causal,
     /// The factor of the scores; `1 / sqrt(D)` if absent.
     pub scale: Option<f64>,
+    /// The soft limit of scores: a score s becomes `cap tanh(s / cap)` before the mask. No kernel of GPUs has it: they compute it in parts. Gemma
+    /// Team 2024, arXiv 2408.00118, section 2.
+    pub score_cap: Option<f64>,
     /// The probability with which a weight becomes 0, and the generator of the draws.
     pub dropout: Option<(f64, Rng)>,
     /// The numbers of keys before and after its own position that a query attends to. The position of a query is its index, or with
@@ -57,7 +61,7 @@ impl Tensor {
     /// draws decides about a weight. Vaswani et al. 2017, arXiv 1706.03762; Dao 2023, arXiv 2307.08691.
     ///
     /// Errors: `Shape` for extents that do not fit, `Hq` that is no multiple of `Hk`, and a mask that does not broadcast; `Dtype`;
-    /// `Device`; `Attr` for a dropout probability outside of 0 to 1; `Index` for a number of keys outside of 0 to Tk.
+    /// `Device`; `Attr` for a dropout probability outside of 0 to 1, and for a limit of scores that is not above 0; `Index` for a number of keys outside of 0 to Tk.
     pub fn scaled_dot_product_attention(&self, k: &Tensor, v: &Tensor, attention: &Attention) -> Result<Tensor> {
         Ok(self.scaled_dot_product_attention_with_lse(k, v, attention)?.0)
     }
@@ -147,6 +151,12 @@ fn attend_to(
     }
     let mask = check(op, q, k, v, attention)?;
     let (queries, keys) = (q.dims()[2], k.dims()[2]);
+    if sequences == Sequences::Lengths && attention.score_cap.is_some() && is_in_step() {
+        let lengths = sequences::lengths(op, q, ends[0])?.swap_remove(0);
+        let mask = no_autocast(|| mask_of_lengths(attention, &lengths, [queries, keys], mask.as_ref()))?;
+        let whole = Attention { causal: Causal::None, window: None, key_lengths: None, ..attention.clone() };
+        return attend_to(op, [q, k, v], (Sequences::Whole, &[]), &Attention { mask: Some(mask), ..whole });
+    }
     let Attention { causal, window, .. } = *attention;
     let (band, ends) = match sequences {
         Sequences::Whole => (Band::new(causal, window, queries, keys), Vec::new()),
@@ -162,12 +172,43 @@ fn attend_to(
         ends,
         from_end: causal == Causal::BottomRight,
         scale: attention.scale.unwrap_or_else(|| default_scale(q.dims()[3])),
+        cap: attention.score_cap,
         kept: Kept::new(attention.dropout.as_ref(), [q.dims()[0], q.dims()[1], queries, keys])?,
         q: q.clone(),
         k: k.clone(),
         v: v.clone(),
     };
     no_autocast(|| attend(op, problem))
+}
+
+/// The keys that queries attend to, of which each batch has so many, as a mask: no kernel reads the numbers where scores have a soft limit, and
+/// the host does not know them in a captured step.
+fn mask_of_lengths(
+    attention: &Attention,
+    lengths: &Tensor,
+    [queries, keys]: [usize; 2],
+    mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let device = lengths.device();
+    let lengths = lengths.cast(DType::I64)?.reshape((lengths.numel(), 1, 1, 1))?;
+    let (query, key) = (Tensor::arange(queries, device)?.unsqueeze(1)?, Tensor::arange(keys, device)?);
+    let own = match attention.causal {
+        Causal::BottomRight => query.add(&lengths)?.sub_scalar(queries as i64)?,
+        _ => query,
+    };
+    let mut attended = key.lt(&lengths)?;
+    let distance = key.sub(&own)?;
+    if attention.causal != Causal::None {
+        attended = attended.logical_and(&distance.le_scalar(0)?)?;
+    }
+    if let Some([before, after]) = attention.window.map(|window| window.map(|n| i64::try_from(n).unwrap_or(i64::MAX))) {
+        attended = attended.logical_and(&distance.ge_scalar(-before)?)?.logical_and(&distance.le_scalar(after)?)?;
+    }
+    match mask {
+        None => Ok(attended),
+        Some(mask) if mask.dtype().is_float() => attended.where_scalar(mask, f64::NEG_INFINITY),
+        Some(mask) => attended.logical_and(mask),
+    }
 }
 
 fn default_scale(width: usize) -> f64 {
@@ -192,6 +233,9 @@ fn check(op: &'static str, q: &Tensor, k: &Tensor, v: &Tensor, attention: &Atten
     if !fits {
         let expected = "[B, Hq, Tq, D], [B, Hk, Tk, D] and [B, Hk, Tk, Dv], where Hq is a multiple of Hk";
         return Err(Error::shape(op, format!("q, k and v are {}, expected {expected}", describe(&[q, k, v]))));
+    }
+    if let Some(cap) = attention.score_cap.filter(|cap| !cap.is_finite() || *cap <= 0.0) {
+        return Err(Error::attr(op, format!("the limit of scores is {cap}, expected a number above 0")));
     }
     if let Some((p, _)) = attention.dropout
         && !(0.0..=1.0).contains(&p)
@@ -235,6 +279,7 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
     report(op, &inputs, &[&o, &lse], || {
         [
             ("scale", problem.scale.into()),
+            ("cap", problem.cap.unwrap_or(f64::INFINITY).into()),
             ("low", problem.band.low.into()),
             ("high", problem.band.high.into()),
             ("drops", problem.kept.is_some().into()),
@@ -265,10 +310,10 @@ fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
 
 /// True if the device has kernels for the problem.
 fn has_flash(problem: &Problem) -> bool {
-    let Problem { q, k, v, .. } = problem;
+    let Problem { q, k, v, cap, .. } = problem;
     let is_empty = [q, k, v].iter().any(|t| t.numel() == 0);
     let width = q.dims()[3];
-    !is_empty && width <= flash::WIDEST && v.dims()[3] == width && has_kernel::<FlashAttention>(q)
+    !is_empty && cap.is_none() && width <= flash::WIDEST && v.dims()[3] == width && has_kernel::<FlashAttention>(q)
 }
 
 /// The outputs and their gradients.

@@ -8,6 +8,8 @@
 //! dS = P (dP - (sum of P dP) + dlse)       dq = scale dS k        dk = scale dS^T q
 //! ```
 //!
+//! With a soft limit, `S = C + mask` for `C = cap tanh(scale q k^T / cap)`, and dS is multiplied by `1 - (C / cap)^2` before dq and dk.
+//!
 //! The sum of P dP is that of g O. Where a weight is 1, it is the same number as dP, and their difference is 0. In 16 bits the sum is that
 //! of g O, as in the kernels: O is rounded, and so is the difference.
 
@@ -43,6 +45,8 @@ pub struct Problem {
     /// True if the own positions of queries are counted from the end of their sequence.
     pub from_end: bool,
     pub scale: f64,
+    /// The soft limit of scores.
+    pub cap: Option<f64>,
     pub kept: Option<Kept>,
 }
 
@@ -53,13 +57,14 @@ pub struct Rest {
     ends: Vec<Saved>,
     from_end: bool,
     scale: f64,
+    cap: Option<f64>,
     kept: Option<Kept>,
 }
 
 impl Rest {
     /// The problem of q, k, v and, where present, a mask.
     pub fn of(&self, t: &Backward<'_>, inputs: &[Tensor]) -> Result<Problem> {
-        let Rest { band, sequences, from_end, scale, ref kept, ref ends } = *self;
+        let Rest { band, sequences, from_end, scale, cap, ref kept, ref ends } = *self;
         let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
         let ends = ends.iter().map(|end| t.get(end)).collect::<Result<_>>()?;
         Ok(Problem {
@@ -72,6 +77,7 @@ impl Rest {
             ends,
             from_end,
             scale,
+            cap,
             kept: kept.clone(),
         })
     }
@@ -111,6 +117,7 @@ impl Problem {
             ends: self.ends.iter().map(Saved::input).collect(),
             from_end: self.from_end,
             scale: self.scale,
+            cap: self.cap,
             kept: self.kept.clone(),
         }
     }
@@ -205,11 +212,20 @@ impl Problem {
 }
 
 impl Wide {
-    /// Scores `[B, Hq, rows, keys]`, -infinity for masked keys.
-    fn scores(&self, rows: &Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
+    /// Products `[B, Hq, rows, keys]` of queries and keys, divided by the soft limit if there is one.
+    fn products(&self, rows: &Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
         let q = self.of.grouped(&self.of.q.narrow(2, rows.start, rows.len())?)?;
         let k = self.of.k.narrow(2, keys.start, keys.len())?;
-        let mut s = self.of.ungrouped(&q.matmul(&k.transpose(2, 3)?)?.mul_scalar(self.of.scale)?, rows.len())?;
+        let scale = self.of.scale / self.of.cap.unwrap_or(1.0);
+        self.of.ungrouped(&q.matmul(&k.transpose(2, 3)?)?.mul_scalar(scale)?, rows.len())
+    }
+
+    /// Scores `[B, Hq, rows, keys]`, -infinity for masked keys.
+    fn scores(&self, rows: &Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
+        let mut s = self.products(rows, keys)?;
+        if let Some(cap) = self.of.cap {
+            s = s.tanh()?.mul_scalar(cap)?;
+        }
         if let Some(mask) = &self.of.mask {
             let part = part(mask, 3, keys, self.of.keys()).and_then(|mask| part(&mask, 2, rows, self.of.queries()))?;
             s = match part.dtype().is_float() {
@@ -284,6 +300,10 @@ impl Wide {
             part(dmask, 2, rows, self.of.queries())?
                 .add_(&ds.sum_to_size(part(dmask, 2, rows, self.of.queries())?.shape())?)?;
         }
+        let ds = match self.of.cap {
+            Some(_) => ds.mul(&self.products(rows, &keys)?.tanh()?.square()?.neg()?.add_scalar(1.0)?)?,
+            None => ds,
+        };
         let ds = self.of.grouped(&ds)?;
         if let Some(dk) = &sums.k {
             let q = self.of.grouped(&self.of.q.narrow(2, rows.start, rows.len())?)?;

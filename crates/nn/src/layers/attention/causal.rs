@@ -1,7 +1,7 @@
 //! Self-attention of language models.
 
 use super::{CacheLayer, Rotations};
-use crate::{Forward, Init, Linear, Mode, Module, called};
+use crate::{Forward, Init, Linear, Mode, Module, RmsNorm, called};
 use isograd_core::ops::{Attention, Causal, Rotary};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
@@ -20,6 +20,10 @@ pub struct SelfAttentionOptions {
     pub rotary: Option<(usize, f64)>,
     /// The number of keys before its own that a query attends to; all if absent.
     pub window: Option<usize>,
+    /// The factor of the scores; `1 / sqrt(head_width)` if absent.
+    pub scale: Option<f64>,
+    /// The [soft limit](Attention::score_cap) of the scores.
+    pub score_cap: Option<f64>,
     /// The probability with which a weight of the attention becomes 0 in training.
     pub dropout: f64,
 }
@@ -34,6 +38,8 @@ impl SelfAttentionOptions {
             bias: true,
             rotary: None,
             window: None,
+            scale: None,
+            score_cap: None,
             dropout: 0.0,
         }
     }
@@ -51,6 +57,10 @@ pub struct CausalSelfAttention {
     pub v_proj: Linear,
     /// The projection of the result.
     pub o_proj: Linear,
+    /// The norm of each head of queries, before the rotation.
+    pub q_norm: Option<RmsNorm>,
+    /// The norm of each head of keys, before the rotation.
+    pub k_norm: Option<RmsNorm>,
     rotations: Option<Rotations>,
     #[module(skip)]
     options: SelfAttentionOptions,
@@ -80,6 +90,8 @@ impl CausalSelfAttention {
             k_proj: linear(width, key_heads * head_width)?,
             v_proj: linear(width, key_heads * head_width)?,
             o_proj: linear(heads * head_width, width)?,
+            q_norm: None,
+            k_norm: None,
             rotations: rotary.map(table).transpose()?,
             options: *options,
             rng: init.rng().clone(),
@@ -95,19 +107,32 @@ impl CausalSelfAttention {
     /// x `[B, T, E]` of positions that follow those in the cache, to whose keys it attends too. Its own keys and values are appended.
     /// Outside of the tape. Errors: as [`CacheLayer::append`]; `Index` for a position outside of the rotary tables.
     pub fn forward_cached(&self, x: &Tensor, cache: &mut CacheLayer<'_>) -> Result<Tensor> {
-        no_grad(|| self.attend(x, Some(cache)))
+        no_grad(|| self.attend(x, Some(cache), None))
     }
 
-    fn attend(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
+    /// [`forward`](Forward::forward), or [`forward_cached`](CausalSelfAttention::forward_cached) with a cache, with other rotary positions if
+    /// some are given.
+    pub fn attend(
+        &self,
+        x: &Tensor,
+        cache: Option<&mut CacheLayer<'_>>,
+        rotations: Option<&Rotations>,
+    ) -> Result<Tensor> {
         called(self, &[x], || {
             let &[b, t, _] = x.dims() else {
                 return Err(Error::shape("causal_self_attention", format!("x is {}, expected [B, T, E]", x.shape())));
             };
-            let SelfAttentionOptions { heads, key_heads, window, dropout, .. } = self.options;
+            let SelfAttentionOptions { heads, key_heads, window, scale, score_cap, dropout, .. } = self.options;
             let split = |y: Tensor, heads: usize| y.reshape((b, t, heads, y.dims()[2] / heads))?.transpose(1, 2);
             let (mut q, mut k) = (split(self.q_proj.forward(x)?, heads)?, split(self.k_proj.forward(x)?, key_heads)?);
             let mut v = split(self.v_proj.forward(x)?, key_heads)?;
-            if let Some(rotations) = &self.rotations {
+            if let Some(norm) = &self.q_norm {
+                q = norm.forward(&q)?;
+            }
+            if let Some(norm) = &self.k_norm {
+                k = norm.forward(&k)?;
+            }
+            if let Some(rotations) = rotations.or(self.rotations.as_ref()) {
                 let positions = cache.as_ref().map(|cache| cache.new_positions().positions.clone());
                 (q, k) = rotations.apply(&q, &k, &Rotary { positions, ..Rotary::default() })?;
             }
@@ -120,6 +145,8 @@ impl CausalSelfAttention {
                 // Without a cache there are as many keys as queries.
                 causal: Causal::BottomRight,
                 window: window.map(|before| [before, 0]),
+                scale,
+                score_cap,
                 dropout: (dropout > 0.0 && self.mode.is_training()).then(|| (dropout, self.rng.clone())),
                 key_lengths,
                 ..Attention::default()
@@ -132,6 +159,6 @@ impl CausalSelfAttention {
 
 impl Forward for CausalSelfAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.attend(x, None)
+        self.attend(x, None, None)
     }
 }

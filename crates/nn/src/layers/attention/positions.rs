@@ -44,10 +44,11 @@ impl Rotations {
     }
 
     /// For positions below `length`, with the angle `p * rates[i]` for pair i of a head's elements. Models for long sequences have rates
-    /// of their own.
-    pub fn with_rates(length: usize, rates: &[f64], device: &Device) -> Result<Rotations> {
+    /// of their own, and may multiply sines and cosines by a factor. Elements that belong to no pair stay as they are.
+    pub fn with_rates(length: usize, rates: &[f64], factor: f64, device: &Device) -> Result<Rotations> {
         let table = |f: fn(f64) -> f64| {
-            let values = (0..length).flat_map(|p| rates.iter().map(move |rate| f(p as f64 * rate) as f32)).collect();
+            let value = |p: usize, rate: &f64| (factor * f(p as f64 * rate)) as f32;
+            let values = (0..length).flat_map(|p| rates.iter().map(move |rate| value(p, rate))).collect();
             Tensor::from_vec(values, (length, rates.len()), device)
         };
         Ok(Rotations { cos: table(f64::cos)?, sin: table(f64::sin)? })
@@ -56,7 +57,8 @@ impl Rotations {
     /// Rotates queries and keys `[B, H, T, D]`. Errors: as [`Tensor::apply_rotary_embedding`].
     pub fn apply(&self, q: &Tensor, k: &Tensor, rotary: &Rotary) -> Result<(Tensor, Tensor)> {
         let dtype = if q.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        q.apply_rotary_embedding(k, &self.cos.cast(dtype)?, &self.sin.cast(dtype)?, rotary)
+        let rotary = Rotary { rotary_dim: rotary.rotary_dim.or(Some(2 * self.cos.dims()[1])), ..rotary.clone() };
+        q.apply_rotary_embedding(k, &self.cos.cast(dtype)?, &self.sin.cast(dtype)?, &rotary)
     }
 }
 

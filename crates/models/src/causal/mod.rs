@@ -1,0 +1,368 @@
+//! Decoders of language models: blocks of causal self-attention with rotary positions and of hidden layers, as LLaMA has them, and their
+//! relatives. Parameters have LLaMA's names; `files.rs` has the names and shapes of each architecture's files.
+
+mod experts;
+mod files;
+mod options;
+mod rotary;
+
+pub use experts::{ExpertOptions, Experts};
+pub use options::{Architecture, Biases, CausalLmOptions};
+pub use rotary::{Rotary, RotaryScaling};
+
+use crate::hub::{Pretrained, Source, prefixed};
+use crate::language::{LanguageModel, check_tokens};
+use isograd_core::ops::Approximate;
+use isograd_core::{Result, Shape, Tensor};
+use isograd_nn::{
+    CacheLayer, CausalSelfAttention, Embedding, Forward, GatedMlp, Init, KvCache, LayerNorm, Linear, Module, Recompute,
+    RmsNorm, Rotations, SelfAttentionOptions, called,
+};
+use std::path::Path;
+
+/// The deviation of initial weights.
+const STD: f64 = 0.02;
+/// The name of the weight of the last product.
+const HEAD: &str = "lm_head.weight";
+
+/// A linear layer with normal weights.
+fn linear(input: usize, output: usize, has_bias: bool, init: &Init) -> Result<Linear> {
+    let bias = has_bias.then(|| init.zeros(output)).transpose()?;
+    Ok(Linear { weight: init.normal((output, input), 0.0, STD)?, bias })
+}
+
+/// A norm over positions: of mean squares, or with a mean and a bias.
+#[derive(Debug, Module)]
+pub struct Norm {
+    #[module(flatten)]
+    rms: Option<RmsNorm>,
+    #[module(flatten)]
+    layer: Option<LayerNorm>,
+}
+
+impl Norm {
+    fn new(width: usize, options: &CausalLmOptions, init: &Init) -> Result<Norm> {
+        if options.architecture == Architecture::GptNeoX {
+            let mut layer = LayerNorm::new(width, init)?;
+            layer.eps = options.eps;
+            return Ok(Norm { rms: None, layer: Some(layer) });
+        }
+        let mut rms = RmsNorm::new(width, init)?;
+        rms.eps = options.eps;
+        if options.architecture.is_gemma() {
+            rms.weight_offset = 1.0;
+            rms.weight = Some(init.zeros(width)?);
+        }
+        Ok(Norm { rms: Some(rms), layer: None })
+    }
+}
+
+impl Forward for Norm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match (&self.rms, &self.layer) {
+            (Some(norm), _) => norm.forward(x),
+            (None, Some(norm)) => norm.forward(x),
+            (None, None) => Ok(x.clone()),
+        }
+    }
+}
+
+/// The hidden layer of a block: with a gate, of experts, or without a gate.
+#[derive(Debug, Module)]
+pub struct Hidden {
+    /// With a gate.
+    #[module(flatten)]
+    pub gated: Option<GatedMlp>,
+    /// Of experts.
+    #[module(flatten)]
+    pub experts: Option<Experts>,
+    /// Without a gate.
+    #[module(flatten)]
+    pub plain: Option<Mlp>,
+}
+
+/// `down(gelu(up(x)))` for x `[.., E]`.
+#[derive(Debug, Module)]
+pub struct Mlp {
+    /// From the width E to the hidden width.
+    pub up_proj: Linear,
+    /// From the hidden width to E.
+    pub down_proj: Linear,
+}
+
+impl Forward for Mlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        called(self, &[x], || self.down_proj.forward(&self.up_proj.forward(x)?.gelu(Approximate::None)?))
+    }
+}
+
+impl Hidden {
+    fn new(options: &CausalLmOptions, block: usize, init: &Init) -> Result<Hidden> {
+        let &CausalLmOptions { width, hidden, biases, .. } = options;
+        let gate = options.architecture.gate();
+        let linear = |input, output| linear(input, output, biases.hidden, init);
+        let none = Hidden { gated: None, experts: None, plain: None };
+        Ok(match options.experts.as_ref().filter(|experts| experts.are_in(block)) {
+            Some(experts) => Hidden { experts: Some(Experts::new(width, experts, gate, init)?), ..none },
+            None if options.architecture == Architecture::GptNeoX => Hidden {
+                plain: Some(Mlp { up_proj: linear(width, hidden)?, down_proj: linear(hidden, width)? }),
+                ..none
+            },
+            None => {
+                let (gate_proj, up_proj) = (linear(width, hidden)?, linear(width, hidden)?);
+                let down_proj = linear(hidden, width)?;
+                Hidden { gated: Some(GatedMlp { gate_proj, up_proj, down_proj, gate }), ..none }
+            }
+        })
+    }
+}
+
+impl Forward for Hidden {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match (&self.gated, &self.experts, &self.plain) {
+            (Some(layer), ..) => layer.forward(x),
+            (_, Some(layer), _) => layer.forward(x),
+            (.., Some(layer)) => layer.forward(x),
+            _ => Ok(x.clone()),
+        }
+    }
+}
+
+/// A block: attention and a hidden layer, each added to what it reads: x `[B, T, E]` to `[B, T, E]`.
+#[derive(Debug, Module)]
+pub struct Block {
+    /// Before the attention.
+    pub input_layernorm: Norm,
+    /// The attention.
+    pub self_attn: CausalSelfAttention,
+    /// Before the hidden layer, or after the attention where there are norms after parts.
+    pub post_attention_layernorm: Norm,
+    /// Before the hidden layer, where there are norms after parts.
+    pub pre_feedforward_layernorm: Option<Norm>,
+    /// The hidden layer.
+    pub mlp: Hidden,
+    /// After the hidden layer, where there are norms after parts.
+    pub post_feedforward_layernorm: Option<Norm>,
+    /// Rotary positions of sequences that are longer than in the first training, if these have others.
+    long: Option<Rotations>,
+    #[module(skip)]
+    parallel: bool,
+}
+
+/// The tables of rotary positions: of all blocks, of those with windows, and of long sequences.
+struct Tables {
+    all: Rotations,
+    of_windows: Option<Rotations>,
+    long: Option<Rotations>,
+}
+
+impl Tables {
+    fn new(options: &CausalLmOptions, init: &Init) -> Result<Tables> {
+        let width = options.head_width();
+        let table = |rotary: &Rotary, length: usize, is_long| {
+            let rates = rotary.rates(width, is_long)?;
+            init.count(&Shape::from((length, 2 * rates.rates.len())))?;
+            Rotations::with_rates(length, &rates.rates, rates.factor, init.device())
+        };
+        let short = options.rotary.short_context().map(|short| short.min(options.context));
+        let is_longer = short.is_some_and(|short| short < options.context);
+        Ok(Tables {
+            all: table(&options.rotary, short.unwrap_or(options.context), false)?,
+            of_windows: options.window_rotary.as_ref().map(|of| table(of, options.context, false)).transpose()?,
+            long: is_longer.then(|| table(&options.rotary, options.context, true)).transpose()?,
+        })
+    }
+}
+
+impl Block {
+    fn new(options: &CausalLmOptions, i: usize, tables: &Tables, init: &Init) -> Result<Block> {
+        let &CausalLmOptions { heads, key_heads, head_width, width, biases, .. } = options;
+        let window = options.window(i);
+        let attention = SelfAttentionOptions {
+            key_heads,
+            head_width,
+            bias: false,
+            // A window has the query's own position.
+            window: window.map(|window| window.saturating_sub(1)),
+            scale: options.score_scale,
+            score_cap: options.score_cap,
+            ..SelfAttentionOptions::new(heads)
+        };
+        let of_windows = tables.of_windows.as_ref().filter(|_| window.is_some());
+        let rotations = of_windows.unwrap_or(&tables.all).clone();
+        let of_queries = heads * options.head_width();
+        let of_keys = key_heads * options.head_width();
+        let mut self_attn = CausalSelfAttention::new(width, &attention, init)?.with_rotations(rotations);
+        self_attn.q_proj = linear(width, of_queries, biases.attention, init)?;
+        self_attn.k_proj = linear(width, of_keys, biases.attention, init)?;
+        self_attn.v_proj = linear(width, of_keys, biases.attention, init)?;
+        self_attn.o_proj = linear(of_queries, width, biases.output, init)?;
+        let norm = |width| Norm::new(width, options, init);
+        if options.architecture.has_head_norms() {
+            self_attn.q_norm = norm(options.head_width())?.rms;
+            self_attn.k_norm = norm(options.head_width())?.rms;
+        }
+        let after = || options.architecture.has_norms_after().then(|| norm(width)).transpose();
+        Ok(Block {
+            input_layernorm: norm(width)?,
+            self_attn,
+            post_attention_layernorm: norm(width)?,
+            pre_feedforward_layernorm: after()?,
+            mlp: Hidden::new(options, i, init)?,
+            post_feedforward_layernorm: after()?,
+            long: tables.long.clone().filter(|_| of_windows.is_none()),
+            parallel: options.parallel,
+        })
+    }
+
+    /// The block for positions of a sequence, whose cache may be that of a longer one.
+    fn run(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>, is_long: bool) -> Result<Tensor> {
+        called(self, &[x], || {
+            let rotations = self.long.as_ref().filter(|_| is_long);
+            let part = self.self_attn.attend(&self.input_layernorm.forward(x)?, cache, rotations)?;
+            if let (Some(before), Some(after)) = (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
+                let x = sum(x, &self.post_attention_layernorm.forward(&part)?)?;
+                return sum(&x, &after.forward(&self.mlp.forward(&before.forward(&x)?)?)?);
+            }
+            let y = sum(x, &part)?;
+            let read = if self.parallel { x } else { &y };
+            sum(&y, &self.mlp.forward(&self.post_attention_layernorm.forward(read)?)?)
+        })
+    }
+}
+
+/// With mixed precision, parts have 16 bits, and sums f32.
+fn sum(x: &Tensor, part: &Tensor) -> Result<Tensor> {
+    x.add(&part.cast(x.dtype())?)
+}
+
+/// The blocks of a [`CausalLm`], between embeddings and the last norm.
+#[derive(Debug, Module)]
+pub struct Blocks {
+    /// The table of embeddings.
+    pub embed_tokens: Embedding,
+    /// The blocks.
+    pub layers: Vec<Block>,
+    /// The last norm.
+    pub norm: Norm,
+    recompute: Recompute,
+}
+
+/// A language model: tokens `[B, T]` (i64 or i32) to logits `[B, T, V]` of the tokens that follow each.
+#[derive(Debug, Module)]
+pub struct CausalLm {
+    /// All but the last product.
+    pub model: Blocks,
+    /// The last product, unless its weight is the table of embeddings.
+    pub lm_head: Option<Linear>,
+    #[module(skip)]
+    options: CausalLmOptions,
+}
+
+impl CausalLm {
+    /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless heads of keys divide heads of queries, and these the width
+    /// if heads have no width of their own; `Attr` for rotary positions of an odd number of elements.
+    pub fn new(options: &CausalLmOptions, init: &Init) -> Result<CausalLm> {
+        let tables = Tables::new(options, init)?;
+        let table = init.normal((options.vocab, options.width), 0.0, STD)?;
+        let model = Blocks {
+            embed_tokens: Embedding::from_pretrained(table, &Default::default())?,
+            layers: (0..options.layers).map(|i| Block::new(options, i, &tables, init)).collect::<Result<_>>()?,
+            norm: Norm::new(options.width, options, init)?,
+            recompute: Recompute::default(),
+        };
+        let lm_head = (!options.tied).then(|| linear(options.width, options.vocab, false, init)).transpose()?;
+        Ok(CausalLm { model, lm_head, options: options.clone() })
+    }
+}
+
+impl Pretrained for CausalLm {
+    type Options = CausalLmOptions;
+    const PREFIX: &'static str = "model.";
+
+    fn options(&self) -> CausalLmOptions {
+        self.options.clone()
+    }
+
+    fn config(&self) -> String {
+        self.options.config()
+    }
+
+    fn read(folder: &Path) -> Result<CausalLmOptions> {
+        CausalLmOptions::read(folder)
+    }
+
+    fn begin(options: &CausalLmOptions, init: &Init) -> Result<CausalLm> {
+        CausalLm::new(options, init)
+    }
+
+    fn tied(&self) -> Option<[&'static str; 2]> {
+        self.options.tied.then_some([HEAD, "model.embed_tokens.weight"])
+    }
+
+    fn name_of(name: &str) -> String {
+        let is_whole = name == HEAD || ["gpt_neox.", "embed_out."].iter().any(|part| name.starts_with(part));
+        if is_whole { name.to_string() } else { prefixed::<CausalLm>(name) }
+    }
+
+    fn source(&self, own: &str) -> Source {
+        files::source(&self.options, own)
+    }
+}
+
+impl Forward for CausalLm {
+    /// Errors: `Shape` for tokens that are not `[B, T]`; `Index` for more positions than the context, and for a token outside of the
+    /// vocabulary.
+    fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
+        called(self, &[tokens], || self.logits(&self.features(tokens, None)?))
+    }
+}
+
+impl LanguageModel for CausalLm {
+    fn vocab(&self) -> usize {
+        self.options.vocab
+    }
+
+    fn context(&self) -> usize {
+        self.options.context
+    }
+
+    fn cache(&self, capacity: usize) -> KvCache {
+        KvCache::new(self.options.layers, capacity)
+    }
+
+    fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+        let start = cache.as_ref().map_or(0, |cache| cache.len());
+        let extents = check_tokens("causal_lm", tokens, start, self.options.context)?;
+        // All positions of a cache have the rotations of the longest sequence that it may hold.
+        let longest = cache.as_ref().map_or(extents[1], |cache| cache.capacity());
+        let is_long = self.options.rotary.short_context().is_some_and(|short| longest > short);
+        let new = cache.as_mut().map(|cache| cache.begin(extents, tokens.device())).transpose()?;
+        let mut x = self.model.embed_tokens.forward(tokens)?;
+        if self.options.architecture.is_gemma() {
+            x = x.mul_scalar((self.options.width as f64).sqrt())?;
+        }
+        let recompute = &self.model.recompute;
+        for (i, block) in self.model.layers.iter().enumerate() {
+            x = match cache.as_mut().zip(new.as_ref()) {
+                None => recompute.run(block, &[&x], move |block, x| block.run(&x[0], None, is_long))?,
+                Some((cache, new)) => block.run(&x, Some(&mut cache.layer(i, new)), is_long)?,
+            };
+        }
+        if let Some((cache, new)) = cache.zip(new) {
+            cache.finish(new)?;
+        }
+        self.model.norm.forward(&x)
+    }
+
+    fn logits(&self, features: &Tensor) -> Result<Tensor> {
+        let logits = match &self.lm_head {
+            Some(head) => head.forward(features)?,
+            None => features.linear(&self.model.embed_tokens.weight, None)?,
+        };
+        match self.options.logit_cap {
+            Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
+            None => Ok(logits),
+        }
+    }
+}
