@@ -177,7 +177,7 @@ fn experts(device: &Device) -> Result<Outcome> {
                 p.set_grad(None)?;
                 gradient
             });
-            Ok([y.detach()].into_iter().map(Ok).chain(gradients).collect::<Result<Vec<_>>>()?)
+            [y.detach()].into_iter().map(Ok).chain(gradients).collect::<Result<Vec<_>>>()
         };
         let plain: Vec<Tensor> = run(&x.detach())?;
         let captured = device.capture(|x: Tensor| run(&x)).run(x.detach())?;
