@@ -11,6 +11,7 @@ use crate::memory::tables::Tables;
 use crate::program::cache;
 use crate::program::cache::Programs;
 use crate::program::source::Variant;
+use crate::step::plans::Plans;
 use half::{bf16, f16};
 use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -40,6 +41,7 @@ pub struct Gpu {
     pub(crate) is_checked: AtomicBool,
     pub(crate) is_deterministic: AtomicBool,
     pub(crate) fuses: AtomicBool,
+    pub(crate) plans: Plans,
     /// Results of recordings that tensors may have.
     pub(crate) lent: Mutex<Vec<Weak<Later>>>,
     pub(crate) log: Mutex<Option<Vec<Launch>>>,
@@ -95,6 +97,7 @@ impl Gpu {
             tables: Tables::default(),
             partials: Partials::default(),
             programs: Programs::new(folder),
+            plans: Plans::default(),
             precision: Mutex::default(),
             is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
             is_dnn_off: AtomicBool::new(std::env::var("ISOGRAD_DNN").is_ok_and(|value| value == "own")),

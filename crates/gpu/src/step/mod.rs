@@ -6,6 +6,7 @@ mod ahead;
 mod arena;
 mod explain;
 mod passes;
+pub mod plans;
 mod program;
 
 use crate::driver::Handle;
@@ -89,7 +90,8 @@ pub fn seal(gpu: &Gpu) -> Result<()> {
         return launch_now(gpu);
     }
     let Some(pending) = take(gpu) else { return Ok(()) };
-    let (buffers, placed) = launch_all(gpu, &pending, Reuse::No).inspect_err(|_| drop(keep(&pending, &gpu.pool)))?;
+    let (buffers, placed) =
+        launch_all(gpu, &pending, Reuse::No, Kernels::New).inspect_err(|_| drop(keep(&pending, &gpu.pool)))?;
     // The rest of the step may use this memory again.
     drop(buffers);
     let explanation =
@@ -110,8 +112,15 @@ pub fn before_wait(gpu: &Gpu, op: &'static str) -> Result<()> {
 /// Launches what was put off. Later calls are launched as they come.
 fn launch_now(gpu: &Gpu) -> Result<()> {
     let Some(mut program) = take(gpu) else { return Ok(()) };
-    fuse(gpu, &mut program);
-    let launched = launch_all(gpu, &program, Reuse::Yes).inspect_err(|_| drop(keep(&program, &gpu.pool)));
+    let form = plans::Form::of(&program).filter(|_| gpu.fuses.load(Ordering::Relaxed));
+    let is_planned = form.as_ref().is_some_and(|form| gpu.plans.take(form, &mut program));
+    if !is_planned {
+        let before = program.memory.len();
+        fuse(gpu, &mut program);
+        form.into_iter().for_each(|form| gpu.plans.keep(form, &program, before));
+    }
+    let kernels = if is_planned { Kernels::Known } else { Kernels::New };
+    let launched = launch_all(gpu, &program, Reuse::Yes, kernels).inspect_err(|_| drop(keep(&program, &gpu.pool)));
     // Later work of the queue may use the memory of temporary tensors again.
     launched.map(drop)
 }
@@ -153,7 +162,7 @@ pub fn capture(gpu: &Gpu, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Bo
 fn finish(gpu: &Gpu) -> Result<()> {
     let Some(mut program) = take(gpu) else { return Ok(()) };
     let report = fuse(gpu, &mut program);
-    let settled = launch_all(gpu, &program, Reuse::Yes).inspect_err(|_| drop(keep(&program, &gpu.pool)));
+    let settled = launch_all(gpu, &program, Reuse::Yes, Kernels::New).inspect_err(|_| drop(keep(&program, &gpu.pool)));
     let (buffers, placed) = settled?;
     let explanation = explain::text(&program, &report, &placed, None);
     RECORDER.with_borrow_mut(|recorder| {
@@ -170,10 +179,19 @@ fn fuse(gpu: &Gpu, program: &mut Program) -> passes::Report {
     }
 }
 
+/// Whether the kernels of a program may have to be compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    New,
+    Known,
+}
+
 /// Places the memory of a program, compiles its kernels, and launches it, or has the driver record it.
-fn launch_all(gpu: &Gpu, program: &Program, reuse: Reuse) -> Result<(Vec<pool::Buffer>, Placed)> {
+fn launch_all(gpu: &Gpu, program: &Program, reuse: Reuse, kernels: Kernels) -> Result<(Vec<pool::Buffer>, Placed)> {
     let settled = settle(program, &gpu.pool, reuse)?;
-    ahead::compile(gpu, program);
+    if kernels == Kernels::New {
+        ahead::compile(gpu, program);
+    }
     if gpu.records() {
         if !gpu.driver().begin_capture()? {
             return Err(Error::backend("capture", "the device does not begin to record"));

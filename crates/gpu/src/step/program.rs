@@ -39,6 +39,7 @@ pub struct KeptOperand {
     pub dtype: DType,
 }
 
+#[derive(Clone)]
 pub enum Work {
     /// A copy from the host to the start of the output's memory.
     Upload(Vec<u8>),
@@ -54,6 +55,7 @@ pub enum Work {
 }
 
 /// The call of a reduction whose operands are in the order of memory.
+#[derive(Clone)]
 pub struct Reduction {
     pub kind: Reduce,
     /// How many dimensions it reduces, the last ones.
@@ -63,6 +65,7 @@ pub struct Reduction {
 }
 
 /// A kernel that outlives its call.
+#[derive(Clone)]
 pub enum KeptKernel {
     Fused(Arc<dyn AnyFused>, [Mask; 2]),
     Other(Kernel<'static>),
