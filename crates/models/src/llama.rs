@@ -5,8 +5,8 @@ use crate::hub::{Config, Pretrained, prefixed, text};
 use crate::language::{LanguageModel, check_tokens};
 use isograd_core::{Error, Result, Shape, Tensor};
 use isograd_nn::{
-    CacheLayer, CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, Recompute, RmsNorm, Rotations,
-    SelfAttentionOptions, SwiGlu,
+    CacheLayer, CausalSelfAttention, Embedding, Forward, Init, KvCache, Layer, Linear, Module, Recompute, RmsNorm,
+    Rotations, SelfAttentionOptions, SwiGlu, called,
 };
 use serde_json::{Value, json};
 use std::f64::consts::TAU;
@@ -258,12 +258,17 @@ impl LlamaOptions {
     }
 }
 
+/// Attention and a hidden layer, each after a norm and added to the sum of the parts before.
 #[derive(Debug, Module)]
-struct Block {
-    input_layernorm: RmsNorm,
-    self_attn: CausalSelfAttention,
-    post_attention_layernorm: RmsNorm,
-    mlp: SwiGlu,
+pub struct Block {
+    /// The norm before the attention.
+    pub input_layernorm: RmsNorm,
+    /// The attention.
+    pub self_attn: CausalSelfAttention,
+    /// The norm before the hidden layer.
+    pub post_attention_layernorm: RmsNorm,
+    /// The hidden layer.
+    pub mlp: SwiGlu,
 }
 
 /// The deviation of initial weights.
@@ -272,8 +277,8 @@ const STD: f64 = 0.02;
 const HEAD: &str = "lm_head.weight";
 
 /// A linear layer without a bias, with normal weights.
-fn linear(input: usize, output: usize, init: &Init) -> Result<Linear> {
-    Ok(Linear { weight: init.normal((output, input), 0.0, STD)?, bias: None })
+fn linear(input: usize, output: usize, init: &Init) -> Result<Box<dyn Layer>> {
+    Ok(Box::new(Linear { weight: init.normal((output, input), 0.0, STD)?, bias: None }))
 }
 
 fn norm(options: &LlamaOptions, init: &Init) -> Result<RmsNorm> {
@@ -306,13 +311,15 @@ impl Block {
     }
 
     fn forward(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
-        let y = self.input_layernorm.forward(x)?;
-        let part = match cache {
-            Some(cache) => self.self_attn.forward_cached(&y, cache)?,
-            None => self.self_attn.forward(&y)?,
-        };
-        let x = sum(x, &part)?;
-        sum(&x, &self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
+        called(self, &[x], || {
+            let y = self.input_layernorm.forward(x)?;
+            let part = match cache {
+                Some(cache) => self.self_attn.forward_cached(&y, cache)?,
+                None => self.self_attn.forward(&y)?,
+            };
+            let x = sum(x, &part)?;
+            sum(&x, &self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
+        })
     }
 }
 
@@ -321,19 +328,25 @@ fn sum(x: &Tensor, part: &Tensor) -> Result<Tensor> {
     x.add(&part.cast(x.dtype())?)
 }
 
+/// A [`Llama`] without the last product.
 #[derive(Debug, Module)]
-struct Decoder {
-    embed_tokens: Embedding,
-    layers: Vec<Block>,
-    norm: RmsNorm,
+pub struct Decoder {
+    /// The table of tokens `[V, E]`.
+    pub embed_tokens: Embedding,
+    /// The blocks.
+    pub layers: Vec<Block>,
+    /// The norm of the result.
+    pub norm: RmsNorm,
     recompute: Recompute,
 }
 
 /// A language model: tokens `[B, T]` (i64 or i32) to logits `[B, T, V]` of the tokens that follow each.
 #[derive(Debug, Module)]
 pub struct Llama {
-    model: Decoder,
-    lm_head: Option<Linear>,
+    /// All but the last product.
+    pub model: Decoder,
+    /// The last product, a [`Linear`] at first; without one, its weight is the table of tokens.
+    pub lm_head: Option<Box<dyn Layer>>,
     #[module(skip)]
     options: LlamaOptions,
 }
@@ -390,7 +403,7 @@ impl Forward for Llama {
     /// Errors: `Shape` for tokens that are not `[B, T]`; `Index` for more positions than the context, and for a token outside of the
     /// vocabulary.
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
-        self.logits(&self.features(tokens, None)?)
+        called(self, &[tokens], || self.logits(&self.features(tokens, None)?))
     }
 }
 
@@ -411,18 +424,21 @@ impl LanguageModel for Llama {
         let start = cache.as_ref().map_or(0, |cache| cache.len());
         let extents = check_tokens("llama", tokens, start, self.options.context)?;
         let new = cache.as_mut().map(|cache| cache.begin(extents, tokens.device())).transpose()?;
-        let mut x = self.model.embed_tokens.forward(tokens)?;
-        let recompute = &self.model.recompute;
-        for (i, block) in self.model.layers.iter().enumerate() {
-            x = match cache.as_mut().zip(new.as_ref()) {
-                None => recompute.run(block, &[&x], |block, x| block.forward(&x[0], None))?,
-                Some((cache, new)) => block.forward(&x, Some(&mut cache.layer(i, new)))?,
-            };
-        }
+        let Decoder { embed_tokens, layers, norm, recompute } = &self.model;
+        let features = called(&self.model, &[tokens], || {
+            let mut x = embed_tokens.forward(tokens)?;
+            for (i, block) in layers.iter().enumerate() {
+                x = match cache.as_mut().zip(new.as_ref()) {
+                    None => recompute.run(block, &[&x], |block: &Block, x| block.forward(&x[0], None))?,
+                    Some((cache, new)) => block.forward(&x, Some(&mut cache.layer(i, new)))?,
+                };
+            }
+            norm.forward(&x)
+        })?;
         if let Some((cache, new)) = cache.zip(new) {
             cache.finish(new)?;
         }
-        self.model.norm.forward(&x)
+        Ok(features)
     }
 
     fn logits(&self, features: &Tensor) -> Result<Tensor> {

@@ -17,7 +17,7 @@ mod summary;
 mod training;
 
 pub use files::*;
-pub use hook::{Called, ForwardHook, called};
+pub use hook::{Called, ForwardHook, called, is_hooked};
 pub use init::{Across, Fan, Gain, Init, Keeper};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;

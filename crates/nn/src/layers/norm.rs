@@ -41,15 +41,6 @@ impl LayerNorm {
 }
 
 impl LayerNorm {
-    /// `activation(norm(x))`, rounded once. For relu, gelu and silu it is one kernel on a GPU. Errors: `Shape`.
-    pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        called(self, &[x], || {
-            check_last("layer_norm_activation", x, &self.shape)?;
-            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-            x.layer_norm_activation(self.shape.rank(), weight, bias, self.eps, activation)
-        })
-    }
-
     /// The norm of `s = x + residual`, and s: `(y, s)`, as [`Tensor::residual_layer_norm`]: where x has 16 bits and the residual f32, y has 16
     /// bits and s f32. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
@@ -66,6 +57,15 @@ impl Forward for LayerNorm {
         called(self, &[x], || {
             check_last("layer_norm", x, &self.shape)?;
             x.layer_norm(self.shape.rank(), self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        })
+    }
+
+    /// `activation(norm(x))`, rounded once. For relu, gelu and silu it is one kernel on a GPU. Hooks get the activated result. Errors: `Shape`.
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        called(self, &[x], || {
+            check_last("layer_norm_activation", x, &self.shape)?;
+            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+            x.layer_norm_activation(self.shape.rank(), weight, bias, self.eps, activation)
         })
     }
 }
