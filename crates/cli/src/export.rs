@@ -4,7 +4,7 @@ use crate::run::{Dataset, Weights};
 use crate::{check_writable, parse, print, text, train};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isograd::nn::{Forward, Module};
+use isograd::nn::Module;
 use isograd::onnx::{self, Input, Model};
 use isograd::train::SavedRun;
 use isograd::{DType, Device, Tensor};

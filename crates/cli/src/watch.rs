@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use isograd::nn::Module;
 use isograd::train::Epoch;
+use isograd::train::Logger;
 use isograd::train::tensorboard::TensorBoard;
 use isograd::{Device, Tensor, profile, replace_file, tape};
 use std::path::Path;

@@ -38,6 +38,7 @@ impl Default for PrintOptions {
     }
 }
 
+/// # Printing
 impl Tensor {
     /// The tensor, printed with these options. Printing waits for the device, and reads only the printed elements. For a tensor
     /// that cannot be read, it prints the reason.
@@ -64,8 +65,9 @@ impl fmt::Display for Tensor {
 }
 
 impl fmt::Debug for Tensor {
+    /// Dtype, shape and device, without the elements: a layer prints its shapes, and nothing waits for the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        write!(f, "{} {} on {}", self.dtype(), self.shape(), self.device())
     }
 }
 
@@ -77,7 +79,7 @@ struct Displayed {
 impl fmt::Display for Displayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.tensor;
-        write!(f, "{} {} on {}", t.dtype(), t.shape(), t.device())?;
+        write!(f, "{t:?}")?;
         match elements(t, &self.options) {
             Ok(elements) => write!(f, "\n{elements}"),
             Err(error) => write!(f, " (not readable: {})", error.message()),

@@ -84,6 +84,26 @@ impl Storage {
     }
 }
 
+/// The elements in row-major order, as [`Tensor::to_vec`].
+impl<T: Element> TryFrom<&Tensor> for Vec<T> {
+    type Error = Error;
+
+    fn try_from(t: &Tensor) -> Result<Vec<T>> {
+        t.to_vec()
+    }
+}
+
+/// The elements in row-major order. Errors: as [`Tensor::to_vec`]; `Shape` for another number of elements.
+impl<T: Element, const N: usize> TryFrom<&Tensor> for [T; N] {
+    type Error = Error;
+
+    fn try_from(t: &Tensor) -> Result<[T; N]> {
+        let wrong = |_| Error::shape("to_vec", format!("{} has {} elements, expected {N}", t.shape(), t.numel()));
+        <[T; N]>::try_from(t.to_vec::<T>()?).map_err(wrong)
+    }
+}
+
+/// # Making, describing and reading
 impl Tensor {
     /// A tensor of unspecified content, to be overwritten by the caller. Errors: `Shape`, `OutOfMemory`.
     pub fn empty(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
@@ -134,13 +154,15 @@ impl Tensor {
 
     /// A tensor from host values in row-major order. Errors: `Shape` if `shape` has another number of elements; `OutOfMemory`.
     pub fn from_slice<T: Element>(values: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
-        let shape = shape.into();
-        let mut bytes = host::with_room("from_vec", size_of_val(values))?;
+        let (op, shape) = ("from_vec", shape.into());
+        shape.check(op)?;
+        if values.len() != shape.numel() {
+            let message = format!("{} values were given, shape {shape} has {}", values.len(), shape.numel());
+            return Err(Error::shape(op, message));
+        }
+        let mut bytes = host::with_room(op, size_of_val(values))?;
         T::extend_bytes(values, &mut bytes);
-        Tensor::from_bytes(&bytes, shape, T::DTYPE, device).map_err(|e| match e.kind() {
-            Kind::Shape => Error::shape("from_vec", format!("{} values do not fill {e}", values.len())),
-            _ => e,
-        })
+        Tensor::from_bytes(&bytes, shape, T::DTYPE, device)
     }
 
     /// A tensor from the bytes of its elements, in the machine's order. Errors: `Shape` if their number is wrong.
@@ -278,6 +300,16 @@ impl Tensor {
     /// The elements converted to f64, in row-major order. Waits for the device.
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         self.detach().cast(DType::F64)?.to_vec()
+    }
+
+    /// True if `|x - y| <= atol + rtol |y|` for all elements x of this tensor and y of the other, as f64. Equal infinities are close, and NaN is
+    /// close to nothing. Waits for the device. Errors: `Shape` if the shapes differ.
+    pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
+        if self.shape() != other.shape() {
+            return Err(Error::shape("allclose", format!("{} was compared with {}", self.shape(), other.shape())));
+        }
+        let is_close = |(x, y): (&f64, &f64)| x == y || ((x - y).abs() <= atol + rtol * y.abs() && y.is_finite());
+        Ok(self.to_f64_vec()?.iter().zip(&other.to_f64_vec()?).all(is_close))
     }
 
     /// The elements' bytes in row-major order and the machine's byte order. Waits for the device.

@@ -1,7 +1,7 @@
 //! Batches of samples.
 
 use crate::HostTensor;
-use isograd_core::{Device, Result, Tensor, Tensors, bf16, f16};
+use isograd_core::{Device, Result, Scalar, Tensor, Tensors, bf16, f16};
 
 /// Samples of which batches are formed: every part of a sample becomes a tensor with one dimension more, of the same dtype.
 ///
@@ -16,6 +16,11 @@ use isograd_core::{Device, Result, Tensor, Tensors, bf16, f16};
 ///
 /// `#[derive(Collate)]` on a struct `Pair` makes a struct `PairBatch`, whose fields have the same names. Another structure
 /// implements the trait.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no sample",
+    label = "neither a number, an array, a vector of numbers, a `HostTensor`, nor a tuple or a struct of these",
+    note = "a struct of samples has `#[derive(Collate)]`; a text becomes numbers by a `Tokenizer`, a class its index"
+)]
 pub trait Collate: Sized {
     /// A batch: a structure of tensors.
     type Batch: Tensors + Send;
@@ -61,7 +66,7 @@ impl Collate for HostTensor {
     }
 }
 
-/// Sequences of different lengths in one batch. Elements behind the end of a sequence are 0.
+/// Sequences of different lengths in one batch. Elements behind the end of a sequence are 0, or those of [`padded_with`](Padded::padded_with).
 #[derive(Clone, Debug)]
 pub struct Padded {
     /// `[B, L]`, where L is the greatest length.
@@ -71,6 +76,12 @@ pub struct Padded {
 }
 
 impl Padded {
+    /// The same sequences with this value behind their ends, such as the target that a loss ignores. Errors: `Dtype` for a float among integers.
+    pub fn padded_with(&self, value: impl Into<Scalar>) -> Result<Padded> {
+        let values = self.values.masked_fill(&self.mask()?.logical_not()?, value)?;
+        Ok(Padded { values, lengths: self.lengths.clone() })
+    }
+
     /// Bool `[B, L]`: true where a sequence has an element.
     pub fn mask(&self) -> Result<Tensor> {
         let device = self.lengths.device();

@@ -62,6 +62,8 @@ fn arrays_and_nested_tuples_keep_their_dtypes() {
 
 #[test]
 fn sequences_without_elements_make_an_empty_batch() {
+    let padded = batch(vec![vec![1i64, 2], vec![3]]).unwrap().padded_with(-100).unwrap();
+    assert_eq!(padded.values.to_vec::<i64>().unwrap(), [1, 2, 3, -100]);
     let Padded { values, lengths } = batch(vec![Vec::<f32>::new(), Vec::new()]).unwrap();
     assert_eq!((values.dims(), lengths.dims()), (&[2, 0][..], &[2][..]));
     assert_eq!(batch(vec![[0i64; 0]; 3]).unwrap().dims(), [3, 0]);

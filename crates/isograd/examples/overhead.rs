@@ -61,13 +61,13 @@ fn trained(device: &Device, train: Loader<Batch>, test: Loader<Batch>, epochs: u
     let optimizer = Adam::new(&model).lr(1e-3);
     let predict = |model: &Sequential, (x, _): &Batch| model.forward(x);
     let folder = std::env::temp_dir().join(format!("isograd-overhead-{}", std::process::id()));
-    let mut board = TensorBoard::create(&folder)?;
+    let board = TensorBoard::create(&folder)?;
     let mut trainer = Trainer::new(&model, optimizer, train, predict, |prediction, (_, y)| prediction.cross_entropy(y))
         .epochs(epochs)
         .validate(test)
         .metric("accuracy", Goal::Highest, is_right)
         .display(Display::Lines)
-        .on_epoch(move |epoch| board.epoch(epoch))
+        .logger(board)
         .folder(&folder)?;
     trainer.run()?;
     drop(trainer);

@@ -13,9 +13,26 @@
 //! # }
 //! ```
 //!
-//! [`nn`] has modules, optimizers and checkpoints, [`linalg`] decompositions of matrices, [`data`] datasets and loaders, [`parallel`] training
-//! on several devices, [`models`] networks for images and text, [`train`] a training loop, [`onnx`] the export to ONNX, and the root what
-//! [`isograd_core`] offers: tensors, devices and the [`tape`].
+//! # Map
+//!
+//! | wanted | where |
+//! |---|---|
+//! | names that most programs need | [`prelude`] |
+//! | tensors and their ops, by families | [`Tensor`], with the options of ops in [`ops`] |
+//! | devices, dtypes, generators, errors | [`Device`], [`DType`], [`Rng`], [`Error`] |
+//! | gradients, checkpoints of activations, checks of gradients | [`tape`], [`no_grad`], [`grad`], [`checkpoint`] |
+//! | mixed precision; steps that are recorded and replayed | [`autocast`], [`nn::GradScaler`]; [`Device::capture`], [`Step`] |
+//! | times and memory of ops | [`profile`](fn@profile), [`nn::summary`] |
+//! | layers, initial values, hooks | [`nn`], [`nn::Init`], [`nn::ForwardHook`] |
+//! | losses, optimizers, schedules, clipping | methods of [`Tensor`], [`nn::loss`], [`nn::AdamW`], [`nn::schedule`] |
+//! | files of weights; checkpoints of runs | [`nn::save`], [`nn::load`], [`nn::Checkpoint`] |
+//! | networks for images, text and tables | [`models`] |
+//! | datasets, loaders, tables, tokenizers, graphs, meshes | [`data`] |
+//! | a training loop, metrics, event files for TensorBoard | [`train::Trainer`], [`train::metrics`], [`train::tensorboard`] |
+//! | several devices | [`parallel`] |
+//! | decompositions of matrices, systems of equations | [`linalg`] |
+//! | export to ONNX | [`onnx`] |
+//! | ops of a program's own | [`custom`] |
 
 pub use isograd_core::*;
 pub use isograd_data as data;
@@ -52,12 +69,13 @@ use isograd_opencl as _;
 
 /// What most programs need.
 pub mod prelude {
+    pub use crate::data::Dataset;
     #[cfg(feature = "linalg")]
     pub use crate::linalg;
     #[cfg(feature = "models")]
     pub use crate::models::Pretrained;
     pub use crate::nn::*;
     pub use crate::ops::loss::{KlTarget, Reduction};
-    pub use crate::ops::{Approximate, Causal, IndexReduce, Pad, Padding};
+    pub use crate::ops::{Approximate, Causal, Conv, IndexReduce, Interpolate, Pad, Padding, Replacement, Sampling};
     pub use crate::{DType, Device, Error, Result, Rng, Tensor, autocast, no_autocast, no_grad, tape};
 }

@@ -5,7 +5,7 @@ use crate::hub::{Config, Pretrained, text};
 use crate::language::check_tokens;
 use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{DType, Error, Result, Shape, Tensor};
-use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module, Recompute};
+use isograd_nn::{Dropout, Embedding, Forward, Init, Layer, LayerNorm, Module, Recompute, called, is_hooked};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,20 +107,29 @@ impl BertOptions {
     }
 }
 
+/// The sum of the embeddings of tokens, positions and segments, and its norm.
 #[derive(Debug, Module)]
-struct Embeddings {
+pub struct Embeddings {
+    /// The table of tokens.
     #[module(name = "word_embeddings")]
-    words: Embedding,
+    pub words: Embedding,
+    /// The table of positions.
     #[module(name = "position_embeddings")]
-    positions: Embedding,
+    pub positions: Embedding,
+    /// The table of segments.
     #[module(name = "token_type_embeddings")]
-    segments: Embedding,
+    pub segments: Embedding,
+    /// The norm of the sum.
     #[module(name = "LayerNorm")]
-    norm: LayerNorm,
+    pub norm: LayerNorm,
 }
 
 impl Embeddings {
     fn forward(&self, input: &BertInput) -> Result<Tensor> {
+        called(self, &[&input.tokens], || self.sum(input))
+    }
+
+    fn sum(&self, input: &BertInput) -> Result<Tensor> {
         let [_, t] = check_tokens("bert", &input.tokens, 0, self.positions.weight.dims()[0])?;
         let words = self.words.forward(&input.tokens)?;
         let segments = match &input.segments {
@@ -129,18 +138,26 @@ impl Embeddings {
                 return Err(Error::shape("bert", message));
             }
             Some(segments) => self.segments.forward(segments)?,
+            // Hooks are of calls.
+            None if is_hooked() => self.segments.forward(&Tensor::arange(1, input.tokens.device())?)?,
             None => self.segments.weight.narrow(0, 0, 1)?,
         };
-        self.norm.forward(&words.add(&segments)?.add(&self.positions.weight.narrow(0, 0, t)?)?)
+        let positions = match is_hooked() {
+            true => self.positions.forward(&Tensor::arange(t, input.tokens.device())?)?,
+            false => self.positions.weight.narrow(0, 0, t)?,
+        };
+        self.norm.forward(&words.add(&segments)?.add(&positions)?)
     }
 }
 
 /// A linear layer and dropout, whose result is added to x and normalised.
 #[derive(Debug, Module)]
-struct Output {
-    dense: Linear,
+pub struct Output {
+    /// A [`Linear`](isograd_nn::Linear) at first.
+    pub dense: Box<dyn Layer>,
+    /// The norm of the sum.
     #[module(name = "LayerNorm")]
-    norm: LayerNorm,
+    pub norm: LayerNorm,
     dropout: Dropout,
 }
 
@@ -151,27 +168,34 @@ impl Output {
     }
 
     fn forward(&self, part: &Tensor, x: &Tensor) -> Result<Tensor> {
-        let part = self.dropout.forward(&self.dense.forward(part)?)?;
-        // The norm is the next residual, and has its dtype.
-        Ok(self.norm.forward_residual(&part.cast(x.dtype())?, x)?.0)
+        called(self, &[part, x], || {
+            let part = self.dropout.forward(&self.dense.forward(part)?)?;
+            // The norm is the next residual, and has its dtype.
+            Ok(self.norm.forward_residual(&part.cast(x.dtype())?, x)?.0)
+        })
     }
 }
 
+/// Attention and a hidden layer with gelu.
 #[derive(Debug, Module)]
-struct Layer {
+pub struct Block {
+    /// The attention, without the projection of its result.
     #[module(name = "attention.self")]
-    attention: Heads,
+    pub attention: Heads,
+    /// The end of the attention.
     #[module(name = "attention.output")]
-    attention_output: Output,
+    pub attention_output: Output,
+    /// To the hidden layer: a [`Linear`](isograd_nn::Linear) at first.
     #[module(name = "intermediate.dense")]
-    intermediate: Linear,
-    output: Output,
+    pub intermediate: Box<dyn Layer>,
+    /// The end of the hidden layer.
+    pub output: Output,
 }
 
-impl Layer {
-    fn new(options: &BertOptions, init: &Init) -> Result<Layer> {
+impl Block {
+    fn new(options: &BertOptions, init: &Init) -> Result<Block> {
         let &BertOptions { heads, width, hidden, dropout, .. } = options;
-        Ok(Layer {
+        Ok(Block {
             attention: Heads::new("bert", width, heads, dropout, init)?,
             attention_output: Output::new(width, options, init)?,
             intermediate: linear(width, hidden, init)?,
@@ -180,9 +204,11 @@ impl Layer {
     }
 
     fn forward(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        let x = self.attention_output.forward(&self.attention.forward(x, mask)?, x)?;
-        let hidden = self.intermediate.forward_with(&x, Activation::Gelu(Approximate::None))?;
-        self.output.forward(&hidden, &x)
+        called(self, &[x], || {
+            let x = self.attention_output.forward(&self.attention.forward(x, mask)?, x)?;
+            let hidden = self.intermediate.forward_with(&x, Activation::Gelu(Approximate::None))?;
+            self.output.forward(&hidden, &x)
+        })
     }
 }
 
@@ -220,12 +246,15 @@ impl BertInput {
 /// An encoder of text: tokens `[B, T]` to features `[B, T, E]`, normalised after each part of a layer.
 #[derive(Debug, Module)]
 pub struct Bert {
-    embeddings: Embeddings,
+    /// The embeddings.
+    pub embeddings: Embeddings,
     dropout: Dropout,
+    /// The layers.
     #[module(name = "encoder.layer")]
-    layers: Vec<Layer>,
+    pub layers: Vec<Block>,
+    /// The layer of [`pooled`](Bert::pooled), before tanh.
     #[module(name = "pooler.dense")]
-    pooler: Option<Linear>,
+    pub pooler: Option<Box<dyn Layer>>,
     recompute: Recompute,
     #[module(skip)]
     options: BertOptions,
@@ -246,7 +275,7 @@ impl Bert {
         Ok(Bert {
             embeddings,
             dropout: Dropout::new(options.dropout, init),
-            layers: (0..options.layers).map(|_| Layer::new(options, init)).collect::<Result<_>>()?,
+            layers: (0..options.layers).map(|_| Block::new(options, init)).collect::<Result<_>>()?,
             pooler: options.has_pooler.then(|| linear(width, width, init)).transpose()?,
             recompute: Recompute::default(),
             options: *options,
@@ -256,13 +285,15 @@ impl Bert {
     /// The features `[B, T, E]` of tokens with segments and padding. Errors: `Shape`; `Index` for more positions than the context, and for a
     /// token or segment outside of its table.
     pub fn forward_with(&self, input: &BertInput) -> Result<Tensor> {
-        let x = self.dropout.forward(&self.embeddings.forward(input)?)?;
-        let mask = input.mask()?;
-        let layer = |x: Tensor, layer| {
-            let mask = mask.clone();
-            self.recompute.run(layer, &[&x], move |layer: &Layer, x| layer.forward(&x[0], mask.as_ref()))
-        };
-        self.layers.iter().try_fold(x, layer)
+        called(self, &[&input.tokens], || {
+            let x = self.dropout.forward(&self.embeddings.forward(input)?)?;
+            let mask = input.mask()?;
+            let block = |x: Tensor, block| {
+                let mask = mask.clone();
+                self.recompute.run(block, &[&x], move |block: &Block, x| block.forward(&x[0], mask.as_ref()))
+            };
+            self.layers.iter().try_fold(x, block)
+        })
     }
 
     /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position; `Value` if there

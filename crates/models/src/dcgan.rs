@@ -3,7 +3,7 @@
 use isograd_core::ops::{Conv, ConvTranspose, Padding};
 use isograd_core::{Result, Tensor};
 use isograd_nn::{
-    BatchNorm2d, Conv2d, ConvTranspose2d, Forward, Init, LeakyRelu, Module, Relu, Sequential, Sigmoid, Tanh,
+    BatchNorm2d, Conv2d, ConvTranspose2d, Forward, Init, LeakyRelu, Module, Relu, Sequential, Sigmoid, Tanh, called,
 };
 
 /// Extents of both networks.
@@ -28,13 +28,15 @@ impl Default for Dcgan {
 /// Makes images `[N, channels, 64, 64]` in -1 .. 1 from numbers `[N, latent, 1, 1]`.
 #[derive(Module)]
 pub struct Generator {
-    main: Sequential,
+    /// All layers.
+    pub main: Sequential,
 }
 
 /// The probability `[N]` that each of the images `[N, channels, 64, 64]` is real.
 #[derive(Module)]
 pub struct Discriminator {
-    main: Sequential,
+    /// All layers.
+    pub main: Sequential,
 }
 
 /// Normal with mean 1 and deviation 0.02.
@@ -74,7 +76,7 @@ impl Generator {
 
 impl Forward for Generator {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.main.forward(x)
+        called(self, &[x], || self.main.forward(x))
     }
 }
 
@@ -93,6 +95,6 @@ impl Discriminator {
 
 impl Forward for Discriminator {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.main.forward(x)?.flatten(0, -1)
+        called(self, &[x], || self.main.forward(x)?.flatten(0, -1))
     }
 }

@@ -5,7 +5,10 @@ use crate::hub::{Config, Pretrained, text};
 use crate::language::{LanguageModel, Stream, check_tokens};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
 use isograd_core::{Error, Result, Rng, Tensor};
-use isograd_nn::{CacheLayer, Dropout, Embedding, Forward, Init, KvCache, LayerNorm, Mode, Module, Recompute};
+use isograd_nn::{
+    CacheLayer, Dropout, Embedding, Forward, Init, KvCache, Layer, LayerNorm, Mode, Module, Recompute, called,
+    is_hooked,
+};
 use serde_json::json;
 use std::path::Path;
 
@@ -85,26 +88,38 @@ impl Gpt2Options {
 
 /// A linear layer whose weight is `[in, out]`: `x w + b`.
 #[derive(Debug, Module)]
-struct Projection {
-    weight: Tensor,
-    bias: Tensor,
+pub struct Projection {
+    /// `[in, out]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Tensor,
 }
 
 impl Projection {
     /// A normal weight of this deviation, and a bias of 0.
-    fn new(input: usize, output: usize, std: f64, init: &Init) -> Result<Projection> {
+    pub fn new(input: usize, output: usize, std: f64, init: &Init) -> Result<Projection> {
         Ok(Projection { weight: init.normal((input, output), 0.0, std)?, bias: init.zeros(output)? })
-    }
-
-    fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        x.gemm_bias(&self.weight, Some(&self.bias), &GemmBias { activation, ..GemmBias::default() })
     }
 }
 
+impl Forward for Projection {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with(x, Activation::Identity)
+    }
+
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        let options = GemmBias { activation, ..GemmBias::default() };
+        called(self, &[x], || x.gemm_bias(&self.weight, Some(&self.bias), &options))
+    }
+}
+
+/// Causal self-attention of a [`Block`].
 #[derive(Debug, Module)]
-struct SelfAttention {
-    c_attn: Projection,
-    c_proj: Projection,
+pub struct SelfAttention {
+    /// The projection to queries, keys and values, `[.., E]` to `[.., 3E]`: a [`Projection`] at first.
+    pub c_attn: Box<dyn Layer>,
+    /// The projection of the result.
+    pub c_proj: Box<dyn Layer>,
     mode: Mode,
     #[module(skip)]
     heads: usize,
@@ -115,9 +130,14 @@ struct SelfAttention {
 }
 
 impl SelfAttention {
+    /// x `[B, T, E]` to `[B, T, E]`. With a cache, x follows the positions in it, and its keys and values are appended.
     fn forward(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
+        called(self, &[x], || self.attend(x, cache))
+    }
+
+    fn attend(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
         let (b, t, e) = (x.dims()[0], x.dims()[1], x.dims()[2]);
-        let projected = self.c_attn.forward(x, Activation::Identity)?;
+        let projected = self.c_attn.forward(x)?;
         let all = projected.reshape((b, t, 3, self.heads, e / self.heads))?;
         let parts = all.unbind(2)?;
         let part = |i: usize| parts[i].transpose(1, 2);
@@ -131,29 +151,37 @@ impl SelfAttention {
         // Without a cache there are as many keys as queries.
         let attention = Attention { causal: Causal::BottomRight, dropout, key_lengths, ..Attention::default() };
         let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
-        self.c_proj.forward(&o.transpose(1, 2)?.reshape((b, t, e))?, Activation::Identity)
+        self.c_proj.forward(&o.transpose(1, 2)?.reshape((b, t, e))?)
     }
 }
 
+/// The hidden layer of a [`Block`], with gelu.
 #[derive(Debug, Module)]
-struct Hidden {
-    c_fc: Projection,
-    c_proj: Projection,
+pub struct Hidden {
+    /// To the hidden layer, `[.., E]` to `[.., 4E]`: a [`Projection`] at first.
+    pub c_fc: Box<dyn Layer>,
+    /// From the hidden layer.
+    pub c_proj: Box<dyn Layer>,
 }
 
 impl Forward for Hidden {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let gelu = Activation::Gelu(Approximate::Tanh);
-        self.c_proj.forward(&self.c_fc.forward(x, gelu)?, Activation::Identity)
+        called(self, &[x], || self.c_proj.forward(&self.c_fc.forward_with(x, gelu)?))
     }
 }
 
+/// Attention and a hidden layer, each after a norm and added to the sum of the parts before.
 #[derive(Debug, Module)]
-struct Block {
-    ln_1: LayerNorm,
-    attn: SelfAttention,
-    ln_2: LayerNorm,
-    mlp: Hidden,
+pub struct Block {
+    /// The norm before the attention.
+    pub ln_1: LayerNorm,
+    /// The attention.
+    pub attn: SelfAttention,
+    /// The norm before the hidden layer.
+    pub ln_2: LayerNorm,
+    /// The hidden layer.
+    pub mlp: Hidden,
     drop: Dropout,
 }
 
@@ -165,8 +193,8 @@ impl Block {
         Ok(Block {
             ln_1: LayerNorm::new(width, init)?,
             attn: SelfAttention {
-                c_attn: Projection::new(width, 3 * width, STD, init)?,
-                c_proj: Projection::new(width, width, last, init)?,
+                c_attn: Box::new(Projection::new(width, 3 * width, STD, init)?),
+                c_proj: Box::new(Projection::new(width, width, last, init)?),
                 mode: Mode::default(),
                 heads,
                 dropout,
@@ -174,8 +202,8 @@ impl Block {
             },
             ln_2: LayerNorm::new(width, init)?,
             mlp: Hidden {
-                c_fc: Projection::new(width, 4 * width, STD, init)?,
-                c_proj: Projection::new(4 * width, width, last, init)?,
+                c_fc: Box::new(Projection::new(width, 4 * width, STD, init)?),
+                c_proj: Box::new(Projection::new(4 * width, width, last, init)?),
             },
             drop: Dropout::new(dropout, init),
         })
@@ -190,10 +218,12 @@ impl Block {
         Ok(())
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let mut stream = Stream::new(x.clone());
-        self.add_to(&mut stream, None)?;
-        stream.sum()
+    fn forward(&self, x: &Tensor, cache: Option<&mut CacheLayer<'_>>) -> Result<Tensor> {
+        called(self, &[x], || {
+            let mut stream = Stream::new(x.clone());
+            self.add_to(&mut stream, cache)?;
+            stream.sum()
+        })
     }
 }
 
@@ -202,13 +232,18 @@ const STD: f64 = 0.02;
 /// Added to variances: the default of [`LayerNorm`].
 const EPS: f64 = 1e-5;
 
+/// A [`Gpt2`] without the last product.
 #[derive(Debug, Module)]
-struct Transformer {
-    wte: Embedding,
-    wpe: Embedding,
+pub struct Transformer {
+    /// The table of tokens `[V, E]`, whose weight is that of the last product as well.
+    pub wte: Embedding,
+    /// The table of positions.
+    pub wpe: Embedding,
     drop: Dropout,
-    h: Vec<Block>,
-    ln_f: LayerNorm,
+    /// The blocks.
+    pub h: Vec<Block>,
+    /// The norm of the result.
+    pub ln_f: LayerNorm,
     recompute: Recompute,
 }
 
@@ -216,7 +251,8 @@ struct Transformer {
 /// table of embeddings.
 #[derive(Debug, Module)]
 pub struct Gpt2 {
-    transformer: Transformer,
+    /// All but the last product.
+    pub transformer: Transformer,
     #[module(skip)]
     options: Gpt2Options,
 }
@@ -272,7 +308,7 @@ impl Forward for Gpt2 {
     /// Errors: `Shape` for tokens that are not `[B, T]`; `Index` for more positions than the context, and for a token outside of the
     /// vocabulary.
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
-        self.logits(&self.features(tokens, None)?)
+        called(self, &[tokens], || self.logits(&self.features(tokens, None)?))
     }
 }
 
@@ -293,25 +329,34 @@ impl LanguageModel for Gpt2 {
         let start = cache.as_ref().map_or(0, |cache| cache.len());
         let [b, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
         let new = cache.as_mut().map(|cache| cache.begin([b, t], tokens.device())).transpose()?;
-        let Transformer { wte, wpe, drop, h, ln_f, recompute } = &self.transformer;
-        let positions = match &new {
-            Some(new) => wpe.forward(&new.positions)?,
-            None => wpe.weight.narrow(0, 0, t)?,
-        };
-        let x = drop.forward(&wte.forward(tokens)?.add(&positions)?)?;
-        if recompute.is_on() && cache.is_none() {
-            let block = |x: Tensor, block| recompute.run(block, &[&x], |block: &Block, x| block.forward(&x[0]));
-            return ln_f.forward(&h.iter().try_fold(x, block)?);
-        }
-        let mut stream = Stream::new(x);
-        for (i, block) in h.iter().enumerate() {
-            let mut layer = cache.as_mut().zip(new.as_ref()).map(|(cache, new)| cache.layer(i, new));
-            block.add_to(&mut stream, layer.as_mut())?;
-        }
+        let features = called(&self.transformer, &[tokens], || {
+            let Transformer { wte, wpe, drop, h, ln_f, recompute } = &self.transformer;
+            let positions = match &new {
+                Some(new) => wpe.forward(&new.positions)?,
+                // Hooks are of calls.
+                None if is_hooked() => wpe.forward(&Tensor::arange(t, tokens.device())?)?,
+                None => wpe.weight.narrow(0, 0, t)?,
+            };
+            let mut x = drop.forward(&wte.forward(tokens)?.add(&positions)?)?;
+            if recompute.is_on() && cache.is_none() {
+                let block =
+                    |x: Tensor, block| recompute.run(block, &[&x], |block: &Block, x| block.forward(&x[0], None));
+                return ln_f.forward(&h.iter().try_fold(x, block)?);
+            }
+            let mut stream = Stream::new(x.clone());
+            for (i, block) in h.iter().enumerate() {
+                let mut layer = cache.as_mut().zip(new.as_ref()).map(|(cache, new)| cache.layer(i, new));
+                match is_hooked() {
+                    true => x = block.forward(&x, layer.as_mut())?,
+                    false => block.add_to(&mut stream, layer.as_mut())?,
+                }
+            }
+            if is_hooked() { ln_f.forward(&x) } else { stream.norm(ln_f) }
+        })?;
         if let Some((cache, new)) = cache.zip(new) {
             cache.finish(new)?;
         }
-        stream.norm(ln_f)
+        Ok(features)
     }
 
     fn logits(&self, features: &Tensor) -> Result<Tensor> {

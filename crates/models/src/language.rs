@@ -1,7 +1,7 @@
 //! Language models, and how they continue a text.
 
 use isograd_core::{Error, Result, Tensor, no_grad};
-use isograd_nn::{Forward, KvCache, LayerNorm, Module};
+use isograd_nn::{Forward, KvCache, LayerNorm, Module, called};
 
 /// A model that reads tokens `[B, T]` and gives the logits `[B, T, V]` of the tokens that follow each. With a cache, each call reads only
 /// tokens that are new. A [`Decoder`](crate::Decoder) draws token after token.
@@ -26,13 +26,13 @@ pub trait LanguageModel: Module + Forward {
     ///
     /// Errors: as for `forward`; as [`KvCache::begin`]. After an error the cache has the positions that it had.
     fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        no_grad(|| self.logits(&self.features(tokens, Some(cache))?))
+        no_grad(|| called(self, &[tokens], || self.logits(&self.features(tokens, Some(cache))?)))
     }
 
     /// The logits `[B, V]` of [`forward_cached`](LanguageModel::forward_cached) for the last token. Errors: as there; `Shape` if there is
     /// no token.
     fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        no_grad(|| self.logits(&last(&self.features(tokens, Some(cache))?)?))
+        no_grad(|| called(self, &[tokens], || self.logits(&last(&self.features(tokens, Some(cache))?)?)))
     }
 }
 

@@ -2,16 +2,21 @@
 
 use isograd_core::ops::{Conv, MaxPool, Padding};
 use isograd_core::{Result, Tensor};
-use isograd_nn::{Conv2d, Forward, Init, Linear, Module};
+use isograd_nn::{Conv2d, Forward, Init, Layer, Linear, Module, called};
 
 /// Two convolutions and three linear layers, for images `[N, channels, 28, 28]`: `[N, classes]`.
 #[derive(Debug, Module)]
 pub struct LeNet {
-    conv1: Conv2d,
-    conv2: Conv2d,
-    fc1: Linear,
-    fc2: Linear,
-    fc3: Linear,
+    /// The first convolution.
+    pub conv1: Conv2d,
+    /// The second convolution.
+    pub conv2: Conv2d,
+    /// The first linear layer.
+    pub fc1: Linear,
+    /// The second linear layer.
+    pub fc2: Linear,
+    /// From `[N, 84]` to classes: a [`Linear`] at first.
+    pub fc3: Box<dyn Layer>,
 }
 
 impl LeNet {
@@ -24,16 +29,18 @@ impl LeNet {
             conv2: Conv2d::new(6, 16, [5, 5], &Conv::default(), init)?,
             fc1: Linear::new(16 * 5 * 5, 120, init)?,
             fc2: Linear::new(120, 84, init)?,
-            fc3: Linear::new(84, classes, init)?,
+            fc3: Box::new(Linear::new(84, classes, init)?),
         })
     }
 }
 
 impl Forward for LeNet {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let halved = MaxPool::new([2, 2]);
-        let x = self.conv1.forward(x)?.relu()?.max_pool2d(&halved)?;
-        let x = self.conv2.forward(&x)?.relu()?.max_pool2d(&halved)?.flatten(1, -1)?;
-        self.fc3.forward(&self.fc2.forward(&self.fc1.forward(&x)?.relu()?)?.relu()?)
+        called(self, &[x], || {
+            let halved = MaxPool::new([2, 2]);
+            let x = self.conv1.forward(x)?.relu()?.max_pool2d(&halved)?;
+            let x = self.conv2.forward(&x)?.relu()?.max_pool2d(&halved)?.flatten(1, -1)?;
+            self.fc3.forward(&self.fc2.forward(&self.fc1.forward(&x)?.relu()?)?.relu()?)
+        })
     }
 }

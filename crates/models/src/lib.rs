@@ -1,27 +1,32 @@
 //! Networks for images, text and tables. Parameters have the names and shapes of torchvision (convolutions) or of Hugging Face's `transformers`
 //! (transformers) where these have the network, so that their weights load by name.
+//!
+//! All parts of a network tell when they run, so that [`ForwardHook`](isograd_nn::ForwardHook) sees them; most are fields. The last layers and the
+//! projections of transformers are `Box<dyn Layer>`: another layer may be assigned, or put in their places by name, which
+//! [`Module::replace_matching`](isograd_nn::Module::replace_matching) does.
 
-mod bert;
+pub mod bert;
 pub mod causal;
 mod dcgan;
 mod decoder;
 mod encoder;
-mod gpt2;
+pub mod gpt2;
 mod hub;
 mod language;
 mod lenet;
 mod mobilenet;
 mod recurrent;
-mod resnet;
+pub mod resnet;
 mod tabular;
-mod unet;
+pub mod unet;
 mod unit;
-mod vit;
+pub mod vit;
 
 pub use bert::{Bert, BertInput, BertOptions};
 pub use causal::{Architecture, CausalLm, CausalLmOptions};
 pub use dcgan::{Dcgan, Discriminator, Generator};
 pub use decoder::Decoder;
+pub use encoder::Heads;
 pub use gpt2::{Gpt2, Gpt2Options};
 pub use hub::{Pretrained, Source};
 pub use language::LanguageModel;

@@ -2,7 +2,7 @@
 
 use crate::unit::conv_norm;
 use isograd_core::{Result, Tensor};
-use isograd_nn::{BatchNorm2d, Conv2d, Dropout, Forward, Init, Linear, Module, Sequential};
+use isograd_nn::{BatchNorm2d, Conv2d, Dropout, Forward, Init, Linear, Module, Sequential, called};
 
 /// Channels and classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Unit {
 
 impl Forward for Unit {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.norm.forward_relu6(&self.conv.forward(x)?)
+        called(self, &[x], || self.norm.forward_relu6(&self.conv.forward(x)?))
     }
 }
 
@@ -66,16 +66,20 @@ impl InvertedResidual {
 
 impl Forward for InvertedResidual {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = self.conv.forward(x)?;
-        if self.is_residual { y.add(x) } else { Ok(y) }
+        called(self, &[x], || {
+            let y = self.conv.forward(x)?;
+            if self.is_residual { y.add(x) } else { Ok(y) }
+        })
     }
 }
 
 /// Inverted residuals, for images `[N, channels, H, W]`: `[N, classes]`. Parameters have torchvision's names.
 #[derive(Module)]
 pub struct MobileNetV2 {
-    features: Sequential,
-    classifier: Sequential,
+    /// The convolutions, from images to `[N, 1280, ..]`.
+    pub features: Sequential,
+    /// Dropout and a linear layer, for the means of the features, `[N, 1280]`.
+    pub classifier: Sequential,
 }
 
 /// Of each stage: expansion, output channels, blocks, and the stride of the first block.
@@ -110,6 +114,6 @@ impl MobileNetV2 {
 
 impl Forward for MobileNetV2 {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.classifier.forward(&self.features.forward(x)?.global_avg_pool2d()?.flatten(1, -1)?)
+        called(self, &[x], || self.classifier.forward(&self.features.forward(x)?.global_avg_pool2d()?.flatten(1, -1)?))
     }
 }

@@ -2,7 +2,8 @@
 
 use isograd_core::{Error, Result, Tensor, Tensors};
 use isograd_nn::{
-    Dropout, Embedding, Forward, Gru, Init, Linear, Lstm, LstmState, Module, RecurrentOptions, Visitor, VisitorMut,
+    Dropout, Embedding, Forward, Gru, Init, Layer, Linear, Lstm, LstmState, Module, RecurrentOptions, Visitor,
+    VisitorMut, called,
 };
 
 /// The recurrent layers of a [`RecurrentModel`].
@@ -119,9 +120,11 @@ impl Clone for Layers {
 #[derive(Debug, Module)]
 pub struct RecurrentModel {
     drop: Dropout,
-    encoder: Embedding,
+    /// The table of tokens.
+    pub encoder: Embedding,
     rnn: Layers,
-    decoder: Linear,
+    /// From the states `[.., H]` to logits: a [`Linear`] at first.
+    pub decoder: Box<dyn Layer>,
     #[module(skip)]
     options: RecurrentModelOptions,
 }
@@ -138,7 +141,8 @@ impl RecurrentModel {
             Recurrence::Gru => Layers::Gru(Gru::with_options(embedding, hidden, &stack, init)?),
         };
         let decoder = Linear { weight: init.uniform((vocab, hidden), -0.1, 0.1)?, bias: Some(init.zeros(vocab)?) };
-        Ok(RecurrentModel { drop: Dropout::new(dropout, init), encoder, rnn, decoder, options: *options })
+        let drop = Dropout::new(dropout, init);
+        Ok(RecurrentModel { drop, encoder, rnn, decoder: Box::new(decoder), options: *options })
     }
 
     /// The extents.
@@ -150,14 +154,18 @@ impl RecurrentModel {
     /// tokens that are not `[B, T]` and states of other extents; `Index` for a token outside of the vocabulary; `Value` for an LSTM
     /// state without cell states.
     pub fn run(&self, tokens: &Tensor, state: Option<&RecurrentState>) -> Result<(Tensor, RecurrentState)> {
-        let (features, state) = self.features(tokens, state)?;
-        Ok((self.decoder.forward(&features)?, state))
+        called(self, &[tokens], || {
+            let (features, state) = self.features(tokens, state)?;
+            Ok((self.decoder.forward(&features)?, state))
+        })
     }
 
     /// The logits `[B, V]` of the last position of [`run`](RecurrentModel::run), and the state. Errors: as there.
     pub fn next_logits(&self, tokens: &Tensor, state: Option<&RecurrentState>) -> Result<(Tensor, RecurrentState)> {
-        let (features, state) = self.features(tokens, state)?;
-        Ok((self.decoder.forward(&features.select(1, -1)?.contiguous()?)?, state))
+        called(self, &[tokens], || {
+            let (features, state) = self.features(tokens, state)?;
+            Ok((self.decoder.forward(&features.select(1, -1)?.contiguous()?)?, state))
+        })
     }
 
     fn features(&self, tokens: &Tensor, state: Option<&RecurrentState>) -> Result<(Tensor, RecurrentState)> {
@@ -168,20 +176,20 @@ impl RecurrentModel {
             return Err(Error::shape(op, given));
         }
         let x = self.drop.forward(&self.encoder.forward(tokens)?)?;
-        let (y, state) = match &self.rnn {
+        let (y, state) = called(&self.rnn, &[&x], || match &self.rnn {
             Layers::Lstm(lstm) => {
                 let no_cells = || Error::value(op, "the state has no cell states, which an LSTM needs");
                 let both = |state: &RecurrentState| -> Result<LstmState> {
                     Ok((state.h.clone(), state.c.clone().ok_or_else(no_cells)?))
                 };
                 let (y, (h, c)) = lstm.run(&x, None, state.map(both).transpose()?.as_ref())?;
-                (y, RecurrentState { h, c: Some(c) })
+                Ok((y, RecurrentState { h, c: Some(c) }))
             }
             Layers::Gru(gru) => {
                 let (y, h) = gru.run(&x, None, state.map(|state| &state.h))?;
-                (y, RecurrentState { h, c: None })
+                Ok((y, RecurrentState { h, c: None }))
             }
-        };
+        })?;
         Ok((self.drop.forward(&y)?, state))
     }
 }

@@ -3,7 +3,7 @@
 use crate::unit::{conv, conv_norm};
 use isograd_core::ops::MaxPool;
 use isograd_core::{Result, Tensor};
-use isograd_nn::{BatchNorm2d, Conv2d, Forward, Init, Linear, Module, Sequential, Visitor, VisitorMut};
+use isograd_nn::{BatchNorm2d, Conv2d, Forward, Init, Layer, Linear, Module, Sequential, Visitor, VisitorMut, called};
 
 /// The layers before the first block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Default for ResNetOptions {
 
 /// `relu(shortcut(x) + f(x))`: f is two convolutions (basic) or three (a bottleneck), each normalised, and each but the last before a
 /// relu.
-struct Block {
+pub struct Block {
     units: Vec<(Conv2d, BatchNorm2d)>,
     /// The shortcut where the shape changes.
     downsample: Option<Sequential>,
@@ -90,28 +90,37 @@ impl Clone for Block {
 
 impl Forward for Block {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let shortcut = match &self.downsample {
-            Some(downsample) => downsample.forward(x)?,
-            None => x.clone(),
-        };
-        let last = self.units.len() - 1;
-        let unit = |x: Tensor, (i, (conv, norm)): (usize, &(Conv2d, BatchNorm2d))| {
-            norm.forward_relu(&conv.forward(&x)?, (i == last).then_some(&shortcut))
-        };
-        self.units.iter().enumerate().try_fold(x.clone(), unit)
+        called(self, &[x], || {
+            let shortcut = match &self.downsample {
+                Some(downsample) => downsample.forward(x)?,
+                None => x.clone(),
+            };
+            let last = self.units.len() - 1;
+            let unit = |x: Tensor, (i, (conv, norm)): (usize, &(Conv2d, BatchNorm2d))| {
+                norm.forward_relu(&conv.forward(&x)?, (i == last).then_some(&shortcut))
+            };
+            self.units.iter().enumerate().try_fold(x.clone(), unit)
+        })
     }
 }
 
 /// Four stages of blocks, for images `[N, channels, H, W]`: `[N, classes]`. Parameters have torchvision's names.
 #[derive(Module)]
 pub struct ResNet {
-    conv1: Conv2d,
-    bn1: BatchNorm2d,
-    layer1: Vec<Block>,
-    layer2: Vec<Block>,
-    layer3: Vec<Block>,
-    layer4: Vec<Block>,
-    fc: Linear,
+    /// The first convolution.
+    pub conv1: Conv2d,
+    /// Its norm.
+    pub bn1: BatchNorm2d,
+    /// The stage with the largest images.
+    pub layer1: Vec<Block>,
+    /// The second stage.
+    pub layer2: Vec<Block>,
+    /// The third stage.
+    pub layer3: Vec<Block>,
+    /// The fourth stage.
+    pub layer4: Vec<Block>,
+    /// From features `[N, 512]`, or `[N, 2048]` of bottlenecks, to classes: a [`Linear`] at first.
+    pub fc: Box<dyn Layer>,
     #[module(skip)]
     stem: Stem,
 }
@@ -162,7 +171,7 @@ impl ResNet {
             layer2: stage(1)?,
             layer3: stage(2)?,
             layer4: stage(3)?,
-            fc: Linear::new(input, classes, init)?,
+            fc: Box::new(Linear::new(input, classes, init)?),
             stem,
         })
     }
@@ -188,6 +197,6 @@ fn first(channels: usize, stem: Stem, init: &Init) -> Result<Conv2d> {
 
 impl Forward for ResNet {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.fc.forward(&self.features(x)?.global_avg_pool2d()?.flatten(1, -1)?)
+        called(self, &[x], || self.fc.forward(&self.features(x)?.global_avg_pool2d()?.flatten(1, -1)?))
     }
 }

@@ -2,13 +2,15 @@
 
 use isograd_core::ops::EmbeddingOptions;
 use isograd_core::{Error, Result, Tensor};
-use isograd_nn::{Activation, Embedding, Forward, Init, Linear, Module, Visitor, VisitorMut};
+use isograd_nn::{Activation, Embedding, Forward, Init, Layer, Linear, Module, Visitor, VisitorMut, called};
 
 /// Linear layers with relu between them.
 #[derive(Debug)]
 pub struct Mlp {
-    hidden: Vec<Linear>,
-    last: Linear,
+    /// The hidden layers.
+    pub hidden: Vec<Linear>,
+    /// The last layer: a [`Linear`] at first.
+    pub last: Box<dyn Layer>,
 }
 
 impl Mlp {
@@ -17,15 +19,15 @@ impl Mlp {
         let mut width = inputs;
         let mut layer = |units| Linear::new(std::mem::replace(&mut width, units), units, init);
         let hidden = hidden.iter().map(|&units| layer(units)).collect::<Result<_>>()?;
-        Ok(Mlp { hidden, last: layer(outputs)? })
+        Ok(Mlp { hidden, last: Box::new(layer(outputs)?) })
     }
 }
 
 impl Module for Mlp {
     /// Named as in a sequence of layers in which the activations count.
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        let layers = self.hidden.iter().chain([&self.last]);
-        layers.enumerate().for_each(|(i, layer)| visitor.part(&(2 * i).to_string(), layer));
+        self.hidden.iter().enumerate().for_each(|(i, layer)| visitor.part(&(2 * i).to_string(), layer));
+        visitor.part(&(2 * self.hidden.len()).to_string(), &self.last);
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
@@ -42,8 +44,10 @@ impl Clone for Mlp {
 
 impl Forward for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let hidden = self.hidden.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, Activation::Relu))?;
-        self.last.forward(&hidden)
+        called(self, &[x], || {
+            let hidden = self.hidden.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, Activation::Relu))?;
+            self.last.forward(&hidden)
+        })
     }
 }
 
@@ -64,9 +68,11 @@ pub struct TabularOptions {
 /// 1604.06737.
 #[derive(Debug, Module)]
 pub struct Tabular {
-    embeddings: Vec<Embedding>,
+    /// The table of each category.
+    pub embeddings: Vec<Embedding>,
+    /// The layers.
     #[module(flatten)]
-    body: Mlp,
+    pub body: Mlp,
 }
 
 /// The deviation of an embedding's first values: rows that come seldom stay near to each other.
@@ -96,6 +102,10 @@ impl Tabular {
     /// `[N, outputs]` for `numbers: [N, numbers]` and `categories: [N, K]`, i64. Errors: `Shape` for other shapes; `Index` for an index that a
     /// category does not have.
     pub fn forward(&self, numbers: &Tensor, categories: &Tensor) -> Result<Tensor> {
+        called(self, &[numbers, categories], || self.run(numbers, categories))
+    }
+
+    fn run(&self, numbers: &Tensor, categories: &Tensor) -> Result<Tensor> {
         if self.embeddings.is_empty() {
             return self.body.forward(numbers);
         }

@@ -3,7 +3,7 @@
 use crate::unit::conv_norm;
 use isograd_core::ops::{Conv, ConvTranspose, MaxPool};
 use isograd_core::{Result, Tensor};
-use isograd_nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Forward, Init, Module};
+use isograd_nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Forward, Init, Layer, Module, called};
 
 /// Channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +26,15 @@ impl Default for UNetOptions {
 
 /// Two convolutions of 3 x 3, each normalised and before a relu.
 #[derive(Debug, Module)]
-struct Pair {
-    conv1: Conv2d,
-    norm1: BatchNorm2d,
-    conv2: Conv2d,
-    norm2: BatchNorm2d,
+pub struct Pair {
+    /// The first convolution.
+    pub conv1: Conv2d,
+    /// Its norm.
+    pub norm1: BatchNorm2d,
+    /// The second convolution.
+    pub conv2: Conv2d,
+    /// Its norm.
+    pub norm2: BatchNorm2d,
 }
 
 impl Pair {
@@ -43,8 +47,10 @@ impl Pair {
 
 impl Forward for Pair {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let x = self.norm1.forward(&self.conv1.forward(x)?)?.relu()?;
-        self.norm2.forward(&self.conv2.forward(&x)?)?.relu()
+        called(self, &[x], || {
+            let x = self.norm1.forward_relu(&self.conv1.forward(x)?, None)?;
+            self.norm2.forward_relu(&self.conv2.forward(&x)?, None)
+        })
     }
 }
 
@@ -52,11 +58,16 @@ impl Forward for Pair {
 /// `[N, classes, H, W]`.
 #[derive(Debug, Module)]
 pub struct UNet {
-    down: Vec<Pair>,
-    bottom: Pair,
-    larger: Vec<ConvTranspose2d>,
-    up: Vec<Pair>,
-    last: Conv2d,
+    /// The path down, from the largest images.
+    pub down: Vec<Pair>,
+    /// The lowest level.
+    pub bottom: Pair,
+    /// The layers that double the extents on the path up.
+    pub larger: Vec<ConvTranspose2d>,
+    /// The path up, to the largest images.
+    pub up: Vec<Pair>,
+    /// From `[N, width, H, W]` to classes: a [`Conv2d`] at first.
+    pub last: Box<dyn Layer>,
 }
 
 impl UNet {
@@ -72,7 +83,7 @@ impl UNet {
             bottom: Pair::new([above(depth), at(depth)], init)?,
             larger: (0..depth).rev().map(larger).collect::<Result<_>>()?,
             up: (0..depth).rev().map(|level| Pair::new([at(level + 1), at(level)], init)).collect::<Result<_>>()?,
-            last: Conv2d::new(width, classes, [1; 2], &Conv::default(), init)?,
+            last: Box::new(Conv2d::new(width, classes, [1; 2], &Conv::default(), init)?),
         })
     }
 }
@@ -80,16 +91,18 @@ impl UNet {
 /// Errors: `Shape` unless the extents are multiples of 2 to the depth.
 impl Forward for UNet {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (mut x, mut levels) = (x.clone(), Vec::new());
-        for pair in &self.down {
-            let y = pair.forward(&x)?;
-            x = y.max_pool2d(&MaxPool::new([2; 2]))?;
-            levels.push(y);
-        }
-        x = self.bottom.forward(&x)?;
-        for ((larger, pair), level) in self.larger.iter().zip(&self.up).zip(levels.iter().rev()) {
-            x = pair.forward(&Tensor::concat(&[level, &larger.forward(&x)?], 1)?)?;
-        }
-        self.last.forward(&x)
+        called(self, &[x], || {
+            let (mut x, mut levels) = (x.clone(), Vec::new());
+            for pair in &self.down {
+                let y = pair.forward(&x)?;
+                x = y.max_pool2d(&MaxPool::new([2; 2]))?;
+                levels.push(y);
+            }
+            x = self.bottom.forward(&x)?;
+            for ((larger, pair), level) in self.larger.iter().zip(&self.up).zip(levels.iter().rev()) {
+                x = pair.forward(&Tensor::concat(&[level, &larger.forward(&x)?], 1)?)?;
+            }
+            self.last.forward(&x)
+        })
     }
 }

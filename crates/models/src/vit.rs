@@ -6,7 +6,7 @@ use crate::hub::{Config, Pretrained, text};
 use crate::language::Stream;
 use isograd_core::ops::{Activation, Approximate, Conv};
 use isograd_core::{Error, Result, Tensor};
-use isograd_nn::{Conv2d, Dropout, Forward, Init, LayerNorm, Linear, Module, Recompute};
+use isograd_nn::{Conv2d, Dropout, Forward, Init, Layer, LayerNorm, Module, Recompute, called, is_hooked};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -119,27 +119,34 @@ impl VitOptions {
     }
 }
 
+/// Attention and a hidden layer with gelu, each after a norm and added to the sum of the parts before.
 #[derive(Debug, Module)]
-struct Layer {
+pub struct Block {
+    /// The norm before the attention.
     #[module(name = "layernorm_before")]
-    norm_before: LayerNorm,
+    pub norm_before: LayerNorm,
+    /// The attention, without the projection of its result.
     #[module(name = "attention.attention")]
-    attention: Heads,
+    pub attention: Heads,
+    /// The projection of the attention's result: a [`Linear`](isograd_nn::Linear) at first.
     #[module(name = "attention.output.dense")]
-    attention_output: Linear,
+    pub attention_output: Box<dyn Layer>,
+    /// The norm before the hidden layer.
     #[module(name = "layernorm_after")]
-    norm_after: LayerNorm,
+    pub norm_after: LayerNorm,
+    /// To the hidden layer.
     #[module(name = "intermediate.dense")]
-    intermediate: Linear,
+    pub intermediate: Box<dyn Layer>,
+    /// From the hidden layer.
     #[module(name = "output.dense")]
-    output: Linear,
+    pub output: Box<dyn Layer>,
     dropout: Dropout,
 }
 
-impl Layer {
-    fn new(options: &VitOptions, init: &Init) -> Result<Layer> {
+impl Block {
+    fn new(options: &VitOptions, init: &Init) -> Result<Block> {
         let &VitOptions { heads, width, hidden, dropout, .. } = options;
-        Ok(Layer {
+        Ok(Block {
             norm_before: options.norm(init)?,
             attention: Heads::new("vit", width, heads, dropout, init)?,
             attention_output: linear(width, width, init)?,
@@ -161,27 +168,35 @@ impl Layer {
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let mut stream = Stream::new(x.clone());
-        self.add_to(&mut stream)?;
-        stream.sum()
+        called(self, &[x], || {
+            let mut stream = Stream::new(x.clone());
+            self.add_to(&mut stream)?;
+            stream.sum()
+        })
     }
 }
 
 /// A classifier of images `[N, channels, H, W]`: `[N, classes]`. A patch is a position, after a first one that stands for the whole image.
 #[derive(Debug, Module)]
 pub struct Vit {
+    /// The first position, `[1, 1, E]`.
     #[module(name = "vit.embeddings.cls_token")]
-    cls_token: Tensor,
+    pub cls_token: Tensor,
+    /// `[1, 1 + patches, E]`.
     #[module(name = "vit.embeddings.position_embeddings")]
-    position_embeddings: Tensor,
+    pub position_embeddings: Tensor,
+    /// The projection of patches.
     #[module(name = "vit.embeddings.patch_embeddings.projection")]
-    projection: Conv2d,
+    pub projection: Conv2d,
     dropout: Dropout,
+    /// The layers.
     #[module(name = "vit.encoder.layer")]
-    layers: Vec<Layer>,
+    pub layers: Vec<Block>,
+    /// The norm of the features.
     #[module(name = "vit.layernorm")]
-    norm: LayerNorm,
-    classifier: Linear,
+    pub norm: LayerNorm,
+    /// From the features of the first position, `[N, E]`, to classes: a [`Linear`](isograd_nn::Linear) at first.
+    pub classifier: Box<dyn Layer>,
     recompute: Recompute,
     #[module(skip)]
     options: VitOptions,
@@ -198,7 +213,7 @@ impl Vit {
             position_embeddings: init.normal((1, positions, width), 0.0, STD)?,
             projection: Conv2d::new(channels, width, [patch; 2], &conv, init)?,
             dropout: Dropout::new(options.dropout, init),
-            layers: (0..options.layers).map(|_| Layer::new(options, init)).collect::<Result<_>>()?,
+            layers: (0..options.layers).map(|_| Block::new(options, init)).collect::<Result<_>>()?,
             norm: options.norm(init)?,
             classifier: linear(width, options.classes, init)?,
             recompute: Recompute::default(),
@@ -221,12 +236,12 @@ impl Vit {
         let first = self.cls_token.cast(patches.dtype())?.broadcast_to((n, 1, width))?;
         let x = Tensor::concat(&[&first, &patches], 1)?.add(&self.position_embeddings.cast(patches.dtype())?)?;
         let x = self.dropout.forward(&x)?;
-        if self.recompute.is_on() {
-            let layer = |x: Tensor, layer| self.recompute.run(layer, &[&x], |layer: &Layer, x| layer.forward(&x[0]));
-            return self.norm.forward(&self.layers.iter().try_fold(x, layer)?);
+        if self.recompute.is_on() || is_hooked() {
+            let block = |x: Tensor, block| self.recompute.run(block, &[&x], |block: &Block, x| block.forward(&x[0]));
+            return self.norm.forward(&self.layers.iter().try_fold(x, block)?);
         }
         let mut stream = Stream::new(x);
-        self.layers.iter().try_for_each(|layer| layer.add_to(&mut stream))?;
+        self.layers.iter().try_for_each(|block| block.add_to(&mut stream))?;
         stream.norm(&self.norm)
     }
 }
@@ -254,6 +269,6 @@ impl Pretrained for Vit {
 impl Forward for Vit {
     /// Errors: as [`Vit::features`].
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.classifier.forward(&self.features(x)?.select(1, 0)?.contiguous()?)
+        called(self, &[x], || self.classifier.forward(&self.features(x)?.select(1, 0)?.contiguous()?))
     }
 }

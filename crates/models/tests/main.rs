@@ -1,4 +1,5 @@
-//! Networks against PyTorch's, and language models.
+//! Networks against PyTorch's, their parts, and language models.
 
 mod golden;
 mod language;
+mod parts;

@@ -3,6 +3,7 @@
 use crate::Module;
 use crate::module::{Item, address_of, walk};
 use crate::pattern::matches;
+use crate::summary::is_list;
 use isograd_core::{Error, Result, Tensor, Tensors};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -34,31 +35,36 @@ type Function = dyn Fn(&Called<'_>) -> Result<Option<Tensor>>;
 struct Registered {
     id: u64,
     /// Parts by address and type.
-    parts: HashMap<(usize, &'static str), Rc<str>>,
+    parts: HashMap<(usize, &'static str), Place>,
     f: Box<Function>,
     /// The names of the parts that are running, the innermost last.
     running: RefCell<Vec<Rc<str>>>,
+    /// True once the function was called.
+    has_run: Cell<bool>,
 }
 
-/// Clones that stand for parts of a model.
-struct Stand {
-    clone: usize,
-    length: usize,
-    original: usize,
+/// What a part is for a hook.
+enum Place {
+    /// A part that the hook is for.
+    Hooked(Rc<str>),
+    /// A part of one that the hook is for, with the names of both.
+    Within { name: Rc<str>, hooked: Rc<str> },
 }
 
 thread_local! {
     static IS_HOOKED: Cell<bool> = const { Cell::new(false) };
     static NEXT: Cell<u64> = const { Cell::new(0) };
     static HOOKS: RefCell<Vec<Rc<Registered>>> = const { RefCell::new(Vec::new()) };
-    static STANDS: RefCell<Vec<Stand>> = const { RefCell::new(Vec::new()) };
+    /// The addresses of originals, by those of the parts of clones that stand for them.
+    static STANDS: RefCell<Vec<HashMap<usize, usize>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A function that this thread calls when parts of a model have run, with their inputs and outputs. A tensor that it returns takes the
 /// place of the output, of several of the first. It is removed when this is dropped.
 ///
-/// Layers of this crate, and all layers of a [`Sequential`](crate::Sequential), are parts that tell when they run; other modules do so if
-/// their forward functions use [`called`]. In a captured step a hook runs when the step is captured, and for recomputed activations
+/// Layers of this crate, all parts of the networks of `isograd-models`, and all layers of a [`Sequential`](crate::Sequential) tell when they run;
+/// other modules do so if their forward functions use [`called`]. A hook whose part does not tell is an error of the forward pass, as soon as a part
+/// within it runs. In a captured step a hook runs when the step is captured, and for recomputed activations
 /// in both runs.
 ///
 /// ```
@@ -91,32 +97,47 @@ pub struct ForwardHook<'a> {
 
 impl<'a> ForwardHook<'a> {
     /// Calls `f` for the parts whose names match a pattern, in which `*` stands for any text: `blocks.*.fc1`. The empty pattern is the
-    /// module itself, so that a hook of one layer is `register(&model.fc1, "", f)`. Errors: `Value` if there is no such part.
+    /// module itself, so that a hook of one layer is `register(&model.fc1, "", f)`. Errors: `Value` if there is no such part, or if only lists of
+    /// parts match, which are never called.
     pub fn register(
         model: &'a (impl Module + ?Sized),
         pattern: &str,
         f: impl Fn(&Called<'_>) -> Result<Option<Tensor>> + 'static,
     ) -> Result<ForwardHook<'a>> {
-        let mut parts: HashMap<(usize, &'static str), Rc<str>> = HashMap::new();
-        if matches(pattern, "") {
-            parts.insert((address_of(model), model.type_name()), "".into());
-        }
+        let mut all = vec![((address_of(model), model.type_name()), String::new())];
         walk(model, &mut |path, item| {
             if let Item::Part { kind, address } | Item::Inside { kind, address } = item
                 && !kind.is_empty()
                 && address != 0
-                && matches(pattern, path)
             {
-                parts.entry((address, kind)).or_insert_with(|| path.into());
+                all.push(((address, kind), path.to_string()));
             }
         });
-        if parts.is_empty() {
-            let names: Vec<String> = model.named_modules().into_iter().map(|(name, _)| name).collect();
-            let message = format!("no part of the model matches {pattern:?}; they are {}", names[1..].join(", "));
+        all.retain(|((_, kind), name)| name.is_empty() || !is_list(kind));
+        let hooked: Vec<Rc<str>> =
+            all.iter().filter(|(_, name)| matches(pattern, name)).map(|(_, name)| name.as_str().into()).collect();
+        if hooked.is_empty() {
+            let names: Vec<&str> = all.iter().skip(1).map(|(_, name)| name.as_str()).collect();
+            let message = format!("no part of the model matches {pattern:?}; they are {}", names.join(", "));
             return Err(Error::value("forward_hook", message));
         }
+        let mut parts: HashMap<(usize, &'static str), Place> = HashMap::new();
+        for (key, name) in all {
+            let is_in = |outer: &&Rc<str>| {
+                outer.is_empty() || name.strip_prefix(&***outer).is_some_and(|rest| rest.starts_with('.'))
+            };
+            let place = match hooked.iter().find(|hooked| ***hooked == *name) {
+                Some(name) => Place::Hooked(name.clone()),
+                None => match hooked.iter().find(is_in) {
+                    Some(hooked) => Place::Within { name: name.into(), hooked: hooked.clone() },
+                    None => continue,
+                },
+            };
+            parts.entry(key).or_insert(place);
+        }
         let id = NEXT.replace(NEXT.get() + 1);
-        let registered = Registered { id, parts, f: Box::new(f), running: RefCell::default() };
+        let registered =
+            Registered { id, parts, f: Box::new(f), running: RefCell::default(), has_run: Cell::new(false) };
         HOOKS.with_borrow_mut(|hooks| hooks.push(Rc::new(registered)));
         IS_HOOKED.set(true);
         Ok(ForwardHook { id, _model: PhantomData })
@@ -134,8 +155,8 @@ impl Drop for ForwardHook<'_> {
     }
 }
 
-/// Whether any module of this thread has hooks.
-pub(crate) fn is_hooked() -> bool {
+/// True if any module of this thread has hooks. A model that computes several of its parts in one kernel runs them one by one then, so that each tells.
+pub fn is_hooked() -> bool {
     IS_HOOKED.get()
 }
 
@@ -153,13 +174,18 @@ pub fn called<O: Tensors>(
 }
 
 fn hooked<O: Tensors>(part: (usize, &'static str), inputs: &[&Tensor], f: impl FnOnce() -> Result<O>) -> Result<O> {
-    let named = |hook: &Rc<Registered>| {
-        let name = hook.parts.get(&part)?.clone();
-        // A box and its content are one part.
-        let is_running = hook.running.borrow().last() == Some(&name);
-        (!is_running).then(|| (hook.clone(), name))
+    let named = |hook: &Rc<Registered>| match hook.parts.get(&part) {
+        Some(Place::Hooked(name)) => {
+            hook.has_run.set(true);
+            // A box and its content are one part.
+            let is_running = hook.running.borrow().last() == Some(name);
+            Ok((!is_running).then(|| (hook.clone(), name.clone())))
+        }
+        Some(Place::Within { name, hooked }) if !hook.has_run.get() => Err(untold(name, hooked)),
+        _ => Ok(None),
     };
-    let hooks: Vec<(Rc<Registered>, Rc<str>)> = HOOKS.with_borrow(|hooks| hooks.iter().filter_map(named).collect());
+    let hooks: Vec<(Rc<Registered>, Rc<str>)> =
+        HOOKS.with_borrow(|hooks| hooks.iter().filter_map(|hook| named(hook).transpose()).collect::<Result<_>>())?;
     hooks.iter().for_each(|(hook, name)| hook.running.borrow_mut().push(name.clone()));
     let result = f();
     hooks.iter().for_each(|(hook, _)| drop(hook.running.borrow_mut().pop()));
@@ -174,29 +200,45 @@ fn hooked<O: Tensors>(part: (usize, &'static str), inputs: &[&Tensor], f: impl F
     Ok(result)
 }
 
-/// Runs `f`, in which a clone of a part, and the fields within it, stand for the original at `address`.
-pub(crate) fn standing_for<R>(clone: &impl ?Sized, address: usize, f: impl FnOnce() -> R) -> R {
+/// The error of a hook whose part has not told that it runs.
+fn untold(part: &str, hooked: &str) -> Error {
+    let hooked = if hooked.is_empty() { "the model" } else { hooked };
+    let message = format!("{part} runs, but {hooked}, which has the hook, does not tell that it runs");
+    Error::value(
+        "forward_hook",
+        format!("{message}: call it as a whole, and let its forward function be `called(self, ..)`"),
+    )
+}
+
+/// The addresses of a module and of all its parts.
+pub(crate) fn addresses(module: &(impl Module + ?Sized)) -> Vec<usize> {
+    let mut found = vec![address_of(module)];
+    walk(module, &mut |_, item| {
+        if let Item::Part { address, .. } | Item::Inside { address, .. } = item {
+            found.push(address);
+        }
+    });
+    found
+}
+
+/// Runs `f`, in which the parts of a clone stand for those at `originals`, the addresses of a model's parts.
+pub(crate) fn standing_for<R>(clone: &(impl Module + ?Sized), originals: &[usize], f: impl FnOnce() -> R) -> R {
     struct Pop;
     impl Drop for Pop {
         fn drop(&mut self) {
             STANDS.with_borrow_mut(Vec::pop);
         }
     }
-    let stand = Stand { clone: start(clone), length: size_of_val(clone), original: address };
+    if originals.is_empty() {
+        return f();
+    }
+    let stand = addresses(clone).into_iter().zip(originals.iter().copied()).collect();
     STANDS.with_borrow_mut(|stands| stands.push(stand));
     let _pop = Pop;
     f()
 }
 
-/// The address of a value.
-pub(crate) fn start(value: &impl ?Sized) -> usize {
-    std::ptr::from_ref(value).cast::<()>() as usize
-}
-
 /// The address that a part of a clone stands for.
 fn original(address: usize) -> usize {
-    STANDS.with_borrow(|stands| {
-        let stand = stands.iter().rev().find(|s| (s.clone..s.clone + s.length).contains(&address));
-        stand.map_or(address, |s| s.original + (address - s.clone))
-    })
+    STANDS.with_borrow(|stands| stands.iter().rev().find_map(|stand| stand.get(&address).copied()).unwrap_or(address))
 }

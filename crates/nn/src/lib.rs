@@ -17,13 +17,14 @@ mod summary;
 mod training;
 
 pub use files::*;
-pub use hook::{Called, ForwardHook, called};
+pub use hook::{Called, ForwardHook, called, is_hooked};
 pub use init::{Across, Fan, Gain, Init, Keeper};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::*;
 pub use module::{
-    Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor, VisitorMut,
+    Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, Replace, StateDict, Unmatched, Visitor,
+    VisitorMut,
 };
 pub use recompute::Recompute;
 pub use summary::{LayerSummary, Summary, summary};

@@ -1,15 +1,21 @@
 //! Models: modules with named parts, parameters and buffers.
 
-use crate::Recompute;
 use crate::pattern::matches;
+use crate::summary::short;
+use crate::{Recompute, called};
+use isograd_core::ops::Activation;
 use isograd_core::{DType, Device, Error, Result, Tensor, TensorKey, no_grad};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tensors by name, for saving.
 pub type StateDict = BTreeMap<String, Tensor>;
+
+/// Makes a layer from one and its name.
+pub type Replace<'a> = dyn FnMut(&str, Box<dyn Layer>) -> Result<Box<dyn Layer>> + 'a;
 
 /// A module with parameters. A user's type names its parts; the other methods are derived from this:
 ///
@@ -91,7 +97,8 @@ pub trait Module {
         self.parameters().iter().filter(|t| t.requires_grad()).map(Tensor::numel).sum()
     }
 
-    /// Freezes all parameters: they get no gradients, ops on them alone are not recorded, and optimizers leave them as they are.
+    /// Freezes all parameters: they get no gradients, ops on them alone are not recorded, and optimizers leave them as they are. A
+    /// [`BatchNorm`](crate::BatchNorm) whose parameters are frozen keeps its running statistics and normalises by them, in training too.
     fn freeze(&self) {
         self.set_trained(&|_| false);
     }
@@ -113,15 +120,35 @@ pub trait Module {
     /// Freezes the parameters whose names match a pattern, in which `*` stands for any text: `trunk.*`. The others stay as they are.
     /// Errors: `Value` if no name matches.
     fn freeze_matching(&self, pattern: &str) -> Result<()> {
-        let parameters = self.named_parameters();
-        let chosen: Vec<&Tensor> =
-            parameters.iter().filter(|(name, _)| matches(pattern, name)).map(|(_, t)| t).collect();
-        if chosen.is_empty() {
-            let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
-            let message = format!("no parameter matches {pattern:?}; they are {}", names.join(", "));
-            return Err(Error::value("freeze_matching", message));
-        }
-        chosen.into_iter().try_for_each(|t| t.set_requires_grad(false))
+        matching("freeze_matching", self, pattern)?.iter().try_for_each(|t| t.set_requires_grad(false))
+    }
+
+    /// Takes back [`freeze_matching`](Module::freeze_matching) for the parameters whose names match a pattern. Errors: `Value` if no name matches.
+    fn unfreeze_matching(&self, pattern: &str) -> Result<()> {
+        matching("unfreeze_matching", self, pattern)?.iter().try_for_each(|t| t.set_requires_grad(true))
+    }
+
+    /// Puts other layers in the places of those whose names match a pattern, in which `*` stands for any text. `f` gets the name and the layer of a
+    /// place, with the parameters of the model, and returns the layer that the place gets: an adapter that has the old layer as a part, or one of
+    /// its own. The places are parts of the type `Box<dyn Layer>`: layers of a [`Sequential`](crate::Sequential), the projections of
+    /// transformers, the last layers of networks. Hooks of a model do not see its new layers. Errors: `Value` if no place matches; those of `f`; then nothing has
+    /// changed.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_nn::{Init, Linear, Module, Sequential};
+    /// # use isograd_cpu as _;
+    /// # fn main() -> Result<()> {
+    /// # let device = Device::cpu()?;
+    /// let init = Init::new(&device);
+    /// let mut model = Sequential::new().push(Linear::new(8, 4, &init)?).push(Tensor::relu).push(Linear::new(4, 10, &init)?);
+    /// model.replace_matching("2", &mut |_, _| Ok(Box::new(Linear::new(4, 2, &init)?)))?;
+    /// assert_eq!(model.state_dict()["2.weight"].dims(), [2, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn replace_matching(&mut self, pattern: &str, f: &mut Replace<'_>) -> Result<()> {
+        replace_layers(self, pattern, f)
     }
 
     /// Moves parameters and buffers to another device, in place, with their gradients. Parameters that move are new leaves, so an
@@ -266,6 +293,61 @@ pub(crate) fn walk(module: &(impl Module + ?Sized), note: &mut dyn FnMut(&str, I
     module.visit(&mut Visitor { path: String::new(), note });
 }
 
+/// The parameters whose names match a pattern. Errors: `Value` if there are none.
+fn matching(op: &'static str, module: &(impl Module + ?Sized), pattern: &str) -> Result<Vec<Tensor>> {
+    let (chosen, others): (Vec<_>, Vec<_>) =
+        module.named_parameters().into_iter().partition(|(name, _)| matches(pattern, name));
+    if chosen.is_empty() {
+        let names: Vec<String> = others.into_iter().map(|(name, _)| name).collect();
+        return Err(Error::value(op, format!("no parameter matches {pattern:?}; they are {}", names.join(", "))));
+    }
+    Ok(chosen.into_iter().map(|(_, t)| t).collect())
+}
+
+/// [`Module::replace_matching`]: the visit that may change parts has no names, so places are known by their addresses.
+fn replace_layers(module: &mut (impl Module + ?Sized), pattern: &str, f: &mut Replace<'_>) -> Result<()> {
+    let op = "replace_matching";
+    let mut names: HashMap<usize, String> = HashMap::new();
+    walk(module, &mut |path, item| {
+        if let Item::Place(address) = item {
+            names.insert(address, path.to_string());
+        }
+    });
+    // New layers first, so that an error changes nothing; a place that is found has its layer's parts visited, in case these are places.
+    let (mut others, mut places, mut failed) = (HashMap::new(), Vec::new(), None);
+    visit_places(module, &mut |place| {
+        let (address, old) = (address_of(place), &*place);
+        let Some(name) = names.get(&address) else { return };
+        places.push(name.clone());
+        if failed.is_none() && matches(pattern, name) {
+            match f(name, sharing(|| old.clone())) {
+                Ok(new) => drop(others.insert(address, new)),
+                Err(e) => failed = Some(e),
+            }
+        }
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    if others.is_empty() {
+        let places =
+            if places.is_empty() { "there are none".into() } else { format!("they are {}", places.join(", ")) };
+        let message = format!("no layer that can be replaced matches {pattern:?}; {places}");
+        return Err(Error::value(op, message));
+    }
+    visit_places(module, &mut |place| {
+        if let Some(new) = others.remove(&address_of(place)) {
+            *place = new;
+        }
+    });
+    Ok(())
+}
+
+/// Calls `note` with each place of a layer.
+fn visit_places(module: &mut (impl Module + ?Sized), note: &mut dyn FnMut(&mut Box<dyn Layer>)) {
+    module.visit_mut(&mut VisitorMut { note: &mut |_, _| {}, place: note, refused: None });
+}
+
 fn tensors_of(module: &(impl Module + ?Sized)) -> Vec<(String, Tensor)> {
     let mut found = Vec::new();
     walk(module, &mut |path, item| {
@@ -344,6 +426,8 @@ pub(crate) enum Item<'a> {
         kind: &'static str,
         address: usize,
     },
+    /// The address of a part that any layer may replace.
+    Place(usize),
     Tensor(&'a Tensor),
     Mode(&'a Mode),
     Recompute(&'a Recompute),
@@ -410,6 +494,8 @@ pub(crate) enum Kind {
 /// Visits a module's parts and may replace their tensors.
 pub struct VisitorMut<'a> {
     note: &'a mut dyn FnMut(&mut Tensor, Kind),
+    /// Gets each part that any layer may replace.
+    place: &'a mut dyn FnMut(&mut Box<dyn Layer>),
     refused: Option<&'static str>,
 }
 
@@ -476,7 +562,7 @@ fn replace(
 ) -> Result<()> {
     let mut found: Vec<(Tensor, Kind)> = Vec::new();
     let note = &mut |t: &mut Tensor, kind| found.push((t.clone(), kind));
-    let mut visitor = VisitorMut { note, refused: None };
+    let mut visitor = VisitorMut { note, place: &mut |_| {}, refused: None };
     module.visit_mut(&mut visitor);
     if let Some(kind) = visitor.refused {
         let message = format!("the part {kind} has no `visit_mut`, which `#[derive(Module)]` writes");
@@ -520,7 +606,7 @@ fn replace(
         let new = if t.is_leaf() { &leaves[&key] } else { &values[&key] };
         *t = new.clone();
     };
-    module.visit_mut(&mut VisitorMut { note: renew, refused: None });
+    module.visit_mut(&mut VisitorMut { note: renew, place: &mut |_| {}, refused: None });
     Ok(())
 }
 
@@ -605,11 +691,11 @@ impl<M: Module> Module for Option<M> {
 
 impl<M: Module> Module for Vec<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.iter().enumerate().for_each(|(i, module)| visitor.part(&i.to_string(), module));
+        self.as_slice().visit(visitor);
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        self.iter_mut().for_each(|module| visitor.part(module));
+        self.as_mut_slice().visit_mut(visitor);
     }
 }
 
@@ -623,12 +709,28 @@ impl<M: Module> Module for BTreeMap<String, M> {
     }
 }
 
-impl<M: Module + ?Sized> Module for Box<M> {
+impl<M: Module> Module for Box<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.inside(&**self);
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.part(&mut **self);
+    }
+
+    fn type_name(&self) -> &'static str {
+        (**self).type_name()
+    }
+}
+
+impl Module for Box<dyn Layer> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        (visitor.note)(&visitor.path, Item::Place(address_of(self)));
+        visitor.inside(&**self);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        (visitor.place)(self);
         visitor.part(&mut **self);
     }
 
@@ -652,7 +754,7 @@ impl<M: Module + Clone> Module for Arc<M> {
     }
 }
 
-impl<M: Module, const N: usize> Module for [M; N] {
+impl<M: Module> Module for [M] {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().enumerate().for_each(|(i, module)| visitor.part(&i.to_string(), module));
     }
@@ -662,13 +764,29 @@ impl<M: Module, const N: usize> Module for [M; N] {
     }
 }
 
+impl<M: Module, const N: usize> Module for [M; N] {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.as_slice().visit(visitor);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.as_mut_slice().visit_mut(visitor);
+    }
+}
+
 /// A function of one tensor.
 pub trait Forward {
     /// The output for `x`.
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
+
+    /// `activation(forward(x))`, which some layers compute in one kernel. Errors: as [`forward`](Forward::forward).
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        activation.of(&self.forward(x)?)
+    }
 }
 
-/// A layer of a [`Sequential`](crate::Sequential).
+/// A layer of a [`Sequential`](crate::Sequential), and of each place of a model that other layers may take:
+/// [`Module::replace_matching`]. Modules with [`Forward`] and `Clone` are layers.
 pub trait Layer: Module + Forward + Send + Sync {
     /// The clone of the layer.
     #[doc(hidden)]
@@ -687,8 +805,33 @@ impl Clone for Box<dyn Layer> {
     }
 }
 
-impl<F: Forward + ?Sized> Forward for Box<F> {
+impl fmt::Debug for dyn Layer {
+    /// The type, and the shapes of the parameters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct(&short(self.type_name()));
+        for (name, t) in self.named_parameters() {
+            fields.field(&name, &t);
+        }
+        fields.finish()
+    }
+}
+
+impl<F: Forward> Forward for Box<F> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         (**self).forward(x)
+    }
+
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        (**self).forward_with(x, activation)
+    }
+}
+
+impl Forward for Box<dyn Layer> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        called(self, &[x], || (**self).forward(x))
+    }
+
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        called(self, &[x], || (**self).forward_with(x, activation))
     }
 }

@@ -1,6 +1,6 @@
 //! Activations that the backward pass computes again.
 
-use crate::hook::{standing_for, start};
+use crate::hook::{addresses, is_hooked, standing_for};
 use crate::module::sharing;
 use crate::{Module, Visitor, VisitorMut};
 use isograd_core::{Result, Tensor, Tensors, checkpoint};
@@ -55,7 +55,7 @@ impl Recompute {
         f: impl Fn(&L, &[Tensor]) -> Result<O> + Send + Sync + 'static,
     ) -> Result<O>
     where
-        L: ToOwned + ?Sized,
+        L: Module + ToOwned + ?Sized,
         L::Owned: Send + Sync + 'static,
         O: Tensors,
     {
@@ -64,10 +64,11 @@ impl Recompute {
             return f(part, &inputs);
         }
         // The clone shares the parameters.
-        let (clone, address) = (sharing(|| part.to_owned()), start(part));
+        let clone = sharing(|| part.to_owned());
+        let originals = if is_hooked() { addresses(part) } else { Vec::new() };
         let again = move |inputs: &[Tensor]| {
             let part: &L = clone.borrow();
-            inside(|| standing_for(part, address, || f(part, inputs)))
+            inside(|| standing_for(part, &originals, || f(part, inputs)))
         };
         checkpoint(again, inputs)
     }

@@ -143,7 +143,7 @@ fn bytes_of(t: &Tensor) -> usize {
 }
 
 /// A type's name without paths and parameters: `Linear`, `relu`, `closure`.
-fn short(kind: &str) -> String {
+pub(crate) fn short(kind: &str) -> String {
     let mut depth = 0;
     let is_outside = |c: &char| {
         depth += i32::from(*c == '<') - i32::from(*c == '>');
@@ -153,8 +153,9 @@ fn short(kind: &str) -> String {
     name.rsplit("::").next().unwrap_or_default().trim_matches(['{', '}']).to_string()
 }
 
-fn is_list(kind: &str) -> bool {
-    kind.starts_with('[') || ["Vec", "BTreeMap"].contains(&kind)
+/// True for types that only hold parts, and are never called.
+pub(crate) fn is_list(kind: &str) -> bool {
+    kind.starts_with('[') || ["Vec", "BTreeMap"].contains(&&*short(kind))
 }
 
 /// Runs `f` with the module in evaluation, and then gives each part its mode again.

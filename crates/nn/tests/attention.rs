@@ -173,7 +173,7 @@ fn cached_attention_is_that_of_the_whole_sequence() -> Result<()> {
         ..SelfAttentionOptions::new(4)
     };
     let layer = CausalSelfAttention::new(8, &options, &init())?;
-    assert_eq!([&layer.q_proj, &layer.k_proj].map(|l| l.weight.dims().to_vec()), [[24, 8], [12, 8]]);
+    assert_eq!([&layer.q_proj, &layer.k_proj].map(|l| l.parameters()[0].dims().to_vec()), [[24, 8], [12, 8]]);
     let x = init().normal((3, 7, 8), 0.0, 1.0)?;
     let whole = layer.forward(&x)?;
     let mut cache = KvCache::new(1, 9);
@@ -305,9 +305,10 @@ fn rotations_have_rates_of_their_own() -> Result<()> {
 fn swiglu_is_its_formula() -> Result<()> {
     let layer = GatedMlp::new(4, 6, Gate::Silu, &init())?;
     let x = init().normal((2, 3, 4), 0.0, 1.0)?;
-    let of = |weight: &Tensor, x: &Tensor| x.matmul(&weight.t()?);
-    let (gate, up) = (of(&layer.gate_proj.weight, &x)?, of(&layer.up_proj.weight, &x)?);
-    let expected = of(&layer.down_proj.weight, &gate.mul(&gate.sigmoid()?)?.mul(&up)?)?;
+    let weights = layer.parameters();
+    let of = |i: usize, x: &Tensor| x.matmul(&weights[i].t()?);
+    let (gate, up) = (of(0, &x)?, of(1, &x)?);
+    let expected = of(2, &gate.mul(&gate.sigmoid()?)?.mul(&up)?)?;
     assert_near("swiglu", &layer.forward(&x)?, &expected);
     let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]);

@@ -94,6 +94,55 @@ fn a_pattern_or_a_layer_is_hooked() {
     assert!(error.contains("nothing.*") && error.contains("blocks.0.fc1"), "{error}");
 }
 
+/// Its forward function does not tell.
+#[derive(Module)]
+struct Silent {
+    layer: Linear,
+    others: Vec<Linear>,
+}
+
+#[test]
+fn a_hook_of_a_part_that_never_tells_is_an_error() {
+    let init = Init::new(&cpu());
+    let linear = || Linear::new(3, 3, &init).unwrap();
+    let (model, log) = (Silent { layer: linear(), others: vec![linear()] }, Log::default());
+    let hook = ForwardHook::register(&model, "", logging(&log)).unwrap();
+    let error = model.layer.forward(&x()).unwrap_err().to_string();
+    assert!(error.contains("layer runs, but the model") && error.contains("called(self, ..)"), "{error}");
+    drop(hook);
+    // The hook of a list has nothing to tell, and that of all parts has those that do.
+    let error = ForwardHook::register(&model, "others", logging(&log)).err().unwrap().to_string();
+    assert!(error.contains("others.0") && !error.contains("others,"), "{error}");
+    let _hook = ForwardHook::register(&model, "*", logging(&log)).unwrap();
+    model.others[0].forward(&model.layer.forward(&x()).unwrap()).unwrap();
+    assert_eq!(names(&log), ["layer", "others.0"]);
+}
+
+#[test]
+fn layers_are_replaced_by_name() {
+    let init = Init::new(&cpu()).seed(5);
+    let mut model = net();
+    let plain = values(&model.forward(&x()).unwrap());
+    let failing = model.replace_matching("head.*", &mut |name, layer| match name {
+        "head.0" => Ok(layer),
+        _ => Err(isograd_core::Error::value("test", name)),
+    });
+    assert_eq!(failing.unwrap_err().message(), "head.1");
+    // The layer of a place has the model's parameters.
+    let weight = model.named_parameters().iter().find(|(name, _)| name == "head.0.weight").unwrap().1.clone();
+    model
+        .replace_matching("head.0", &mut |_, layer| {
+            assert!(layer.parameters()[0].shares_memory(&weight));
+            Ok(Box::new(Sequential::new().push(layer).push(Linear::new(2, 2, &init)?)))
+        })
+        .unwrap();
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names[8..], ["head.0.0.weight", "head.0.0.bias", "head.0.1.weight", "head.0.1.bias"]);
+    assert_ne!(values(&model.forward(&x()).unwrap()), plain);
+    let error = model.replace_matching("blocks.*", &mut |_, layer| Ok(layer)).unwrap_err().to_string();
+    assert!(error.contains("head.0, head.0.0, head.0.1, head.1, head.2"), "{error}");
+}
+
 #[test]
 fn a_hook_gets_inputs_and_may_replace_the_output() {
     let model = net();
@@ -236,6 +285,13 @@ fn layers_of_a_transformer_are_recomputed_and_hooked() {
     let _hook = ForwardHook::register(&b, "layers.*.linear1", logging(&log)).unwrap();
     b.forward(&x).unwrap();
     assert_eq!(names(&log), ["layers.0.linear1", "layers.1.linear1"]);
+    // Parts in memory of their own as well, and the backward pass runs them again.
+    let inner = |init: &Init| Sequential::new().push(Linear::new(8, 8, init).unwrap()).push(Tensor::tanh);
+    let model = Sequential::new().push(inner(&again)).push(inner(&again));
+    model.recompute_activations(true).unwrap();
+    let _hook = ForwardHook::register(&model, "1.0", logging(&log)).unwrap();
+    model.forward(&x).unwrap().sum(..).unwrap().backward().unwrap();
+    assert_eq!(names(&log), ["1.0", "1.0"]);
 }
 
 #[test]

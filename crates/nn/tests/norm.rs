@@ -69,6 +69,32 @@ fn running_statistics_are_buffers() -> Result<()> {
 }
 
 #[test]
+fn a_frozen_norm_keeps_its_statistics() -> Result<()> {
+    let norm = BatchNorm1d::new(3, &init())?;
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 3.0, 2.0, 1.0], (2, 3), &cpu())?;
+    norm.forward(&x)?;
+    let buffers = || norm.named_buffers().iter().map(|(_, t)| values(t)).collect::<Vec<_>>();
+    let (before, in_training) = (buffers(), values(&norm.forward_relu(&x, None)?));
+    let learnt = buffers();
+    assert_ne!(learnt, before);
+    norm.freeze();
+    let results = || -> Result<_> {
+        Ok([norm.forward(&x)?, norm.forward_relu(&x, None)?, norm.forward_relu6(&x)?].map(|y| values(&y)))
+    };
+    let frozen = results()?;
+    assert_eq!(buffers(), learnt);
+    assert_ne!(frozen[1], in_training);
+    norm.eval();
+    assert_eq!(results()?, frozen);
+    // One that learns in part learns its statistics too.
+    norm.train();
+    norm.set_trained(&|name| name == "bias");
+    norm.forward(&x)?;
+    assert_ne!(buffers(), learnt);
+    Ok(())
+}
+
+#[test]
 fn without_a_momentum_all_batches_weigh_the_same() -> Result<()> {
     let options = NormOptions { momentum: None, ..NormOptions::BATCH };
     let norm = BatchNorm1d::with_options(1, &options, &init())?;

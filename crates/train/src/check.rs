@@ -90,7 +90,13 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
     }
     let loss = loss.item::<f64>()?;
     if !loss.is_finite() || !wrong.is_empty() {
-        let mut causes = not_finite;
+        let mut causes = Vec::new();
+        for (name, t) in parameters {
+            if !no_grad(|| is_finite(&t.detach()))?.item::<bool>()? {
+                causes.push(format!("the parameter {name}"));
+            }
+        }
+        causes.extend(not_finite);
         if !wrong.is_empty() {
             causes.push(format!("the gradients of {}", listed(&wrong)));
         }
@@ -110,7 +116,7 @@ fn found<M: Module + ?Sized, B: Tensors, P>(
 }
 
 /// The tensors of a batch that are not finite, with their rows.
-fn inputs<B: Tensors>(batch: &B) -> Result<Vec<String>> {
+pub(crate) fn inputs<B: Tensors>(batch: &B) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (i, t) in batch.tensors().into_iter().enumerate() {
         if t.dtype().is_float() && t.numel() > 0 && !is_finite(t)?.item::<bool>()? {

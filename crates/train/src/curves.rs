@@ -158,7 +158,7 @@ fn metrics(history: &[Epoch]) -> Vec<Curve> {
 }
 
 fn curve(name: &str, history: &[Epoch], value: impl Fn(&Epoch) -> Option<f64>) -> Curve {
-    let points = history.iter().filter_map(|epoch| Some((epoch.epoch as f64, value(epoch)?)));
+    let points = (1..).zip(history).filter_map(|(i, epoch)| Some((f64::from(i), value(epoch)?)));
     Curve { name: name.to_string(), points: points.filter(|(_, y)| y.is_finite()).collect() }
 }
 

@@ -13,9 +13,12 @@ pub enum Display {
     /// Nothing.
     #[default]
     Quiet,
-    /// A line an epoch on stdout, and, if stderr is a terminal, a bar there.
+    /// A line an epoch on stdout, at most two a second besides the first and the last, and, if stderr is a terminal, a bar there.
     Lines,
 }
+
+/// The least time between two lines.
+const LINES: Duration = Duration::from_millis(500);
 
 /// The least time between two messages of the bar.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -33,6 +36,10 @@ pub(crate) struct Screen {
     samples: u64,
     /// The start of this process's part of the run.
     started: Instant,
+    /// The time of the last line.
+    printed: Option<Instant>,
+    /// The line of an epoch that followed too soon, which is printed if it is the last.
+    held: Option<String>,
 }
 
 impl Screen {
@@ -51,7 +58,9 @@ impl Screen {
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("=> "));
         let now = Instant::now();
-        Screen { display, is_drawn: !bar.is_hidden(), bar, batches, epochs, last: now, samples: 0, started: now }
+        let is_drawn = !bar.is_hidden();
+        let (printed, held) = (None, None);
+        Screen { display, is_drawn, bar, batches, epochs, last: now, samples: 0, started: now, printed, held }
     }
 
     /// The run goes on from here.
@@ -82,19 +91,26 @@ impl Screen {
         let rate = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
         let (batch, loss) = (progress.batch, progress.mean_loss());
         let text = format!(
-            "step {batch}/{}, loss {loss:.4}{metrics}, {rate:.0} samples/s, lr {learning_rate:.1e}",
-            self.batches
+            "step {batch}/{}, loss {}{metrics}, {rate:.0} samples/s, lr {learning_rate:.1e}",
+            self.batches,
+            number(loss)
         );
         self.bar.set_message(text);
         self.bar.set_position(progress.epoch * self.batches + progress.batch as u64);
     }
 
     /// Shows the results of an epoch. Errors: `Io` if stdout takes nothing.
-    pub fn epoch(&self, epoch: &Epoch, is_best: bool) -> Result<()> {
-        match self.display {
-            Display::Quiet => Ok(()),
-            Display::Lines => self.bar.suspend(|| print(&line(epoch, self.epochs, is_best))),
+    pub fn epoch(&mut self, epoch: &Epoch, is_best: bool) -> Result<()> {
+        if self.display == Display::Quiet {
+            return Ok(());
         }
+        let line = line(epoch, self.epochs, is_best);
+        if self.printed.is_some_and(|at| at.elapsed() < LINES) {
+            self.held = Some(line);
+            return Ok(());
+        }
+        (self.printed, self.held) = (Some(Instant::now()), None);
+        self.bar.suspend(|| print(&line))
     }
 
     /// Shows a warning on stderr.
@@ -105,25 +121,34 @@ impl Screen {
         }
     }
 
-    pub fn end(&self) {
+    /// Ends the bar, and shows the last epoch. Errors: `Io` if stdout takes nothing.
+    pub fn end(&mut self) -> Result<()> {
         self.bar.finish_and_clear();
+        self.held.take().map_or(Ok(()), |line| print(&line))
     }
 }
 
 /// One aligned line.
 fn line(epoch: &Epoch, epochs: u64, is_best: bool) -> String {
     let width = epochs.to_string().len();
-    let validation = epoch.validation_loss.map(|loss| format!("  validation {loss:<8.4}")).unwrap_or_default();
-    let metrics: String = epoch.metrics.iter().map(|(name, value)| format!("  {name} {value:<8.4}")).collect();
+    let validation = epoch.validation_loss.map(|loss| format!("  validation {:<8}", number(loss))).unwrap_or_default();
+    let metrics: String = epoch.metrics.iter().map(|(name, value)| format!("  {name} {:<8}", number(*value))).collect();
     let best = if is_best { "  best" } else { "" };
-    let Epoch { epoch: number, train_loss, learning_rate, seconds, .. } = epoch;
+    let Epoch { epoch: count, train_loss, learning_rate, seconds, .. } = epoch;
     format!(
-        "epoch {number:>width$}/{epochs}  loss {train_loss:<8.4}{validation}{metrics}  lr {learning_rate:<8.2e}  {seconds:>7.1} s{best}"
+        "epoch {count:>width$}/{epochs}  loss {:<8}{validation}{metrics}  lr {learning_rate:<8.2e}  {seconds:>7.1} s{best}",
+        number(*train_loss)
     )
 }
 
+/// Four digits after the point, or an exponent where these would be none or too many.
+fn number(value: f64) -> String {
+    let is_plain = value == 0.0 || !value.is_finite() || (1e-4..1e6).contains(&value.abs());
+    if is_plain { format!("{value:.4}") } else { format!("{value:.3e}") }
+}
+
 fn metrics(epoch: &Epoch) -> String {
-    epoch.metrics.iter().map(|(name, value)| format!(", {name} {value:.4}")).collect()
+    epoch.metrics.iter().map(|(name, value)| format!(", {name} {}", number(*value))).collect()
 }
 
 /// The error that a closed pipe gives has the system's error as its source.
@@ -158,8 +183,25 @@ mod tests {
         let parts =
             ["epoch 2/4 [", "38% step 5/10", "loss 0.7500", "accuracy 0.5000", " samples/s", "lr 1.0e-3", "s left"];
         assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
-        screen.end();
+        screen.end().unwrap();
         assert_eq!(terminal.contents(), "");
+    }
+
+    #[test]
+    fn epochs_that_follow_at_once_have_no_lines_but_the_last() {
+        let mut screen = Screen::on(ProgressDrawTarget::hidden(), Display::Lines, 10, 4);
+        screen.epoch(&epoch(1, 1.0), true).unwrap();
+        assert!(screen.printed.is_some() && screen.held.is_none());
+        (2..4).for_each(|i| screen.epoch(&epoch(i, 1.0), false).unwrap());
+        assert!(screen.held.as_ref().unwrap().starts_with("epoch 3/4"));
+        screen.end().unwrap();
+        assert!(screen.held.is_none());
+    }
+
+    #[test]
+    fn large_and_small_losses_have_an_exponent() {
+        let numbers = [3e32, -2.5e6, 1.5e-5, 0.0, 12.5, f64::NAN].map(number);
+        assert_eq!(numbers, ["3.000e32", "-2.500e6", "1.500e-5", "0.0000", "12.5000", "NaN"]);
     }
 
     #[test]

@@ -51,6 +51,6 @@ pub use curves::{png, svg};
 pub use display::Display;
 pub use folder::{BEST, CHECKPOINT, CONFIG, CURVES, METRICS, SavedRun, prepare};
 pub use interrupt::{INTERRUPTED, interrupts};
-pub use progress::{Epoch, Goal, Progress};
+pub use progress::{Epoch, Goal, Logger, Progress};
 pub use rates::{RateCurve, RatePoint, RateSearch};
 pub use trainer::{End, Evaluation, Trainer};

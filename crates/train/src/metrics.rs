@@ -21,6 +21,27 @@
 use isograd_core::ops::{NanToNum, Order};
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
+/// The state of a metric, which [`Trainer::measure`](crate::Trainer::measure) asks for: samples that ranks have added are joined for the result.
+pub trait Metric {
+    /// The state as numbers, for the other ranks. Errors: those of the updates, on a device.
+    fn numbers(&self) -> Result<Vec<f64>>;
+
+    /// Becomes the state of all samples from the numbers of all ranks, among them its own. Errors: those of a device.
+    fn join(&mut self, ranks: &[Vec<f64>]) -> Result<()>;
+}
+
+/// The sums over the ranks. Errors: `Value` if a rank has other numbers.
+pub(crate) fn added<const N: usize>(ranks: &[Vec<f64>]) -> Result<[f64; N]> {
+    let mut sums = [0.0; N];
+    for rank in ranks {
+        let rank: &[f64; N] = rank.as_slice().try_into().map_err(|_| {
+            Error::value("metric", format!("a rank has {} numbers, expected {N} on all ranks", rank.len()))
+        })?;
+        sums.iter_mut().zip(rank).for_each(|(sum, v)| *sum += v);
+    }
+    Ok(sums)
+}
+
 /// A mean of numbers with weights, such as losses of batches with their sizes. The sum is compensated f32.
 #[derive(Clone, Debug)]
 pub struct Mean {
@@ -66,6 +87,22 @@ impl Mean {
     }
 }
 
+impl Metric for Mean {
+    fn numbers(&self) -> Result<Vec<f64>> {
+        Ok(vec![self.sum.item::<f64>()?, self.lost.item::<f64>()?, self.weight])
+    }
+
+    fn join(&mut self, ranks: &[Vec<f64>]) -> Result<()> {
+        let [sum, lost, weight] = added(ranks)?;
+        let device = self.sum.device();
+        let f32 = |v: f64| Tensor::scalar(v as f32, device);
+        // The sum of the ranks may have more digits than f32.
+        let (sum, lost) = (f32(sum)?, f32(lost + (sum - f64::from(sum as f32)))?);
+        (self.sum, self.lost, self.weight) = (sum, lost, weight);
+        Ok(())
+    }
+}
+
 /// The share of samples whose target is among the k highest scores.
 #[derive(Clone, Debug)]
 pub struct TopK {
@@ -98,18 +135,37 @@ impl TopK {
     }
 }
 
+impl Metric for TopK {
+    fn numbers(&self) -> Result<Vec<f64>> {
+        Ok(vec![self.right.item::<f64>()?, self.count as f64])
+    }
+
+    fn join(&mut self, ranks: &[Vec<f64>]) -> Result<()> {
+        let [right, count] = added(ranks)?;
+        self.right = Tensor::scalar(right as i64, self.right.device())?;
+        self.count = count as usize;
+        Ok(())
+    }
+}
+
 /// The numbers of samples of each class that were predicted to be of each class.
 #[derive(Clone, Debug)]
 pub struct Confusion {
     /// i64, a row for each target, a column for each prediction.
     counts: Tensor,
     classes: usize,
+    ignored: Option<i64>,
 }
 
 impl Confusion {
     /// Of no samples yet. Errors: `OutOfMemory`.
     pub fn new(classes: usize, device: &Device) -> Result<Confusion> {
-        Ok(Confusion { counts: Tensor::zeros(classes * classes, DType::I64, device)?, classes })
+        Ok(Confusion { counts: Tensor::zeros(classes * classes, DType::I64, device)?, classes, ignored: None })
+    }
+
+    /// Leaves out samples with this target, such as padding.
+    pub fn ignore(self, target: i64) -> Confusion {
+        Confusion { ignored: Some(target), ..self }
     }
 
     /// Adds samples with these predicted classes and targets (integers, of one shape). Errors: `Shape`, `Dtype`; `Index` for a class
@@ -124,8 +180,17 @@ impl Confusion {
             // A class out of range is an error here, where it would be another class below.
             let all = Tensor::arange(self.classes, self.counts.device())?;
             let checked = |t: &Tensor| all.index_select(0, &t.reshape(t.numel())?);
-            let cells = checked(targets)?.mul_scalar(self.classes as i64)?.add(&checked(predictions)?)?;
-            self.counts.scatter_add_(0, &cells, &cells.ones_like()?)
+            // What is ignored counts 0 times, in the cell of class 0.
+            let count = match self.ignored {
+                Some(ignored) => targets.detach().ne_scalar(ignored)?.reshape(targets.numel())?.cast(DType::I64)?,
+                None => Tensor::ones(targets.numel(), DType::I64, targets.device())?,
+            };
+            let targets = match self.ignored {
+                Some(_) => targets.reshape(targets.numel())?.cast(DType::I64)?.mul(&count)?,
+                None => targets.clone(),
+            };
+            let cells = checked(&targets)?.mul_scalar(self.classes as i64)?.add(&checked(predictions)?)?;
+            self.counts.scatter_add_(0, &cells, &count)
         })
         .map_err(|e| e.of(op))
     }
@@ -134,6 +199,19 @@ impl Confusion {
     pub fn counts(&self) -> Result<Counts> {
         let counts = self.counts.to_vec::<i64>()?;
         Ok(Counts { rows: counts.chunks(self.classes.max(1)).map(<[i64]>::to_vec).collect() })
+    }
+}
+
+impl Metric for Confusion {
+    fn numbers(&self) -> Result<Vec<f64>> {
+        self.counts.to_f64_vec()
+    }
+
+    fn join(&mut self, ranks: &[Vec<f64>]) -> Result<()> {
+        let mut counts = vec![0i64; self.classes * self.classes];
+        ranks.iter().for_each(|rank| counts.iter_mut().zip(rank).for_each(|(sum, v)| *sum += *v as i64));
+        self.counts = Tensor::from_vec(counts, self.classes * self.classes, self.counts.device())?;
+        Ok(())
     }
 }
 
@@ -176,18 +254,25 @@ impl Counts {
         self.precision().into_iter().zip(self.recall()).map(of).collect()
     }
 
+    /// The mean of [`f1`](Counts::f1) over the classes, each with the same weight.
+    pub fn macro_f1(&self) -> f64 {
+        Counts::mean(&self.f1())
+    }
+
     /// The mean of a number over the classes, each with the same weight ("macro").
     pub fn mean(numbers: &[f64]) -> f64 {
         numbers.iter().sum::<f64>() / numbers.len() as f64
     }
 }
 
-/// The area under the receiver operating characteristic: the probability that a positive sample has a higher score than a negative one,
-/// where equal scores count half. Scores stay on the device, and are read back for the result.
+/// The order of samples by their scores: the area under the receiver operating characteristic, and the average precision. Scores stay on the
+/// device, and are read back for the result.
 #[derive(Clone, Debug, Default)]
 pub struct Auc {
     scores: Vec<Tensor>,
     targets: Vec<Tensor>,
+    /// The samples of all ranks.
+    joined: Option<Vec<(f64, bool)>>,
 }
 
 impl Auc {
@@ -208,18 +293,40 @@ impl Auc {
         Ok(())
     }
 
-    /// The area; NaN unless there are samples of both kinds. Errors: `Value` for a score of NaN.
-    pub fn value(&self) -> Result<f64> {
+    /// The samples of all updates, by ascending scores.
+    fn samples(&self) -> Result<Vec<(f64, bool)>> {
         let read = |all: &[Tensor]| -> Result<Vec<f64>> {
             let parts = all.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()?;
             Ok(parts.concat())
         };
-        let (scores, targets) = (read(&self.scores)?, read(&self.targets)?);
-        if scores.iter().any(|s| s.is_nan()) {
+        let mut samples: Vec<(f64, bool)> = match &self.joined {
+            Some(joined) => joined.clone(),
+            None => read(&self.scores)?.into_iter().zip(read(&self.targets)?.iter().map(|&t| t != 0.0)).collect(),
+        };
+        if samples.iter().any(|(score, _)| score.is_nan()) {
             return Err(Error::value("auc", "a score is NaN"));
         }
-        let mut samples: Vec<(f64, bool)> = scores.into_iter().zip(targets.iter().map(|&t| t != 0.0)).collect();
         samples.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(samples)
+    }
+
+    /// The mean, over positive samples, of the share of positive ones among those that have at least their score; NaN without a positive
+    /// sample. Errors: `Value` for a score of NaN.
+    pub fn average_precision(&self) -> Result<f64> {
+        let samples = self.samples()?;
+        let (mut all, mut positives, mut sum) = (0.0, 0.0, 0.0);
+        for equal in samples.chunk_by(|a, b| a.0 == b.0).rev() {
+            let new = equal.iter().filter(|s| s.1).count() as f64;
+            (all, positives) = (all + equal.len() as f64, positives + new);
+            sum += new * positives / all;
+        }
+        Ok(sum / positives)
+    }
+
+    /// The area under the curve: the probability that a positive sample has a higher score than a negative one, where equal scores count half;
+    /// NaN unless there are samples of both kinds. Errors: `Value` for a score of NaN.
+    pub fn value(&self) -> Result<f64> {
+        let samples = self.samples()?;
         let positives = samples.iter().filter(|s| s.1).count() as f64;
         let (mut ranks, mut before) = (0.0, 0.0);
         for equal in samples.chunk_by(|a, b| a.0 == b.0) {
@@ -229,5 +336,18 @@ impl Auc {
         }
         let negatives = samples.len() as f64 - positives;
         Ok((ranks - positives * (positives + 1.0) / 2.0) / (positives * negatives))
+    }
+}
+
+impl Metric for Auc {
+    /// A score and 0 or 1 for each sample.
+    fn numbers(&self) -> Result<Vec<f64>> {
+        Ok(self.samples()?.into_iter().flat_map(|(score, target)| [score, f64::from(u8::from(target))]).collect())
+    }
+
+    fn join(&mut self, ranks: &[Vec<f64>]) -> Result<()> {
+        let pairs = ranks.iter().flat_map(|rank| rank.as_chunks::<2>().0);
+        self.joined = Some(pairs.map(|[score, target]| (*score, *target != 0.0)).collect());
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! An event is a record: its length, a checksum of the length, the event as a protocol buffer, and a checksum of it. The field numbers
 //! are those of TensorFlow's event.proto and summary.proto. A record that a crash has cut off ends the file for readers.
 
-use crate::Epoch;
+use crate::{Epoch, Logger};
 use isograd_core::{DType, Error, Result, Tensor, no_grad};
 use prost::Message;
 use std::fs::{self, File, OpenOptions};
@@ -124,17 +124,6 @@ impl TensorBoard {
         self.value(step, Value { tag: tag.into(), simple_value: Some(value as f32), ..Value::default() })
     }
 
-    /// The results of an epoch, as curves over the steps: for [`Trainer::on_epoch`](crate::Trainer::on_epoch). Errors: `Io`.
-    pub fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
-        let step = epoch.steps;
-        self.scalar("loss/train", step, epoch.train_loss)?;
-        self.scalar("learning_rate", step, epoch.learning_rate)?;
-        if let Some(loss) = epoch.validation_loss {
-            self.scalar("loss/validation", step, loss)?;
-        }
-        epoch.metrics.iter().try_for_each(|(name, value)| self.scalar(&format!("metric/{name}"), step, *value))
-    }
-
     /// The distribution of a tensor's elements: of weights or gradients. NaN is left out; infinite elements are in the outer buckets. Waits
     /// for the device. Errors: `Io`, and those of reading the tensor.
     pub fn histogram(&mut self, tag: &str, step: u64, x: &Tensor) -> Result<()> {
@@ -183,6 +172,19 @@ impl TensorBoard {
         record.extend(masked(&data).to_le_bytes());
         let written = self.file.write_all(&record).and_then(|()| self.file.flush());
         written.map_err(|e| Error::io(&self.path, "writing", e))
+    }
+}
+
+impl Logger for TensorBoard {
+    /// The results as curves over the steps. Errors: `Io`.
+    fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
+        let step = epoch.steps;
+        self.scalar("loss/train", step, epoch.train_loss)?;
+        self.scalar("learning_rate", step, epoch.learning_rate)?;
+        if let Some(loss) = epoch.validation_loss {
+            self.scalar("loss/validation", step, loss)?;
+        }
+        epoch.metrics.iter().try_for_each(|(name, value)| self.scalar(&format!("metric/{name}"), step, *value))
     }
 }
 

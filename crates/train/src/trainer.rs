@@ -1,12 +1,13 @@
 //! The training loop.
 
-use crate::check::check;
+use crate::check::{check, inputs};
 use crate::display::Screen;
 use crate::folder::Folder;
-use crate::learner::{Captured, Learner, Ranks, Score};
-use crate::{Display, Epoch, Goal, Progress, RateCurve, RateSearch, SavedRun, folder};
+use crate::learner::{Captured, Learner, Ranks};
+use crate::metrics::{Metric, added};
+use crate::{Display, Epoch, Goal, Logger, Progress, RateCurve, RateSearch, SavedRun, folder};
 use isograd_core::tape::undone;
-use isograd_core::{DType, Error, Result, Rng, RngState, Tensor, Tensors};
+use isograd_core::{DType, Error, Result, Rng, RngState, Tensor, Tensors, no_grad};
 use isograd_data::Loader;
 use isograd_nn::{Averaged, Averaging, Checkpoint, GradScaler, Module, Optimizer, Schedule};
 use isograd_parallel::{DataParallel, FullySharded, Group, ParallelOptions, Unused};
@@ -48,15 +49,77 @@ pub struct Evaluation {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// A value of each element of a batch, and its mean over the validation samples.
-struct Metric<'a, B, P> {
+/// Begins the state of a metric for a validation.
+type Begin<'a, B, P> = Box<dyn Fn() -> Result<Box<dyn Measure<B, P> + 'a>> + 'a>;
+
+/// A number of the validation.
+struct Measured<'a, B, P> {
     name: String,
     goal: Goal,
-    value: Score<'a, B, P>,
+    begin: Begin<'a, B, P>,
 }
 
-/// A function that gets the results of each epoch.
-type Callback<'a> = Box<dyn FnMut(&Epoch) -> Result<()> + 'a>;
+/// The state of a metric in a validation.
+trait Measure<B, P> {
+    fn update(&mut self, prediction: &P, batch: &B) -> Result<()>;
+
+    /// The number of the samples of all ranks.
+    fn value(&mut self, group: &Group) -> Result<f64>;
+}
+
+/// A state with the functions that add to it and read it.
+struct State<S, U, V> {
+    state: S,
+    update: Rc<U>,
+    value: Rc<V>,
+}
+
+impl<B, P, S, U, V> Measure<B, P> for State<S, U, V>
+where
+    S: Metric,
+    U: Fn(&mut S, &P, &B) -> Result<()>,
+    V: Fn(&S) -> Result<f64>,
+{
+    fn update(&mut self, prediction: &P, batch: &B) -> Result<()> {
+        (self.update)(&mut self.state, prediction, batch)
+    }
+
+    fn value(&mut self, group: &Group) -> Result<f64> {
+        if group.size() > 1 {
+            self.state.join(&gathered(group, "evaluation", &self.state.numbers()?)?)?;
+        }
+        (self.value)(&self.state)
+    }
+}
+
+/// A function of each epoch as a logger.
+struct OnEpoch<F>(F);
+
+impl<F: FnMut(&Epoch) -> Result<()>> Logger for OnEpoch<F> {
+    fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
+        (self.0)(epoch)
+    }
+}
+
+/// A function of each step as a logger.
+struct OnStep<F>(F);
+
+impl<F: FnMut(&Progress, &[Tensor]) -> Result<()>> Logger for OnStep<F> {
+    fn step(&mut self, progress: &Progress, losses: &[Tensor]) -> Result<()> {
+        (self.0)(progress, losses)
+    }
+}
+
+/// The loss of a batch that was not read yet.
+struct Pending {
+    loss: Tensor,
+    samples: usize,
+    /// The index of the batch in its epoch.
+    batch: usize,
+}
+
+/// A loss that is so many times the first is worth a warning.
+const GROWN: f64 = 1e6;
 
 /// Trains a model `M` on batches `B` of a loader. `P` is what the model predicts for a batch.
 ///
@@ -66,14 +129,19 @@ pub struct Trainer<'a, M: ?Sized, B, P> {
     learner: Rc<RefCell<Learner<'a, M, B, P>>>,
     train: Loader<B>,
     validation: Option<Loader<B>>,
-    metrics: Vec<Metric<'a, B, P>>,
+    metrics: Vec<Measured<'a, B, P>>,
     schedule: Option<Box<dyn Schedule + 'a>>,
     epochs: u64,
+    max_steps: Option<u64>,
+    /// Steps after which the validation is computed within an epoch.
+    validated_every: Option<u64>,
     accumulate: usize,
     is_captured: bool,
     /// The first batch is still to be checked.
     is_unchecked: bool,
     warnings: Vec<String>,
+    /// The first loss of this process, until another is far above it.
+    first_loss: Option<f64>,
     averaged: Option<Averaged>,
     monitor: Option<String>,
     patience: Option<u64>,
@@ -81,7 +149,7 @@ pub struct Trainer<'a, M: ?Sized, B, P> {
     folder: Option<Folder>,
     display: Display,
     stop: Option<Arc<AtomicBool>>,
-    callbacks: Vec<Callback<'a>>,
+    loggers: Vec<Box<dyn Logger + 'a>>,
     group: Group,
     /// The generators of the ranks draw different numbers.
     is_spread: bool,
@@ -126,10 +194,13 @@ where
             metrics: Vec::new(),
             schedule: None,
             epochs: 1,
+            max_steps: None,
+            validated_every: None,
             accumulate: 1,
             is_captured: true,
             is_unchecked: true,
             warnings: Vec::new(),
+            first_loss: None,
             averaged: None,
             monitor: None,
             patience: None,
@@ -137,7 +208,7 @@ where
             folder: None,
             display: Display::Quiet,
             stop: None,
-            callbacks: Vec::new(),
+            loggers: Vec::new(),
             group: Group::alone(),
             is_spread: false,
             progress: Progress::default(),
@@ -152,6 +223,21 @@ where
         Trainer { epochs, ..self }
     }
 
+    /// Ends the run after so many steps of the optimizer, also within an epoch. The results of that part of the epoch are those of an [`Epoch`].
+    pub fn max_steps(self, steps: u64) -> Self {
+        Trainer { max_steps: Some(steps), ..self }
+    }
+
+    /// Validates after each `steps` steps, not only at the end of an epoch. [`history`](Trainer::history) has the results of each validation, whose
+    /// training loss is the mean since the one before; they count for [`early_stopping`](Trainer::early_stopping) and the choice of the best.
+    /// Errors: `Attr` if it is 0.
+    pub fn validate_every(self, steps: u64) -> Result<Self> {
+        match steps {
+            0 => Err(Error::attr("trainer", "a validation follows 0 steps, expected at least 1")),
+            _ => Ok(Trainer { validated_every: Some(steps), ..self }),
+        }
+    }
+
     /// Computes the loss and the metrics of these samples after each epoch.
     pub fn validate(self, loader: Loader<B>) -> Self {
         let loader = loader.part(self.group.rank(), self.group.size()).expect("a rank is below the size of its group");
@@ -159,8 +245,47 @@ where
     }
 
     /// A metric of the validation: the mean of `value`'s elements over all samples, such as whether each prediction is right.
-    pub fn metric(mut self, name: &str, goal: Goal, value: impl Fn(&P, &B) -> Result<Tensor> + 'a) -> Self {
-        self.metrics.push(Metric { name: name.into(), goal, value: Box::new(value) });
+    pub fn metric(self, name: &str, goal: Goal, value: impl Fn(&P, &B) -> Result<Tensor> + 'a) -> Self {
+        let update = move |mean: &mut Mean, prediction: &P, batch: &B| {
+            let values = value(prediction, batch)?;
+            let values = if values.dtype().is_float() { values.cast(values.dtype().acc())? } else { values };
+            mean.push_sum(values.sum(..)?, values.numel());
+            Ok(())
+        };
+        self.measure(name, goal, || Ok(Mean::default()), update, Mean::value)
+    }
+
+    /// A metric of the validation that is no mean of samples, such as an F1: `begin` makes its state, `update` adds a batch, and `value` is the
+    /// number of all samples. States are those of [`metrics`](crate::metrics), and any [`Metric`].
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_nn::Sequential;
+    /// # use isograd_train::{Goal, Trainer};
+    /// use isograd_train::metrics::Confusion;
+    ///
+    /// type Classifier<'a> = Trainer<'a, Sequential, (Tensor, Tensor), Tensor>;
+    ///
+    /// /// Keeps the epoch with the best F1, of which padding, class -100, is no part.
+    /// fn by_f1<'a>(trainer: Classifier<'a>, classes: usize, device: &'a Device) -> Classifier<'a> {
+    ///     let begin = move || Ok(Confusion::new(classes, device)?.ignore(-100));
+    ///     let add = |confusion: &mut Confusion, scores: &Tensor, (_, y): &(Tensor, Tensor)| confusion.update(&scores.argmax(-1)?, y);
+    ///     trainer.measure("f1", Goal::Highest, begin, add, |confusion| Ok(confusion.counts()?.macro_f1())).monitor("f1")
+    /// }
+    /// ```
+    pub fn measure<S: Metric + 'a>(
+        mut self,
+        name: &str,
+        goal: Goal,
+        begin: impl Fn() -> Result<S> + 'a,
+        update: impl Fn(&mut S, &P, &B) -> Result<()> + 'a,
+        value: impl Fn(&S) -> Result<f64> + 'a,
+    ) -> Self {
+        let (update, value) = (Rc::new(update), Rc::new(value));
+        let begin = move || -> Result<Box<dyn Measure<B, P> + 'a>> {
+            Ok(Box::new(State { state: begin()?, update: update.clone(), value: value.clone() }))
+        };
+        self.metrics.push(Measured { name: name.into(), goal, begin: Box::new(begin) });
         self
     }
 
@@ -342,8 +467,19 @@ where
     }
 
     /// Calls a function with the results of each epoch. Its error ends the run.
-    pub fn on_epoch(mut self, callback: impl FnMut(&Epoch) -> Result<()> + 'a) -> Self {
-        self.callbacks.push(Box::new(callback));
+    pub fn on_epoch(self, callback: impl FnMut(&Epoch) -> Result<()> + 'a) -> Self {
+        self.logger(OnEpoch(callback))
+    }
+
+    /// Calls a function after each step, with the progress and the losses of the step's batches; reading these waits for the device. Its
+    /// error ends the run.
+    pub fn on_step(self, callback: impl FnMut(&Progress, &[Tensor]) -> Result<()> + 'a) -> Self {
+        self.logger(OnStep(callback))
+    }
+
+    /// Follows the run by a logger, such as a [`TensorBoard`](crate::tensorboard::TensorBoard). Of several ranks, each has its own.
+    pub fn logger(mut self, logger: impl Logger + 'a) -> Self {
+        self.loggers.push(Box::new(logger));
         self
     }
 
@@ -403,8 +539,9 @@ where
         let mut screen = Screen::new(display, self.train.len() as u64, self.epochs);
         screen.begin(&self.progress);
         let end = self.train(&mut screen);
-        screen.end();
+        let shown = screen.end();
         let end = end?;
+        shown?;
         self.save()?;
         if self.patience.is_some() && end != End::Interrupted && self.best.is_some() {
             self.restore_best()?;
@@ -425,10 +562,8 @@ where
 
     /// The sums over the ranks of these numbers, in the order of the ranks.
     fn sums(&self, what: &'static str, own: &[f64]) -> Result<Vec<f64>> {
-        let bytes: Vec<u8> = own.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let all = self.group.gather_bytes(what, &bytes)?;
-        let number =
-            |rank: &[u8], i: usize| rank.as_chunks().0.get(i).map_or(f64::NAN, |word| f64::from_le_bytes(*word));
+        let all = gathered(&self.group, what, own)?;
+        let number = |rank: &Vec<f64>, i: usize| rank.get(i).copied().unwrap_or(f64::NAN);
         Ok((0..own.len()).map(|i| all.iter().map(|rank| number(rank, i)).sum()).collect())
     }
 
@@ -504,7 +639,7 @@ where
         check_batches("validate", loader)?;
         let learner = self.learner.borrow();
         let mut loss = Mean::default();
-        let mut means: Vec<Mean> = self.metrics.iter().map(|_| Mean::default()).collect();
+        let mut metrics = self.metrics.iter().map(|metric| (metric.begin)()).collect::<Result<Vec<_>>>()?;
         learner.evaluating(|| {
             for (batch, index) in loader.epoch(0).zip(0..) {
                 let batch = batch?;
@@ -518,20 +653,16 @@ where
                     continue;
                 }
                 loss.push(value, samples);
-                for (metric, mean) in self.metrics.iter().zip(&mut means) {
-                    let values = (metric.value)(&prediction, &batch)?;
-                    let values = if values.dtype().is_float() { values.cast(values.dtype().acc())? } else { values };
-                    mean.push_sum(values.sum(..)?, values.numel());
-                }
+                metrics.iter_mut().try_for_each(|metric| metric.update(&prediction, &batch))?;
             }
             Ok(())
         })?;
-        let own = [loss].into_iter().chain(means).map(Mean::parts).collect::<Result<Vec<_>>>()?;
-        let sums = self.sums("evaluation", own.as_flattened())?;
-        let mut values = sums.as_chunks::<2>().0.iter().map(|[sum, count]| sum / count);
-        let loss = values.next().unwrap_or(f64::NAN);
-        let names = self.metrics.iter().map(|metric| metric.name.clone());
-        Ok(Evaluation { loss, metrics: names.zip(values).collect() })
+        loss.join(&gathered(&self.group, "evaluation", &loss.numbers()?)?)?;
+        let named = |(of, metric): (&Measured<'a, B, P>, &mut Box<dyn Measure<B, P> + 'a>)| {
+            Ok((of.name.clone(), metric.value(&self.group)?))
+        };
+        let metrics = self.metrics.iter().zip(&mut metrics).map(named).collect::<Result<_>>()?;
+        Ok(Evaluation { loss: loss.value()?, metrics })
     }
 
     /// Learns from one batch, plainly, and returns its loss: a step that the run does not count.
@@ -592,21 +723,34 @@ where
             }
             let started = Instant::now();
             let before = self.progress.seconds;
-            let is_whole = self.epoch(&mut step, screen)?;
-            self.progress.seconds = before + started.elapsed().as_secs_f64();
-            if !is_whole {
-                return Ok(End::Interrupted);
+            let clock = move || before + started.elapsed().as_secs_f64();
+            if let Some(end) = self.epoch(&mut step, &clock, screen)? {
+                return Ok(end);
             }
-            self.learner.borrow().broadcast_buffers()?;
-            let found = if self.validation.is_some() { Some(self.evaluate()?) } else { None };
-            self.progress.seconds = before + started.elapsed().as_secs_f64();
-            self.finish_epoch(found, screen)?;
+            self.results(&clock, screen)?;
         }
         Ok(End::Finished)
     }
 
-    /// The steps of an epoch; false if the flag was set.
-    fn epoch(&mut self, step: &mut Captured<'a, M, B, P>, screen: &mut Screen) -> Result<bool> {
+    /// The end of an epoch, or of a part of one: the validation, and what follows from it.
+    fn results(&mut self, clock: &dyn Fn() -> f64, screen: &mut Screen) -> Result<()> {
+        self.progress.seconds = clock();
+        self.learner.borrow().broadcast_buffers()?;
+        let found = if self.validation.is_some() { Some(self.evaluate()?) } else { None };
+        self.progress.seconds = clock();
+        self.finish(found, screen)
+    }
+
+    /// The steps of an epoch, and how the run ends if it does so within the epoch.
+    fn epoch(
+        &mut self,
+        step: &mut Captured<'a, M, B, P>,
+        clock: &dyn Fn() -> f64,
+        screen: &mut Screen,
+    ) -> Result<Option<End>> {
+        if self.max_steps.is_some_and(|most| self.progress.steps >= most) {
+            return Ok(Some(End::Finished));
+        }
         let mut pending = Vec::new();
         let mut batches = Vec::with_capacity(self.accumulate);
         let (first, end) = (self.progress.batch, self.train.len());
@@ -635,20 +779,33 @@ where
                 averaged.update(self.learner.borrow().model)?;
             }
             screen.step(all as u64);
-            pending.extend(losses.into_iter().zip(sizes));
+            (self.progress.batch, self.progress.steps) = (index + 1, self.progress.steps + 1);
+            self.loggers.iter_mut().try_for_each(|logger| logger.step(&self.progress, &losses))?;
+            let batches_done = losses.into_iter().zip(sizes).zip(done..);
+            pending.extend(batches_done.map(|((loss, samples), batch)| Pending { loss, samples, batch }));
             done = index + 1;
-            (self.progress.batch, self.progress.steps) = (done, self.progress.steps + 1);
+            let steps = self.progress.steps;
+            let is_last = self.max_steps.is_some_and(|most| steps >= most);
+            let is_validated =
+                done < end && (is_last || self.validated_every.is_some_and(|every| steps.is_multiple_of(every)));
             let is_stopped = self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
             let [is_stopped, is_due] = self.any([is_stopped, screen.is_due()])?;
-            if is_stopped || done == end || pending.len() >= AHEAD || is_due {
-                self.read(&mut pending)?;
+            if is_stopped || is_validated || done == end || pending.len() >= AHEAD || is_due {
+                self.read(&mut pending, screen)?;
                 screen.update(&self.progress, self.learner.borrow().optimizer.learning_rate());
             }
             if is_stopped {
-                return Ok(false);
+                self.progress.seconds = clock();
+                return Ok(Some(End::Interrupted));
+            }
+            if is_validated {
+                self.results(clock, screen)?;
+                if is_last || self.is_exhausted() {
+                    return Ok(Some(if is_last { End::Finished } else { End::Stopped }));
+                }
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Which of two flags are set on any rank.
@@ -669,31 +826,57 @@ where
         Ok(())
     }
 
-    /// Reads losses that were computed, each with the number of its samples.
-    fn read(&mut self, pending: &mut Vec<(Tensor, usize)>) -> Result<()> {
-        let losses: Vec<&Tensor> = pending.iter().map(|(loss, _)| loss).collect();
+    /// Reads losses that were computed.
+    fn read(&mut self, pending: &mut Vec<Pending>, screen: &Screen) -> Result<()> {
+        let losses: Vec<&Tensor> = pending.iter().map(|pending| &pending.loss).collect();
         // A rank without samples has the loss of another's.
-        let own = values(&losses)?.into_iter().zip(pending.drain(..)).map(|(loss, (_, samples))| match samples {
+        let own = values(&losses)?.into_iter().zip(pending.iter()).map(|(loss, pending)| match pending.samples {
             0 => [0.0, 0.0],
-            _ => [loss * samples as f64, samples as f64],
+            samples => [loss * samples as f64, samples as f64],
         });
         let own: Vec<[f64; 2]> = own.collect();
         let sums = if self.group.size() == 1 { own.into_flattened() } else { self.sums("losses", own.as_flattened())? };
-        for [sum, samples] in sums.as_chunks::<2>().0 {
+        for ([sum, samples], pending) in sums.as_chunks::<2>().0.iter().zip(pending.drain(..)) {
             let loss = sum / samples;
             // Nothing is learnt from here on, and the last checkpoint is better than the next would be.
             if !loss.is_finite() {
-                let steps = self.progress.steps;
-                let message = format!("the loss is {loss} within {steps} steps; a smaller learning rate may help");
-                return Err(Error::value("trainer", message));
+                return Err(self.not_finite(loss, pending.batch)?);
             }
+            self.compare(loss, screen);
             self.progress.loss_sum += sum;
             self.progress.samples += *samples as u64;
         }
         Ok(())
     }
 
-    fn finish_epoch(&mut self, found: Option<Evaluation>, screen: &mut Screen) -> Result<()> {
+    /// The error of a loss, with the batch, and the rows of it that are not finite.
+    fn not_finite(&self, loss: f64, batch: usize) -> Result<Error> {
+        let epoch = self.progress.epoch;
+        let found = match self.train.epoch_from(epoch, batch).next() {
+            Some(found) => no_grad(|| found.and_then(|batch| inputs(&batch)))?,
+            None => Vec::new(),
+        };
+        let cause = match found.is_empty() {
+            true => "its inputs are finite, and a smaller learning rate may help".to_string(),
+            false => format!("not finite are {}", found.join(", ")),
+        };
+        let place = format!("batch {} of epoch {}", batch + 1, epoch + 1);
+        Ok(Error::value("trainer", format!("the loss is {loss} for {place}: {cause}")))
+    }
+
+    /// Warns, once, of a loss that is far above the first.
+    fn compare(&mut self, loss: f64, screen: &Screen) {
+        let first = *self.first_loss.get_or_insert(loss);
+        if loss > GROWN * first && first > 0.0 {
+            let message =
+                format!("the loss is {loss:.3e}, and was {first:.3e} at first; a smaller learning rate may help");
+            screen.warn(&message);
+            self.warnings.push(message);
+            self.first_loss = Some(f64::INFINITY);
+        }
+    }
+
+    fn finish(&mut self, found: Option<Evaluation>, screen: &mut Screen) -> Result<()> {
         let epoch = Epoch {
             epoch: self.progress.epoch + 1,
             steps: self.progress.steps,
@@ -704,7 +887,7 @@ where
             seconds: self.progress.seconds,
         };
         let is_best = self.is_best(&epoch)?;
-        self.progress.finish(epoch.clone());
+        self.progress.add(epoch.clone(), self.train.len());
         if is_best {
             self.progress.best = Some(self.progress.history.len() - 1);
             let learner = self.learner.borrow();
@@ -715,7 +898,7 @@ where
         }
         self.save_epoch()?;
         screen.epoch(&epoch, is_best)?;
-        self.callbacks.iter_mut().try_for_each(|callback| callback(&epoch))
+        self.loggers.iter_mut().try_for_each(|logger| logger.epoch(&epoch))
     }
 
     fn is_best(&self, epoch: &Epoch) -> Result<bool> {
@@ -744,7 +927,8 @@ where
     fn is_exhausted(&self) -> bool {
         let (Some(patience), Some(best)) = (self.patience, self.progress.best) else { return false };
         let since = (self.progress.history.len() - 1 - best) as u64;
-        self.progress.batch == 0 && since >= patience
+        // Within an epoch without validations, the last results are those of the start.
+        (self.progress.batch == 0 || self.validated_every.is_some()) && since >= patience
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {
@@ -792,6 +976,8 @@ struct Mean {
     /// Values, and the factor of each.
     values: Vec<(Tensor, f64)>,
     count: usize,
+    /// The sum and the count of all ranks.
+    joined: Option<[f64; 2]>,
 }
 
 impl Mean {
@@ -807,10 +993,32 @@ impl Mean {
         self.count += count;
     }
 
+    fn value(&self) -> Result<f64> {
+        let numbers = self.numbers()?;
+        Ok(numbers[0] / numbers[1])
+    }
+}
+
+impl Metric for Mean {
     /// The sum, and the number of elements.
-    fn parts(self) -> Result<[f64; 2]> {
+    fn numbers(&self) -> Result<Vec<f64>> {
+        if let Some(joined) = self.joined {
+            return Ok(joined.to_vec());
+        }
         let tensors: Vec<&Tensor> = self.values.iter().map(|(value, _)| value).collect();
         let terms = values(&tensors)?.into_iter().zip(&self.values).map(|(value, (_, factor))| value * factor);
-        Ok([terms.sum::<f64>(), self.count as f64])
+        Ok(vec![terms.sum::<f64>(), self.count as f64])
     }
+
+    fn join(&mut self, ranks: &[Vec<f64>]) -> Result<()> {
+        self.joined = Some(added(ranks)?);
+        Ok(())
+    }
+}
+
+/// The numbers of all ranks, in the order of the ranks.
+fn gathered(group: &Group, what: &'static str, own: &[f64]) -> Result<Vec<Vec<f64>>> {
+    let bytes: Vec<u8> = own.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let numbers = |rank: &Arc<[u8]>| rank.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word)).collect();
+    Ok(group.gather_bytes(what, &bytes)?.iter().map(numbers).collect())
 }

@@ -2,7 +2,7 @@
 
 use isograd_core::{Device, Kind, Result, Tensor};
 use isograd_cpu as _;
-use isograd_train::metrics::{Auc, Confusion, Counts, Mean, TopK};
+use isograd_train::metrics::{Auc, Confusion, Counts, Mean, Metric, TopK};
 
 fn cpu() -> Device {
     Device::cpu().unwrap()
@@ -32,6 +32,65 @@ fn confusions_add_up() -> Result<()> {
     assert_eq!(confusion.counts()?, counts);
     assert_eq!(confusion.update(&classes(&[0, 1]), &classes(&[0])).unwrap_err().kind(), Kind::Shape);
     assert_eq!(Counts { rows: vec![vec![0, 0], vec![0, 0]] }.f1(), [0.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn an_ignored_target_counts_nothing() -> Result<()> {
+    let mut confusion = Confusion::new(2, &cpu())?.ignore(-100);
+    confusion.update(&classes(&[0, 1, 1, 0]), &classes(&[-100, 1, 0, -100]))?;
+    let counts = confusion.counts()?;
+    assert_eq!(counts.rows, [[0, 1], [0, 1]]);
+    assert!((counts.macro_f1() - 1.0 / 3.0).abs() < 1e-12);
+    assert_eq!(confusion.update(&classes(&[0]), &classes(&[-1])).unwrap_err().kind(), Kind::Index);
+    Ok(())
+}
+
+#[test]
+fn precision_is_averaged_over_positive_samples() -> Result<()> {
+    let mut auc = Auc::new();
+    assert!(auc.average_precision()?.is_nan());
+    // scikit-learn's example: 0.5 * 1 + 0.5 * 2 / 3.
+    let scores = Tensor::from_slice(&[0.1f32, 0.4, 0.35, 0.8], 4, &cpu())?;
+    auc.update(&scores, &classes(&[0, 0, 1, 1]))?;
+    assert!((auc.average_precision()? - 5.0 / 6.0).abs() < 1e-12);
+    // Equal scores come at once.
+    let mut equal = Auc::new();
+    equal.update(&scores.zeros_like()?, &classes(&[0, 0, 1, 1]))?;
+    assert_eq!(equal.average_precision()?, 0.5);
+    Ok(())
+}
+
+/// Two states with a part of the samples each are joined to the state of all.
+fn joined<M: Metric>(begin: impl Fn() -> Result<M>, update: impl Fn(&mut M, usize) -> Result<()>) -> Result<[M; 2]> {
+    let (mut all, mut first, mut second) = (begin()?, begin()?, begin()?);
+    (0..5).try_for_each(|i| update(&mut all, i))?;
+    (0..3).try_for_each(|i| update(&mut first, i))?;
+    (3..5).try_for_each(|i| update(&mut second, i))?;
+    let ranks = [first.numbers()?, second.numbers()?];
+    // A rank may have had no samples.
+    let mut last = begin()?;
+    last.join(&ranks)?;
+    Ok([all, last])
+}
+
+#[test]
+fn states_of_ranks_are_joined() -> Result<()> {
+    let number = |i: usize| Tensor::scalar([0.1f32, 7.5, 3.25, 1e7, 2.0][i], &cpu());
+    let class = |i: usize| classes(&[[0, 1, 1, 0, 1][i]]);
+    let [all, other] = joined(|| Mean::new(&cpu()), |mean, i| mean.update(&number(i)?, i + 1))?;
+    assert!((all.value()? - other.value()?).abs() < 1e-6 * all.value()?);
+    let [all, other] = joined(|| Confusion::new(2, &cpu()), |c, i| c.update(&class(i), &class((i + 1) % 5)))?;
+    assert_eq!(all.counts()?, other.counts()?);
+    let [all, other] = joined(|| Ok(Auc::new()), |auc, i| auc.update(&number(i)?.reshape(1)?, &class(i)))?;
+    assert_eq!([all.value()?, all.average_precision()?], [other.value()?, other.average_precision()?]);
+    let scores = |i: usize| Tensor::stack(&[&number(i)?, &number((i + 2) % 5)?], 0)?.reshape((1, 2));
+    let [all, other] = joined(|| TopK::new(1, &cpu()), |top, i| top.update(&scores(i)?, &class(i)))?;
+    assert_eq!(all.value()?, other.value()?);
+    assert!((0.1..0.9).contains(&all.value()?));
+    assert!(other.numbers().is_ok_and(|n| n[1] == 5.0));
+    let mut wrong = TopK::new(1, &cpu())?;
+    assert_eq!(wrong.join(&[vec![1.0]]).unwrap_err().kind(), Kind::Value);
     Ok(())
 }
 

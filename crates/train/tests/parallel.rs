@@ -5,6 +5,7 @@ use isograd_cpu as _;
 use isograd_data::{Dataset, Loader, digits};
 use isograd_nn::{AdamW, Averaging, Checkpoint, Forward, Init, Linear, Module, Optimizer, Sequential, StateDict};
 use isograd_parallel::{FullySharded, Group, ParallelOptions, ShardOptions, ShardedOptimizer, threads};
+use isograd_train::metrics::{Confusion, TopK};
 use isograd_train::{CHECKPOINT, End, Epoch, Goal, SavedRun, Trainer};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +36,14 @@ fn of_digits<'a>(
     )
     .validate(Loader::new(test, 16)?.to(&cpu()))
     .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
+    .measure(
+        "f1",
+        Goal::Highest,
+        || Confusion::new(10, &cpu()),
+        |confusion, scores, (_, y)| confusion.update(&scores.argmax(-1)?, y),
+        |confusion| Ok(confusion.counts()?.macro_f1()),
+    )
+    .measure("top3", Goal::Highest, || TopK::new(3, &cpu()), |top, scores, (_, y)| top.update(scores, y), TopK::value)
     .accumulate(2)
     .map(|trainer| trainer.epochs(4))
 }

@@ -6,7 +6,11 @@ use isograd_data::{Dataset, Items, Loader, digits};
 use isograd_nn::{
     AdamW, Averaging, BatchNorm1d, Dropout, Forward, Init, Linear, Module, Relu, Sequential, Sgd, StateDict,
 };
-use isograd_train::{RateSearch, SavedRun, Trainer};
+use isograd_train::metrics::{Confusion, Mean};
+use isograd_train::{End, Epoch, Goal, Logger, Progress, RateSearch, SavedRun, Trainer};
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
 
 fn cpu() -> Device {
     Device::cpu().unwrap()
@@ -293,6 +297,130 @@ fn a_search_for_a_rate_leaves_the_run_as_it_was() {
     assert!((1e-4..3.0).contains(&rate), "{rate}");
     #[cfg(feature = "curves")]
     assert!(curve.svg().unwrap().contains("suggestion"));
+}
+
+/// Counts calls.
+#[derive(Default)]
+struct Counted(Rc<RefCell<[usize; 2]>>);
+
+impl Logger for Counted {
+    fn step(&mut self, progress: &Progress, losses: &[Tensor]) -> Result<()> {
+        assert!(losses.len() == 1 && losses[0].item::<f64>()?.is_finite() && progress.steps > 0);
+        self.0.borrow_mut()[0] += 1;
+        Ok(())
+    }
+
+    fn epoch(&mut self, _: &Epoch) -> Result<()> {
+        self.0.borrow_mut()[1] += 1;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_validates_within_epochs_and_ends_after_its_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    // Four batches an epoch.
+    let run = |path: Option<&Path>, most: u64, saved: Option<SavedRun>| {
+        let init = Init::new(&cpu()).seed(3);
+        let model = model(&init);
+        let counted = Counted::default();
+        let calls = counted.0.clone();
+        let mut run = trainer(&model).validate(loader()).epochs(3).max_steps(most).validate_every(3).unwrap();
+        run = run.rng("init", init.rng()).logger(counted);
+        if let Some(path) = path {
+            run = run.folder(path).unwrap();
+        }
+        if let Some(saved) = saved {
+            run = run.resume(saved).unwrap();
+        }
+        assert_eq!(run.run().unwrap(), End::Finished);
+        let steps: Vec<(u64, u64)> = run.history().iter().map(|e| (e.epoch, e.steps)).collect();
+        assert!(run.history().iter().all(|e| e.train_loss.is_finite() && e.validation_loss.unwrap().is_finite()));
+        let calls = *calls.borrow();
+        (bits(&model.state_dict()), steps, calls)
+    };
+    let whole = run(None, 10, None);
+    assert_eq!(whole.1, [(1, 3), (1, 4), (2, 6), (2, 8), (3, 9), (3, 10)]);
+    assert_eq!(whole.2, [10, 6]);
+    // A run that ended within an epoch goes on there.
+    let first = run(Some(folder.path()), 5, None);
+    assert_eq!((first.1.as_slice(), first.2), (&[(1, 3), (1, 4), (2, 5)][..], [5, 3]));
+    let saved = SavedRun::load(folder.path(), &cpu()).unwrap();
+    assert_eq!((saved.progress.epoch, saved.progress.batch), (1, 1));
+    let second = run(None, 10, Some(saved));
+    assert_eq!(second.0, whole.0);
+    assert_eq!(second.1[3..], [(2, 6), (2, 8), (3, 9), (3, 10)]);
+}
+
+#[test]
+fn metrics_with_a_state_are_monitored() {
+    let init = Init::new(&cpu()).seed(3);
+    let model = model(&init);
+    let add = |confusion: &mut Confusion, scores: &Tensor, (_, y): &Batch| confusion.update(&scores.argmax(-1)?, y);
+    let mut run = trainer(&model)
+        .validate(loader())
+        .measure("f1", Goal::Highest, || Confusion::new(10, &cpu()), add, |c| Ok(c.counts()?.macro_f1()))
+        .measure(
+            "perplexity",
+            Goal::Lowest,
+            || Mean::new(&cpu()),
+            |mean, scores: &Tensor, (_, y): &Batch| mean.update(&scores.cross_entropy(y)?, y.numel()),
+            Mean::perplexity,
+        )
+        .monitor("f1")
+        .epochs(3);
+    run.run().unwrap();
+    let f1 = |epoch: &Epoch| epoch.metrics["f1"];
+    let highest = run.history().iter().map(f1).fold(0.0, f64::max);
+    assert_eq!(f1(run.best().unwrap()), highest);
+    assert!(highest > 0.2, "{highest}");
+    for epoch in run.history() {
+        let expected = epoch.validation_loss.unwrap().exp();
+        assert!((epoch.metrics["perplexity"] - expected).abs() < 1e-5 * expected, "{epoch:?}");
+    }
+}
+
+/// A run on rows of two numbers, in batches of two, without shuffling.
+fn run_on(rows: Vec<[f32; 2]>, with: impl Fn(&Linear) -> Sgd, epochs: u64) -> (Result<End>, Vec<String>) {
+    let model = Linear::new(2, 1, &Init::new(&cpu()).seed(3)).unwrap();
+    let samples: Vec<([f32; 2], i64)> = rows.into_iter().map(|row| (row, 1)).collect();
+    let mut run = Trainer::new(
+        &model,
+        with(&model),
+        Loader::new(Items(samples), 2).unwrap().to(&cpu()),
+        |model: &Linear, (x, _): &Batch| model.forward(x),
+        |y, (_, target): &Batch| y.squeeze(1)?.sub(&target.cast(DType::F32)?)?.square()?.mean(..),
+    )
+    .epochs(epochs);
+    let end = run.run();
+    (end, run.warnings().to_vec())
+}
+
+#[test]
+fn a_later_batch_that_is_not_finite_is_named_with_its_rows() {
+    let rows = vec![[0.5, 1.0], [1.0, 0.5], [0.0, 1.0], [1.0, f32::NAN], [1.0, 1.0], [0.0, 0.0]];
+    let text = run_on(rows, |m| Sgd::new(m).lr(1e-2), 1).0.unwrap_err().to_string();
+    assert!(text.contains("the loss is NaN for batch 2 of epoch 1"), "{text}");
+    assert!(text.contains("not finite are tensor 1 of the batch in rows 1"), "{text}");
+}
+
+#[test]
+fn a_loss_that_grows_without_end_is_a_warning_and_then_an_error() {
+    let rows = vec![[0.5, 1.0], [1.0, 0.5]];
+    let (end, warnings) = run_on(rows.clone(), |m| Sgd::new(m).lr(2.0), 12);
+    assert_eq!(end.unwrap(), End::Finished);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("a smaller learning rate may help"), "{warnings:?}");
+    let text = run_on(rows, |m| Sgd::new(m).lr(2.0), 100).0.unwrap_err().to_string();
+    assert!(text.contains("its inputs are finite, and a smaller learning rate may help"), "{text}");
+}
+
+#[test]
+fn weights_that_are_not_finite_already_are_named() {
+    let model = Odd::new();
+    isograd_core::no_grad(|| model.last.bias.as_ref().unwrap().detach().fill_(f64::NAN)).unwrap();
+    let text = trainer(&model).run().unwrap_err().to_string();
+    assert!(text.contains("not finite are the parameter last.bias, "), "{text}");
 }
 
 #[test]

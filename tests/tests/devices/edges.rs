@@ -23,6 +23,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("embedding_rmsnorm", "autocast", normalised_in_f32),
         check("global_avg_pool3d", "adaptive", global_pools),
         check("index_put_", "what_is_changed", index_put_in_place),
+        check("index", "positions_and_ranges", positions_and_ranges),
         check("nonzero", "ranks", nonzero),
         check("scatter_add", "special_values", special_sums),
         check("sort", "long_rows_of_few_values", few_values),
@@ -36,6 +37,26 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("linear", "gradients_of_activations_before_it", before_products),
         check("linear", "who_else_asks_for_the_gradient", seen_before_products),
     ]
+}
+
+/// A position drops its dimension, and is written like a range.
+fn positions_and_ranges(device: &Device) -> Result<Outcome> {
+    let x = Tensor::arange(24, device)?.reshape((2, 3, 4))?;
+    let rows = Tensor::from_slice(&[2i64, 0], 2, device)?;
+    let found = [x.i((1, .., 1..3))?, x.i((.., -1, 2..))?, x.i((0, &rows, ..=1))?, x.i((0, 1, 3))?, x.i((.., ..1))?];
+    let shapes: Vec<&[usize]> = found.iter().map(Tensor::dims).collect();
+    let expected: [&[usize]; 5] = [&[3, 2], &[2, 2], &[2, 2], &[], &[2, 1, 4]];
+    if shapes != expected {
+        return Ok(Err(format!("shapes {shapes:?}, expected {expected:?}")));
+    }
+    let values = found.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()?.concat();
+    let of_numbers = [13, 14, 17, 18, 21, 22, 10, 11, 22, 23, 8, 9, 0, 1, 7, 0, 1, 2, 3, 12, 13, 14, 15];
+    let outcome = equal("elements", values, of_numbers.map(f64::from).to_vec());
+    let put = x.index_put(&[Index::At(1), (..).into(), Index::At(-1)], &Tensor::scalar(-1i64, device)?, Put::Assign)?;
+    let written = put.to_f64_vec()?.iter().enumerate().filter(|(_, v)| **v < 0.0).map(|(i, _)| i as f64).collect();
+    let is_refused = [x.i((2,)), x.i((0, 0, 0, 0)), x.i((.., 0, -5))].into_iter().all(|y| y.is_err());
+    let refusals = if is_refused { Ok(()) } else { Err("positions that are not there are accepted".into()) };
+    Ok(outcome.and(equal("written", written, vec![15.0, 19.0, 23.0])).and(refusals))
 }
 
 /// Exact in every dtype.

@@ -5,3 +5,4 @@ mod memory;
 mod random;
 mod tape;
 mod threads;
+mod values;

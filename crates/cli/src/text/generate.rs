@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::data::{TextStream, Tokenizer};
 use isograd::models::{Gpt2, Pretrained};
-use isograd::nn::{Init, Module};
+use isograd::nn::Init;
 use isograd::ops::Sampling;
 use isograd::train::{CONFIG, SavedRun};
 use isograd::{Device, Rng, no_grad};

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use generate::Drawn;
 use isograd::data::Loader;
 use isograd::nn::schedule::{Cosine, WarmUp};
-use isograd::nn::{AdamW, Init, Module};
+use isograd::nn::{AdamW, Init};
 use isograd::ops::Sampling;
 use isograd::parallel::Group;
 use isograd::train::{Epoch, SavedRun, Trainer};

@@ -32,7 +32,7 @@ pub use tasks::{TASKS, Task};
 use crate::run::{Report, RunOptions, Start, Weights, Work, choice};
 use anyhow::{Result, bail};
 use batch::Batch;
-use isograd::nn::{GradScaler, Init, Module};
+use isograd::nn::{GradScaler, Init};
 use isograd::parallel::Group;
 use isograd::train::{Epoch, Evaluation, SavedRun, Trainer};
 use isograd::{DType, Device, Tensor};

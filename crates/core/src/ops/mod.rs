@@ -32,7 +32,7 @@ pub use image::interpolate::{Interpolate, Interpolation, Target};
 pub use image::pool::{AvgPool, KEEP, LpPool, MaxPool};
 pub use indexing::bag::{Bag, BagMode};
 pub use indexing::embedding::EmbeddingOptions;
-pub use indexing::index::{Index, Put};
+pub use indexing::index::{Index, Indices, Put};
 pub use indexing::scatter_reduce::{Own, ScatterReduce};
 pub use indexing::search::{Side, Unique};
 pub use indexing::segment::{IndexReduce, TieGrad};

@@ -15,6 +15,7 @@ pub struct BackwardOptions {
     pub create_graph: bool,
 }
 
+/// # Gradients
 impl Tensor {
     /// Adds this tensor's gradient with respect to every leaf to the leaf's [`grad`](Tensor::grad) and frees the tape.
     /// Errors: `Shape` unless there is one element; `Value` if the tape is spent or the tensor is not on it.

@@ -265,6 +265,7 @@ impl Hook {
     }
 }
 
+/// # The tape
 impl Tensor {
     /// True if a hook waits for this tensor's gradient.
     pub(crate) fn is_hooked(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::linear;
 use isograd_core::ops::Order;
 use isograd_core::{DType, Error, Result, Tensor, is_in_step};
-use isograd_nn::{Forward, Gate, GatedMlp, Init, Linear, Module, called};
+use isograd_nn::{Forward, Gate, GatedMlp, Init, Layer, Module, called};
 
 /// The extents of a mixture of experts.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl ExpertOptions {
 #[derive(Debug, Module)]
 pub struct Experts {
     /// The router, from the width E to the experts.
-    pub gate: Linear,
+    pub gate: Box<dyn Layer>,
     /// From the width to the hidden width, before the function of the gate: `[experts, hidden, E]`.
     pub gate_proj: Tensor,
     /// From the width to the hidden width: `[experts, hidden, E]`.
@@ -49,7 +49,7 @@ pub struct Experts {
     /// The expert that all positions take.
     pub shared_expert: Option<GatedMlp>,
     /// The gate of its result, from the width to 1.
-    pub shared_expert_gate: Option<Linear>,
+    pub shared_expert_gate: Option<Box<dyn Layer>>,
     #[module(skip)]
     function: Gate,
     #[module(skip)]

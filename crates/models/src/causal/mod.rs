@@ -15,8 +15,8 @@ use crate::language::{LanguageModel, check_tokens};
 use isograd_core::ops::Approximate;
 use isograd_core::{Result, Shape, Tensor};
 use isograd_nn::{
-    CacheLayer, CausalSelfAttention, Embedding, Forward, GatedMlp, Init, KvCache, LayerNorm, Linear, Module, Recompute,
-    RmsNorm, Rotations, SelfAttentionOptions, called,
+    CacheLayer, CausalSelfAttention, Embedding, Forward, GatedMlp, Init, KvCache, Layer, LayerNorm, Linear, Module,
+    Recompute, RmsNorm, Rotations, SelfAttentionOptions, called,
 };
 use std::path::Path;
 
@@ -26,9 +26,9 @@ const STD: f64 = 0.02;
 const HEAD: &str = "lm_head.weight";
 
 /// A linear layer with normal weights.
-fn linear(input: usize, output: usize, has_bias: bool, init: &Init) -> Result<Linear> {
+fn linear(input: usize, output: usize, has_bias: bool, init: &Init) -> Result<Box<dyn Layer>> {
     let bias = has_bias.then(|| init.zeros(output)).transpose()?;
-    Ok(Linear { weight: init.normal((output, input), 0.0, STD)?, bias })
+    Ok(Box::new(Linear { weight: init.normal((output, input), 0.0, STD)?, bias }))
 }
 
 /// A norm over positions: of mean squares, or with a mean and a bias.
@@ -59,11 +59,11 @@ impl Norm {
 
 impl Forward for Norm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match (&self.rms, &self.layer) {
+        called(self, &[x], || match (&self.rms, &self.layer) {
             (Some(norm), _) => norm.forward(x),
             (None, Some(norm)) => norm.forward(x),
             (None, None) => Ok(x.clone()),
-        }
+        })
     }
 }
 
@@ -84,10 +84,10 @@ pub struct Hidden {
 /// `down(gelu(up(x)))` for x `[.., E]`.
 #[derive(Debug, Module)]
 pub struct Mlp {
-    /// From the width E to the hidden width.
-    pub up_proj: Linear,
+    /// From the width E to the hidden width: a [`Linear`] at first.
+    pub up_proj: Box<dyn Layer>,
     /// From the hidden width to E.
-    pub down_proj: Linear,
+    pub down_proj: Box<dyn Layer>,
 }
 
 impl Forward for Mlp {
@@ -119,12 +119,12 @@ impl Hidden {
 
 impl Forward for Hidden {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match (&self.gated, &self.experts, &self.plain) {
+        called(self, &[x], || match (&self.gated, &self.experts, &self.plain) {
             (Some(layer), ..) => layer.forward(x),
             (_, Some(layer), _) => layer.forward(x),
             (.., Some(layer)) => layer.forward(x),
             _ => Ok(x.clone()),
-        }
+        })
     }
 }
 
@@ -253,8 +253,8 @@ pub struct Blocks {
 pub struct CausalLm {
     /// All but the last product.
     pub model: Blocks,
-    /// The last product, unless its weight is the table of embeddings.
-    pub lm_head: Option<Linear>,
+    /// The last product, a [`Linear`] at first, unless its weight is the table of embeddings.
+    pub lm_head: Option<Box<dyn Layer>>,
     #[module(skip)]
     options: CausalLmOptions,
 }
@@ -338,21 +338,24 @@ impl LanguageModel for CausalLm {
         let longest = cache.as_ref().map_or(extents[1], |cache| cache.capacity());
         let is_long = self.options.rotary.short_context().is_some_and(|short| longest > short);
         let new = cache.as_mut().map(|cache| cache.begin(extents, tokens.device())).transpose()?;
-        let mut x = self.model.embed_tokens.forward(tokens)?;
-        if self.options.architecture.is_gemma() {
-            x = x.mul_scalar((self.options.width as f64).sqrt())?;
-        }
-        let recompute = &self.model.recompute;
-        for (i, block) in self.model.layers.iter().enumerate() {
-            x = match cache.as_mut().zip(new.as_ref()) {
-                None => recompute.run(block, &[&x], move |block, x| block.run(&x[0], None, is_long))?,
-                Some((cache, new)) => block.run(&x, Some(&mut cache.layer(i, new)), is_long)?,
-            };
-        }
+        let Blocks { embed_tokens, layers, norm, recompute } = &self.model;
+        let features = called(&self.model, &[tokens], || {
+            let mut x = embed_tokens.forward(tokens)?;
+            if self.options.architecture.is_gemma() {
+                x = x.mul_scalar((self.options.width as f64).sqrt())?;
+            }
+            for (i, block) in layers.iter().enumerate() {
+                x = match cache.as_mut().zip(new.as_ref()) {
+                    None => recompute.run(block, &[&x], move |block: &Block, x| block.run(&x[0], None, is_long))?,
+                    Some((cache, new)) => block.run(&x, Some(&mut cache.layer(i, new)), is_long)?,
+                };
+            }
+            norm.forward(&x)
+        })?;
         if let Some((cache, new)) = cache.zip(new) {
             cache.finish(new)?;
         }
-        self.model.norm.forward(&x)
+        Ok(features)
     }
 
     fn logits(&self, features: &Tensor) -> Result<Tensor> {

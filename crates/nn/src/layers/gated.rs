@@ -1,6 +1,6 @@
 //! Hidden layers with a gate.
 
-use crate::{Forward, Init, Linear, Module, called};
+use crate::{Forward, Init, Layer, Linear, Module, called};
 use isograd_core::ops::Approximate;
 use isograd_core::{Result, Tensor};
 
@@ -27,12 +27,12 @@ impl Gate {
 /// `down(f(gate(x)) up(x))` for x `[.., E]`, without biases, with LLaMA's names. Shazeer 2020, arXiv 2002.05202.
 #[derive(Debug, Module)]
 pub struct GatedMlp {
-    /// From the width E to the hidden width, before the function f.
-    pub gate_proj: Linear,
+    /// From the width E to the hidden width, before the function f: a [`Linear`] at first.
+    pub gate_proj: Box<dyn Layer>,
     /// From the width E to the hidden width.
-    pub up_proj: Linear,
+    pub up_proj: Box<dyn Layer>,
     /// From the hidden width to E.
-    pub down_proj: Linear,
+    pub down_proj: Box<dyn Layer>,
     /// The function f.
     #[module(skip)]
     pub gate: Gate,
@@ -42,9 +42,9 @@ impl GatedMlp {
     /// For x of width `width`.
     pub fn new(width: usize, hidden: usize, gate: Gate, init: &Init) -> Result<GatedMlp> {
         Ok(GatedMlp {
-            gate_proj: Linear::without_bias(width, hidden, init)?,
-            up_proj: Linear::without_bias(width, hidden, init)?,
-            down_proj: Linear::without_bias(hidden, width, init)?,
+            gate_proj: Box::new(Linear::without_bias(width, hidden, init)?),
+            up_proj: Box::new(Linear::without_bias(width, hidden, init)?),
+            down_proj: Box::new(Linear::without_bias(hidden, width, init)?),
             gate,
         })
     }

@@ -26,14 +26,6 @@ impl Linear {
         let bound = bound(input);
         Ok(Linear { weight: init.uniform((output, input), -bound, bound)?, bias: None })
     }
-
-    /// `activation(x w^T + b)`, rounded once. On a GPU it is one kernel. Errors: `Shape`.
-    pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        called(self, &[x], || {
-            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
-            x.gemm_bias(&self.weight, self.bias.as_ref(), &options)
-        })
-    }
 }
 
 /// The bound of Kaiming's uniform rule for a leaky relu of slope sqrt(5).
@@ -44,6 +36,14 @@ pub(crate) fn bound(input: usize) -> f64 {
 impl Forward for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         called(self, &[x], || x.linear(&self.weight, self.bias.as_ref()))
+    }
+
+    /// `activation(x w^T + b)`, rounded once. On a GPU it is one kernel. Hooks get the activated result. Errors: `Shape`.
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        called(self, &[x], || {
+            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
+            x.gemm_bias(&self.weight, self.bias.as_ref(), &options)
+        })
     }
 }
 

@@ -41,15 +41,6 @@ impl LayerNorm {
 }
 
 impl LayerNorm {
-    /// `activation(norm(x))`, rounded once. For relu, gelu and silu it is one kernel on a GPU. Errors: `Shape`.
-    pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        called(self, &[x], || {
-            check_last("layer_norm_activation", x, &self.shape)?;
-            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-            x.layer_norm_activation(self.shape.rank(), weight, bias, self.eps, activation)
-        })
-    }
-
     /// The norm of `s = x + residual`, and s: `(y, s)`, as [`Tensor::residual_layer_norm`]: where x has 16 bits and the residual f32, y has 16
     /// bits and s f32. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
@@ -66,6 +57,15 @@ impl Forward for LayerNorm {
         called(self, &[x], || {
             check_last("layer_norm", x, &self.shape)?;
             x.layer_norm(self.shape.rank(), self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        })
+    }
+
+    /// `activation(norm(x))`, rounded once. For relu, gelu and silu it is one kernel on a GPU. Hooks get the activated result. Errors: `Shape`.
+    fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        called(self, &[x], || {
+            check_last("layer_norm_activation", x, &self.shape)?;
+            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+            x.layer_norm_activation(self.shape.rank(), weight, bias, self.eps, activation)
         })
     }
 }
@@ -259,11 +259,17 @@ macro_rules! channel_norm {
                 })
             }
 
-            /// The statistics of x in training, and without running statistics; otherwise running statistics.
+            /// True in training, unless weight and bias are frozen.
+            fn is_learning(&self) -> bool {
+                let mut parameters = self.weight.iter().chain(&self.bias).filter(|t| t.is_leaf()).peekable();
+                self.mode.is_training() && (parameters.peek().is_none() || parameters.any(Tensor::requires_grad))
+            }
+
+            /// The statistics of x while the layer learns, and without running statistics; otherwise running statistics.
             fn statistics<'a>(&'a self, batches: Option<&'a Tensor>, momentum: Option<f64>) -> Statistics<'a> {
                 let (Some(mean), Some(var)) = (&self.running_mean, &self.running_var) else { return Statistics::Batch };
                 let running = Running { mean, var, batches, momentum };
-                if self.mode.is_training() { Statistics::Update(running) } else { Statistics::Running(running) }
+                if self.is_learning() { Statistics::Update(running) } else { Statistics::Running(running) }
             }
         }
     };
@@ -271,7 +277,7 @@ macro_rules! channel_norm {
 
 channel_norm!(
     /// Normalises each channel of x over the batch in training, which updates the running statistics, and by running statistics in
-    /// evaluation. See [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+    /// evaluation, and wherever weight and bias are frozen. See [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
     BatchNorm { across: Option<Arc<dyn Across>> = Init::processes }, BATCH, ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 );
 channel_norm!(
@@ -283,7 +289,7 @@ impl<const D: usize> Forward for BatchNorm<D> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         called(self, &[x], || {
             self.check(x)?;
-            if let Some(across) = self.across.as_ref().filter(|_| self.mode.is_training()) {
+            if let Some(across) = self.across.as_ref().filter(|_| self.is_learning()) {
                 return self.normalised_across(x, &**across);
             }
             let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
@@ -295,7 +301,7 @@ impl<const D: usize> Forward for BatchNorm<D> {
 impl<const D: usize> BatchNorm<D> {
     /// `max(forward(x) + residual, 0)`, see [`batch_norm_relu`](Tensor::batch_norm_relu). Hooks get the norm alone. Errors: as there.
     pub fn forward_relu(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
-        if is_hooked() || (self.across.is_some() && self.mode.is_training()) {
+        if is_hooked() || (self.across.is_some() && self.is_learning()) {
             let y = self.forward(x)?;
             return residual.map_or(Ok(y.clone()), |residual| y.add(residual))?.relu();
         }
@@ -306,7 +312,7 @@ impl<const D: usize> BatchNorm<D> {
 
     /// `min(max(forward(x), 0), 6)`, see [`batch_norm_relu6`](Tensor::batch_norm_relu6). Hooks get the norm alone. Errors: as there.
     pub fn forward_relu6(&self, x: &Tensor) -> Result<Tensor> {
-        if is_hooked() || (self.across.is_some() && self.mode.is_training()) {
+        if is_hooked() || (self.across.is_some() && self.is_learning()) {
             return self.forward(x)?.relu6();
         }
         self.check(x)?;

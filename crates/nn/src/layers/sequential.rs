@@ -77,9 +77,8 @@ impl Forward for Sequential {
         let stretches = self.layers.chunks(if self.recompute.is_on() { length } else { self.layers.len().max(1) });
         called(self, &[x], || {
             stretches.into_iter().try_fold(x.clone(), |x, layers| {
-                self.recompute.run(layers, &[&x], |layers, x| {
-                    layers.iter().try_fold(x[0].clone(), |x, layer| called(layer, &[&x], || layer.forward(&x)))
-                })
+                self.recompute
+                    .run(layers, &[&x], |layers, x| layers.iter().try_fold(x[0].clone(), |x, layer| layer.forward(&x)))
             })
         })
     }

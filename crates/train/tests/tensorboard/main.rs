@@ -6,6 +6,7 @@
 use isograd_core::{DType, Device, Tensor};
 use isograd_cpu as _;
 use isograd_train::Epoch;
+use isograd_train::Logger;
 use isograd_train::tensorboard::TensorBoard;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};

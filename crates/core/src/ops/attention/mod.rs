@@ -51,6 +51,7 @@ pub struct Attention {
     pub key_lengths: Option<Tensor>,
 }
 
+/// # Attention
 impl Tensor {
     /// `softmax(scale q k^T + mask) v` for queries (this tensor, `[B, Hq, Tq, D]`), keys `[B, Hk, Tk, D]` and values `[B, Hk, Tk,
     /// Dv]`: `[B, Hq, Tq, Dv]`. Query head h attends to the keys of head `h / (Hq / Hk)`. Float dtypes; the arithmetic is in the

@@ -51,6 +51,7 @@ impl Projection<'_> {
     }
 }
 
+/// # Attention with projections
 impl Tensor {
     /// The attention of query (this tensor, `[B, Tq, E]`) to key `[B, Tk, Ek]` and value `[B, Tk, Ev]`: each is projected to width
     /// E and divided into heads, and the results of all heads are projected to `[B, Tq, E]`. Float dtypes. A query that attends to no

@@ -19,6 +19,7 @@ struct Operands {
     bias: Option<Tensor>,
 }
 
+/// # Deformable convolutions
 impl Tensor {
     /// The convolution of `[N, C, H, W]` or `[C, H, W]` by a weight `[O, C / groups, k, l]` and a bias `[O]`, whose windows read elements
     /// beside their places. `offset` has the distances `[N, 2 G k l, h, w]` for each output: for each of G groups of channels and each

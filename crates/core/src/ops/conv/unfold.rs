@@ -38,6 +38,7 @@ impl Unfold {
     }
 }
 
+/// # Windows of images
 impl Tensor {
     /// The elements of the windows of `[N, C, H, W]` or `[C, H, W]` as columns `[N, C k, Q]`: the k elements of Q windows, both in
     /// row-major order (im2col). Float dtypes. The gradient is [`fold`](Tensor::fold). Errors: `Dtype`; `Attr` for a kernel, stride

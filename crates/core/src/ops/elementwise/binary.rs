@@ -43,6 +43,7 @@ fn with_scalar(op: &'static str, row: Pointwise, a: &Tensor, scalar: Scalar) -> 
     pointwise_one(op, row, &[a], Attributes { ints: &[int], floats: &[float] }, a.shape(), a.dtype())
 }
 
+/// # Arithmetic
 impl Tensor {
     /// `a + b`. Operands broadcast. Float and integer dtypes; integers wrap.
     pub fn add(&self, b: &Tensor) -> Result<Tensor> {

@@ -37,6 +37,7 @@ comparisons! {
     ">=" ge Ge ge_scalar GeScalar;
 }
 
+/// # Comparisons
 impl Tensor {
     /// Logical not of a bool tensor.
     pub fn logical_not(&self) -> Result<Tensor> {

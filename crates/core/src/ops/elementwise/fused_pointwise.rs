@@ -88,6 +88,7 @@ impl Default for Swiglu {
 /// The constants of a gate that is silu.
 const SILU: &[f64; 3] = &[1.0, 0.0, f64::INFINITY];
 
+/// # Several steps in one kernel
 impl Tensor {
     /// `cond ? a : b` for this bool tensor; NaN of the side not selected has no effect. All broadcast. `a` and `b` share any dtype.
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {

@@ -9,6 +9,7 @@ use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use smallvec::SmallVec;
 
+/// # Changes in place
 impl Tensor {
     /// Sets every element to `value`. Errors: as [`Tensor::full`]; `Value` on the tape, or if several elements share a position.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {

@@ -23,6 +23,7 @@ macro_rules! operator {
         operator!(@scalar $Trait $method $scalar $mirrored &Tensor);
     )*};
     (@tensors $Trait:ident $method:ident $A:ty, $B:ty) => {
+        #[doc = concat!("[`Tensor::", stringify!($method), "`]. Panics with its error.")]
         impl $Trait<$B> for $A {
             type Output = Tensor;
             #[track_caller]
@@ -32,6 +33,7 @@ macro_rules! operator {
         }
     };
     (@scalar $Trait:ident $method:ident $scalar:ident $mirrored:ident $A:ty) => {
+        #[doc = concat!("[`Tensor::", stringify!($scalar), "`]. Panics with its error.")]
         impl $Trait<f64> for $A {
             type Output = Tensor;
             #[track_caller]
@@ -39,6 +41,7 @@ macro_rules! operator {
                 expect(self.$scalar(other))
             }
         }
+        #[doc = concat!("[`Tensor::", stringify!($mirrored), "`]. Panics with its error.")]
         impl $Trait<$A> for f64 {
             type Output = Tensor;
             #[track_caller]

@@ -203,6 +203,7 @@ fn check_lambda(op: &'static str, lambda: f64) -> Result<()> {
     if lambda >= 0.0 { Ok(()) } else { Err(Error::attr(op, format!("lambda is {lambda}, expected at least 0"))) }
 }
 
+/// # Functions of elements
 impl Tensor {
     /// `-x`. Float and integer dtypes; integers wrap.
     pub fn neg(&self) -> Result<Tensor> {

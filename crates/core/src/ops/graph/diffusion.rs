@@ -45,6 +45,7 @@ impl<'a> Times<'a> {
     }
 }
 
+/// # Spectral ops on graphs
 impl Tensor {
     /// Diffuses features x `[V, C]` or `[B, V, C]` for each time, and maps the results linearly: `y = [D_1 .. D_T] weight^T + bias`,
     /// `[.., V, O]`, where `D_t = vectors (e^(-values t) * (vectors^T (mass * x)))`. The weight is `[O, T C]`: column `t C + c` is of

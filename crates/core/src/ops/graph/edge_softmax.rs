@@ -80,6 +80,7 @@ impl Fused for EdgeSoftmaxBackward {
     }
 }
 
+/// # Softmax over edges
 impl Tensor {
     /// The softmax of the edges `[E]` or `[E, H]` of each target of a graph, or of the entries of each row of a pattern: `e^(x - max) /
     /// (sum + 1e-16)` over the edges of the same target, for each head. A target whose edges are all `-inf` has NaN. Float dtypes; sums are

@@ -280,6 +280,7 @@ impl Fused for MeshWeight {
     }
 }
 
+/// # Meshes
 impl Tensor {
     /// Convolves features of edges x `[E, C]` or `[B, E, C]` by neighbours `[E, K]`: `y[e] = weight [x[e], x[n_1] ..
     /// x[n_K]] + bias`, `[.., E, O]`. The weight is `[O, (1 + K) C]`: column `k C + c` is of feature c of the edge itself (k = 0) or of

@@ -51,6 +51,7 @@ pub struct MessageMlp<'a> {
     pub b2: Option<&'a Tensor>,
 }
 
+/// # Messages on graphs
 impl Tensor {
     /// Sends a message along each edge of a graph, and reduces the messages of each target: y `[targets, F]` from features of sources x
     /// `[sources, F]`, or `[targets, H, F]` from `[sources, H, F]`; `[targets, M]` with [`Message::Mlp`]. The pattern has a row for each

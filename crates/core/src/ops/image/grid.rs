@@ -58,6 +58,7 @@ struct Tap {
     weight: Option<Tensor>,
 }
 
+/// # Sampling at a grid
 impl Tensor {
     /// The values of images `[N, C, H, W]` at points `[N, h, w, 2]`, whose coordinates (x along W, then y along H) are -1 to 1:
     /// `[N, C, h, w]`; or of volumes `[N, C, D, H, W]` at points `[N, d, h, w, 3]`: `[N, C, d, h, w]`. Points that are not finite are

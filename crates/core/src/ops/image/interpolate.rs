@@ -176,6 +176,7 @@ impl<const N: usize> Interpolate<N> {
 
 const OP: &str = "interpolate";
 
+/// # Interpolation
 impl Tensor {
     /// Other extents of the last `N` dimensions, up to three, of `[N, C, ..]` or `[C, ..]`, with interpolated elements. Float dtypes.
     /// Positions and weights are computed in f64, and positions of `Nearest` from extents in integers.

@@ -34,6 +34,7 @@ fn indivisible(op: &'static str, x: &Tensor, what: String) -> Error {
     Error::shape(op, format!("{what} of {} are no multiple of the factor", x.shape()))
 }
 
+/// # Pixels and channels
 impl Tensor {
     /// Channels as pixels: `[.., C r^2, H, W]` to `[.., C, H r, W r]`. Channel `(c r + i) r + j` has the pixels in row i and column j
     /// of squares of r x r. All dtypes. Errors: `Attr` for a factor of 0; `Shape` below three dimensions, or if channels are no

@@ -27,6 +27,7 @@ pub struct Bag<'a> {
     pub padding_idx: Option<i64>,
 }
 
+/// # Bags of embeddings
 impl Tensor {
     /// Rows of this table `[V, E]` by index, reduced over bags: `[B, E]`, 0 for an empty bag. The index (i64 or i32) is `[B, L]`, or `[N]`
     /// with the `offsets: [B]` at which bags begin, of which the first is 0. Errors: `Shape`; `Dtype`; `Attr` for weights of means or

@@ -97,6 +97,7 @@ impl Fused for EmbeddingNormBackward {
     }
 }
 
+/// # Embeddings
 impl Tensor {
     /// Rows of this table `[V, E]` by index (i64 or i32, any shape): `[index.., E]`. Errors: `Shape`, `Dtype`; `Attr` for
     /// a padding index out of range; `Index` for an index outside of `0..V`.

@@ -7,6 +7,7 @@ use crate::tape::{Saved, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
+/// # Gather and scatter
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
     /// than `x` in other dimensions. Errors: `Shape`, `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.

@@ -10,6 +10,7 @@ use crate::ops::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tensor::Attributes;
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
+use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// Output: the positions (i64) of a mask's true elements in row-major order, `[rank, count]`, with one row per dimension. `count` is the
 /// number of true elements.
@@ -50,6 +51,8 @@ pub enum Index {
         /// The distance between elements.
         step: usize,
     },
+    /// One position, whose dimension the result does not have; a negative one counts from the end.
+    At(isize),
     /// Positions (i64 or i32; negative ones count from the end), or a bool mask, which covers as many dimensions as it has.
     Tensor(Tensor),
 }
@@ -60,17 +63,54 @@ impl From<&Tensor> for Index {
     }
 }
 
-impl From<std::ops::Range<usize>> for Index {
-    fn from(range: std::ops::Range<usize>) -> Self {
-        Index::Slice { start: range.start, stop: range.end, step: 1 }
-    }
+macro_rules! from_ranges {
+    ($($Range:ty, $range:pat => $start:expr, $stop:expr;)*) => {$(
+        impl From<$Range> for Index {
+            fn from($range: $Range) -> Self {
+                Index::Slice { start: $start, stop: $stop, step: 1 }
+            }
+        }
+    )*};
 }
 
-impl From<std::ops::RangeFull> for Index {
-    fn from(_: std::ops::RangeFull) -> Self {
-        Index::Slice { start: 0, stop: usize::MAX, step: 1 }
-    }
+from_ranges! {
+    Range<usize>, range => range.start, range.end;
+    RangeInclusive<usize>, range => *range.start(), range.end().saturating_add(1);
+    RangeFrom<usize>, range => range.start, usize::MAX;
+    RangeTo<usize>, range => 0, range.end;
+    RangeToInclusive<usize>, range => 0, range.end.saturating_add(1);
+    RangeFull, _ => 0, usize::MAX;
 }
+
+macro_rules! from_integers {
+    ($($Integer:ty)*) => {$(
+        impl From<$Integer> for Index {
+            fn from(at: $Integer) -> Self {
+                Index::At(at as isize)
+            }
+        }
+    )*};
+}
+
+from_integers!(i32 isize usize);
+
+/// The entries of [`Tensor::i`]: a tuple of ranges, positions and index tensors.
+#[derive(Clone, Debug)]
+pub struct Indices(Vec<Index>);
+
+macro_rules! from_tuples {
+    ($(($($T:ident)+))*) => {$(
+        impl<$($T: Into<Index>),+> From<($($T,)+)> for Indices {
+            // A parameter has the name of its type.
+            #[allow(non_snake_case)]
+            fn from(($($T,)+): ($($T,)+)) -> Self {
+                Indices(vec![$($T.into()),+])
+            }
+        }
+    )*};
+}
+
+from_tuples!((A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F));
 
 /// The effect of [`Tensor::index_put`] on the elements at its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +145,27 @@ struct Positions {
     is_of_mask: bool,
 }
 
+/// # Advanced indexing
 impl Tensor {
+    /// The elements at ranges, positions and index tensors: [`index`](Tensor::index) with a tuple. Without tensors it is a view. Errors: as there.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_cpu as _;
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::arange(12, &Device::cpu()?)?.reshape((3, 4))?;
+    /// assert_eq!(x.i((.., 1..3))?.dims(), [3, 2]);
+    /// assert_eq!(x.i((-1, 2..))?.to_vec::<i64>()?, [10, 11]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn i(&self, at: impl Into<Indices>) -> Result<Tensor> {
+        self.index(&at.into().0)
+    }
+
     /// The elements at an advanced index. Entries apply to the leading dimensions in order. Index tensors broadcast to a common
     /// shape. It replaces their dimensions in place if these are adjacent; otherwise it comes first. A mask of rank r counts as r
-    /// index tensors: the positions of its true elements in row-major order.
+    /// index tensors: the positions of its true elements in row-major order. Positions that are numbers apply first.
     ///
     /// Errors: `Shape` for too many entries, a mask that does not fit or indices that do not broadcast; `Dtype`; `Index`
     /// for a position outside of `-extent..extent`.
@@ -144,7 +201,7 @@ impl Tensor {
         self.check_in_place(op)?;
         let tensors = indices.iter().filter_map(|index| match index {
             Index::Tensor(t) => Some(t),
-            Index::Slice { .. } => None,
+            _ => None,
         });
         check_apart(op, self, &tensors.chain([values]).collect::<Vec<_>>())?;
         let y = self.detach().contiguous()?;
@@ -228,24 +285,34 @@ fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> R
 
 fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
     let op = "index";
+    let used = |index: &Index| match index {
+        Index::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
+        _ => 1,
+    };
+    if indices.iter().map(used).sum::<usize>() > x.rank() || indices.iter().any(|index| used(index) == 0) {
+        let tensors = indices.iter().filter_map(|index| match index {
+            Index::Tensor(t) => Some(t),
+            _ => None,
+        });
+        let given = describe(&tensors.collect::<Vec<_>>());
+        let message = format!("{} entries index more dimensions than {} has", indices.len(), x.shape());
+        return Err(Error::shape(op, format!("{message}; tensors: {given}")));
+    }
+    let (mut selected, mut d) = (x.clone(), 0);
+    for index in indices {
+        match index {
+            Index::At(at) => selected = selected.select(d as isize, *at).map_err(|e| e.of(op))?,
+            _ => d += used(index),
+        }
+    }
+    let x = &selected;
     let mut view = x.clone();
     let mut tensors = Vec::new();
     let mut d = 0;
     for index in indices {
-        let used = match index {
-            Index::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
-            _ => 1,
-        };
-        if d + used > x.rank() || used == 0 {
-            let tensors = indices.iter().filter_map(|index| match index {
-                Index::Tensor(t) => Some(t),
-                Index::Slice { .. } => None,
-            });
-            let given = describe(&tensors.collect::<Vec<_>>());
-            let message = format!("{} entries index more dimensions than {} has", indices.len(), x.shape());
-            return Err(Error::shape(op, format!("{message}; tensors: {given}")));
-        }
+        let used = used(index);
         match index {
+            Index::At(_) => continue,
             Index::Slice { start, stop, step } => {
                 let extent = x.dims()[d];
                 let stop = (*stop).min(extent);

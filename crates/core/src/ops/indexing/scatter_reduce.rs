@@ -32,6 +32,7 @@ pub enum Own {
     Replaced,
 }
 
+/// # Reductions by index
 impl Tensor {
     /// This tensor with the values `src[p]` reduced to place `p with p[dim] = index[p]`. The index is i64 or i32 and may be smaller than
     /// `src`. Values that share an extremum share its gradient. Products take some log2 of the number of values kernels. Float and integer

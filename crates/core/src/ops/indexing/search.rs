@@ -31,6 +31,7 @@ impl Made for Unique {
     }
 }
 
+/// # Searching
 impl Tensor {
     /// The positions (i64, in the shape of `values`) at which these values would be inserted along the last dimension of this tensor, which
     /// is sorted there, and stays sorted. A vector serves all values; otherwise the leading dimensions are the same as those of `values`.

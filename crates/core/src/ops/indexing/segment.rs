@@ -150,6 +150,7 @@ impl Fused for IndexGradient {
     }
 }
 
+/// # Reductions of segments
 impl Tensor {
     /// The sum of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. The default `size` is the
     /// largest index plus 1, which is read back. Errors: `Shape`, `Dtype`; `Index` for an index outside of `0..size`.

@@ -5,6 +5,7 @@ use crate::ops::indexing::gather::{addends, along, at_least_1d_on_tape};
 use crate::ops::{Index, Put, common_shape, named, parts};
 use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
 
+/// # Selection by masks
 impl Tensor {
     /// The elements where the bool `mask` is true, in row-major order: a vector. Both broadcast. Reads back their number. Errors: `Shape`,
     /// `Dtype`.

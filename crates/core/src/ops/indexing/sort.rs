@@ -14,6 +14,7 @@ pub enum Order {
     Descending,
 }
 
+/// # Sorting
 impl Tensor {
     /// The values sorted along `dim`, and their original positions (i64). Stable; NaN is the largest. The gradient goes to these
     /// positions. All dtypes; true is larger than false. Errors: `Attr` for a dimension out of range.

@@ -201,6 +201,7 @@ impl Fused for CrossEntropyBackward {
 /// The op whose input is log probabilities.
 const NLL: &str = "nll_loss";
 
+/// # Losses of classes
 impl Tensor {
     /// The mean cross entropy of logits `[N, C, d..]` or `[C]` with class indices `[N, d..]` (i64 or i32) or
     /// probabilities `[N, C, d..]`. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
@@ -260,6 +261,13 @@ impl Tensor {
 /// The dimension of the classes: 1, or 0 for a single sample.
 fn class_dim(op: &'static str, x: &Tensor, target: &Tensor) -> Result<isize> {
     let dim = if x.rank() == 1 { 0 } else { 1 };
+    let is_of_indices = target.rank() + 1 == x.rank();
+    if target.dtype().is_float() && is_of_indices {
+        let message = format!("the targets are {} {}", target.dtype(), target.shape());
+        let expected =
+            format!("class indices are i64 or i32, and probabilities have the shape {} of the logits", x.shape());
+        return Err(Error::dtype(op, format!("{message}: {expected}")));
+    }
     match x.dims().get(dim) {
         None => Err(Error::shape(op, format!("{} was given, expected [N, C, ..] or [C]", describe(&[x, target])))),
         Some(0) => Err(Error::shape(op, format!("there are no classes in {}", describe(&[x, target])))),

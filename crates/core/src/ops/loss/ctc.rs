@@ -172,6 +172,7 @@ fn sum_dtype(x: &Tensor) -> DType {
     if is_on_device(DType::F32) && !is_on_device(DType::F64) { x.dtype() } else { DType::F64 }
 }
 
+/// # Losses of sequences
 impl Tensor {
     /// The negative logarithm of the probability that frames spell labels. This tensor has the logarithms of probabilities `[T, N, C]`,
     /// as `log_softmax` gives them. Sequence n has the first `target_lengths[n]` labels of `targets: [N, S]`, none of which is the

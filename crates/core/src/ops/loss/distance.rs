@@ -205,6 +205,7 @@ impl Fused for DistanceLossBackward {
     }
 }
 
+/// # Losses of distances
 impl Tensor {
     /// `max(0, d(a, positive) - d(a, negative) + margin)` for rows of this tensor `a: [N, D]`. All three have gradients. Float
     /// dtypes. Errors: `Shape`, `Attr`; `Value` for the infinite norm of rows without elements. Balntas et al. 2016, BMVC.

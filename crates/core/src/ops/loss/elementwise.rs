@@ -257,6 +257,7 @@ fn of_difference(loss: Loss, a: &Tensor, t: &Tensor, attributes: &[f64], finish:
     elementwise(loss, &[&expand(a)?, &expand(t)?], attributes, finish)
 }
 
+/// # Losses of elements
 impl Tensor {
     /// `(a - t)^2`. Operands broadcast, and both have gradients. Float dtypes. Errors: `Shape`.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {

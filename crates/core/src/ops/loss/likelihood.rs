@@ -63,6 +63,7 @@ impl Default for GaussianNll {
     }
 }
 
+/// # Losses of likelihoods
 impl Tensor {
     /// `e^x - t x`, or `x - t ln(x + eps)` for plain rates, of counts `t`: the negative logarithm of a Poisson likelihood. With all
     /// terms, `t ln t - t + ln(2 pi t) / 2` is added where t is above 1. Operands broadcast, and both have gradients. Float dtypes.

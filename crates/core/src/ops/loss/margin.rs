@@ -65,6 +65,7 @@ fn positive_part(x: &Tensor) -> Result<Tensor> {
     x.clamp(Some(0.0.into()), None)
 }
 
+/// # Losses with a margin
 impl Tensor {
     /// `1 - cos` of the rows of this tensor and `other` where `y` is 1, and `max(0, cos - margin)` where it is -1. Rows are `[N, D]` or
     /// `[D]`, and broadcast; `y` is `[N]` or `[]`. Squared lengths are increased by 1e-12. The rows have gradients. Float dtypes.

@@ -15,6 +15,7 @@ const FEW: usize = 6;
 type Set = u64;
 type Extents = [usize; LABELS];
 
+/// # Einstein sums
 impl Tensor {
     /// The sum of products that an equation describes, as in PyTorch: `"bij,bjk->bik"` is a batch of matrix products.
     ///

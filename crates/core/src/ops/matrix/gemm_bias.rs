@@ -34,6 +34,14 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// The activation of z, as an op of its own.
+    pub fn of(self, z: &Tensor) -> Result<Tensor> {
+        match self.rows() {
+            Some((row, slope)) => unary(row.name(), z, row, slope, &[]),
+            None => Ok(z.clone()),
+        }
+    }
+
     /// Its row of the pointwise table; `None` for the identity.
     pub fn row(self) -> Option<Pointwise> {
         self.rows().map(|(row, _)| row)
@@ -261,6 +269,7 @@ pub struct GemmBias {
     pub activation: Activation,
 }
 
+/// # Linear layers
 impl Tensor {
     /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once. Transposed matrices are
     /// `[K, M]` and `[N, K]`. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes. Errors: `Shape`.
@@ -328,16 +337,16 @@ pub(crate) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -
 
 /// The kernel's composite.
 fn composite(op: &'static str, inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
-    let Some((row, slope)) = options.activation.rows() else {
+    if options.activation == Activation::Identity {
         let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
         let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), &Gemm::default())?;
         return y.reshape(shape(&inputs[0], b, options));
-    };
+    }
     in_acc(&inputs[0], |a| {
         let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
         let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
         let z = product(op, &inputs, GemmBias { activation: Activation::Identity, ..options })?;
-        unary(row.name(), &z, row, slope, &[])
+        options.activation.of(&z)
     })
 }
 

@@ -139,6 +139,7 @@ pub(crate) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
     Ok(left.matmul(right)?.reshape(shape.clone())?.into())
 }
 
+/// # Products of matrices
 impl Tensor {
     /// The matrix product. A tensor of rank 1 is a row on the left and a column on the right. Leading dimensions are batches, which
     /// broadcast. Float dtypes. Errors: `Shape` where inner extents differ or an operand has rank 0.

@@ -4,6 +4,7 @@ use crate::check::{check_float, check_same, describe};
 use crate::ops::named;
 use crate::{Dims, Error, MAX_RANK, Result, Shape, Tensor, autocast, no_autocast};
 
+/// # Products of several factors
 impl Tensor {
     /// `y[i, j] = a[i] b[j]` for this vector `a: [N]` and `b: [M]`. Errors: `Shape` unless both are vectors; `Dtype`.
     pub fn outer(&self, b: &Tensor) -> Result<Tensor> {

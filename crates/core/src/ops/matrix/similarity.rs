@@ -7,6 +7,7 @@ use crate::{Error, Result, Tensor, autocast};
 /// Euclidean distances between more rows than this come from a product of matrices.
 const FEW: usize = 25;
 
+/// # Similarities and distances
 impl Tensor {
     /// The distance of order p between each row of this tensor `[.., P, M]` and each row of `other: [.., R, M]`: `[.., P, R]`. Leading
     /// dimensions broadcast.

@@ -53,6 +53,7 @@ impl<'a> Statistics<'a> {
     }
 }
 
+/// # Normalisation of channels
 impl Tensor {
     /// `(x - mean) / sqrt(var + eps) * weight + bias` for each channel of x `[N, C, ..]`. Mean and biased variance are over all
     /// other dimensions, or are running statistics. Weight and bias are `[C]`, in the dtype of x or f32, and default to 1 and 0.

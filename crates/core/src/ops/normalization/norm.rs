@@ -207,6 +207,7 @@ impl Fused for RowNormBackward {
     }
 }
 
+/// # Normalisation of rows
 impl Tensor {
     /// `(x - mean) / sqrt(var + eps) * weight + bias` over the last `dims` dimensions, with the biased variance. Weight and bias
     /// have the shape of these dimensions and the dtype of x or f32; they default to 1 and 0. Float dtypes. Ba et al. 2016,

@@ -24,6 +24,7 @@ impl LocalResponse {
     }
 }
 
+/// # Normalisation by a norm
 impl Tensor {
     /// Vectors along `dim` divided by their [`norm`](Tensor::norm) of order p, or by `eps` if that is larger. Float dtypes. Errors:
     /// `Attr`, `Dtype`.

@@ -91,6 +91,7 @@ impl Fused for SoftmaxBackward {
     }
 }
 
+/// # Softmax
 impl Tensor {
     /// `e^x / sum(e^x)` along `dim`, without overflow. Float dtypes. The softmax is NaN for a slice with NaN or +inf, or of -inf
     /// alone. Errors: `Attr` for a dimension out of range.

@@ -8,6 +8,7 @@ use crate::tensor::{Attributes, run};
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor, no_grad};
 use smallvec::SmallVec;
 
+/// # Random tensors
 impl Tensor {
     /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless `lo <= hi` and `hi - lo` is finite in f32.
     pub fn rand(shape: impl Into<Shape>, lo: f64, hi: f64, dtype: DType, device: &Device, rng: &Rng) -> Result<Tensor> {

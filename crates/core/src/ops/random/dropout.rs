@@ -151,6 +151,7 @@ impl Fused for BiasDropoutBackward {
     }
 }
 
+/// # Dropout
 impl Tensor {
     /// Multiplies each element by 0 with probability `p`, and by `1 / (1 - p)` otherwise. With `p` 0 nothing is drawn; with `p` 1
     /// every element is multiplied by 0. Float dtypes. Errors: `Attr` unless `0 <= p <= 1`. Srivastava et al. 2014, JMLR 15.

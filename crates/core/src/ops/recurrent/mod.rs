@@ -95,6 +95,7 @@ impl Nonlinearity {
     }
 }
 
+/// # Recurrent layers
 impl Tensor {
     /// A step of an LSTM from `x: [B, I]` and the states `h: [B, H]` and `c: [B, H]` to h' and c':
     /// `i, f, o = sigmoid(a)`, `g = tanh(a)` of their blocks of `a = x w_ih^T + b_ih + h w_hh^T + b_hh`; `c' = f c + i g`,

@@ -342,6 +342,7 @@ pub enum Tie {
     Last,
 }
 
+/// # Reductions
 impl Tensor {
     /// The sum over `axes`. Integers and bool sum to i64. An empty sum is 0. Errors: `Attr` for a dimension out of range
     /// or named twice.

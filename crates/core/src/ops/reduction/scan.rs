@@ -28,6 +28,7 @@ impl ScanOptions {
     }
 }
 
+/// # Cumulative ops
 impl Tensor {
     /// The running sum along `dim`. Integers sum to i64. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
     pub fn cumsum(&self, dim: isize) -> Result<Tensor> {

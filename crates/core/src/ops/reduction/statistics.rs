@@ -42,6 +42,7 @@ fn is_nan(x: &Tensor) -> Result<Option<Tensor>> {
     if x.dtype().is_float() { x.isnan().map(Some) } else { Ok(None) }
 }
 
+/// # Statistics
 impl Tensor {
     /// The standard deviation over `axes`: the root of [`var`](Tensor::var). Its gradient is 0 where it is 0. Float dtypes. Errors:
     /// `Attr`, `Dtype`.

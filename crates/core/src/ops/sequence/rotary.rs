@@ -117,6 +117,7 @@ impl Fused for RotaryTurn {
     }
 }
 
+/// # Rotary positions
 impl Tensor {
     /// Rotates queries (this tensor, `[B, Hq, T, D]`) and keys `[B, Hk, T, D]`: each pair `(x1, x2)` of a row becomes `(x1 cos - x2
     /// sin, x2 cos + x1 sin)`. The tables `cos` and `sin` are `[P, R/2]`, in the queries' dtype or f32; R is the `rotary_dim`. The

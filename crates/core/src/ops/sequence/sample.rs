@@ -85,6 +85,7 @@ pub(crate) const CLASSES: usize = 1 << 22;
 #[allow(clippy::approx_constant, clippy::excessive_precision)]
 const POWER: [f64; 7] = [2.1715024e-4, 1.2440877e-3, 9.678064e-3, 5.5484153e-2, 2.4022952e-1, 6.93147e-1, 1.0];
 
+/// # Sampling of tokens
 impl Tensor {
     /// Positions (i64, `[B]`, or `[B, n]` for n samples above 1), drawn from each row of logits `[B, V]` by the softmax of the
     /// logits that `sampling` keeps. Float dtypes. Arithmetic is in f32; f64 is rounded to it first. Positions are the same on

@@ -5,6 +5,7 @@ use crate::ops::gradients;
 use crate::tape::{record, record_outputs, report};
 use crate::{DType, Dims, Error, Kind, Layout, Result, Shape, Tensor, no_grad};
 
+/// # Order of elements
 impl Tensor {
     /// Reverses the order along these dimensions (negative ones count from the end). Errors: `Attr` for a dimension out of range or
     /// named twice.

@@ -7,6 +7,7 @@ use crate::{Dims, Error, Layout, Result, Shape, Tensor};
 /// The largest number of pieces of a split: each is a tensor on the host.
 const PIECES: usize = 1 << 22;
 
+/// # Joining and splitting
 impl Tensor {
     /// Joins tensors along an existing dimension. Parts whose channels are last in memory make a result whose channels are. Errors: `Attr` for an empty list, `Shape` if other dimensions differ.
     pub fn concat(parts: &[&Tensor], dim: isize) -> Result<Tensor> {

@@ -13,6 +13,7 @@ enum Triangle {
     Upper,
 }
 
+/// # Diagonals
 impl Tensor {
     /// The elements `[.., i, i + offset]` of the last two dimensions, which become one at the end. A view. Errors: `Shape` below
     /// rank 2.

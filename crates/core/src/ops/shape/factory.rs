@@ -8,6 +8,7 @@ use crate::{DType, Device, Error, Layout, Result, Scalar, Shape, Tensor, bf16, f
 /// In a shape given to `reshape`: the extent that is inferred from the number of elements.
 pub const INFER: usize = usize::MAX;
 
+/// # New tensors
 impl Tensor {
     /// Every element is `value`. Errors: `Attr` if an integer dtype cannot hold it, `Dtype` for a float in an integer
     /// dtype.

@@ -34,6 +34,7 @@ impl Default for Pad {
 
 const OP: &str = "pad";
 
+/// # Padding
 impl Tensor {
     /// Adds elements before the first and after the last one of the last dimensions: `ends[k]` are their numbers for the k-th of
     /// these dimensions, in the order of the shape. A negative number first removes elements. All dtypes; other paddings than a

@@ -7,6 +7,7 @@ use crate::tape::{Attribute, Gradient, Record, record, report};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor, no_grad};
 
+/// # Views
 impl Tensor {
     /// A view: the same memory under `layout`, with the rule of its gradient.
     fn view<const N: usize>(

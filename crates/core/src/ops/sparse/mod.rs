@@ -16,6 +16,7 @@ use crate::ops::indexing::segment::IndexReduce;
 use crate::tape::{Backward, Gradient, Gradients, Record, Saved};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
+/// # Products with sparse matrices
 impl Tensor {
     /// The product of a sparse matrix `[M, K]` and this matrix: `y[i] = sum of val[e] x[column of e]` over the entries e of row i. For x
     /// `[K, F]` and the values `val` `[E]`, which are 1 by default, y is `[M, F]`; for x `[K, H, F]` and values `[E, H]` it is `[M, H, F]`.

@@ -1,7 +1,7 @@
 //! Self-attention of language models.
 
 use super::{CacheLayer, Rotations};
-use crate::{Forward, Init, Linear, Mode, Module, RmsNorm, called};
+use crate::{Forward, Init, Layer, Linear, Mode, Module, RmsNorm, called};
 use isograd_core::ops::{Attention, Causal, Rotary};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
@@ -49,14 +49,14 @@ impl SelfAttentionOptions {
 /// may share the keys and values of a head.
 #[derive(Debug, Module)]
 pub struct CausalSelfAttention {
-    /// The projection to queries.
-    pub q_proj: Linear,
+    /// The projection to queries: a [`Linear`] at first.
+    pub q_proj: Box<dyn Layer>,
     /// The projection to keys.
-    pub k_proj: Linear,
+    pub k_proj: Box<dyn Layer>,
     /// The projection to values.
-    pub v_proj: Linear,
+    pub v_proj: Box<dyn Layer>,
     /// The projection of the result.
-    pub o_proj: Linear,
+    pub o_proj: Box<dyn Layer>,
     /// The norm of each head of queries, before the rotation.
     pub q_norm: Option<RmsNorm>,
     /// The norm of each head of keys, before the rotation.
@@ -80,9 +80,10 @@ impl CausalSelfAttention {
             return Err(Error::attr("causal_self_attention", format!("{message}: each must divide the next")));
         }
         let head_width = head_width.unwrap_or(width / heads);
-        let linear = |input, output| match bias {
-            true => Linear::new(input, output, init),
-            false => Linear::without_bias(input, output, init),
+        let linear = |input, output| -> Result<Box<dyn Layer>> {
+            let linear =
+                if bias { Linear::new(input, output, init) } else { Linear::without_bias(input, output, init) };
+            Ok(Box::new(linear?))
         };
         let table = |(length, base)| Rotations::new(length, head_width, base, init.device());
         Ok(CausalSelfAttention {
@@ -152,7 +153,7 @@ impl CausalSelfAttention {
                 ..Attention::default()
             };
             let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
-            self.o_proj.forward(&o.transpose(1, 2)?.reshape((b, t, self.q_proj.weight.dims()[0]))?)
+            self.o_proj.forward(&o.transpose(1, 2)?.flatten(2, 3)?)
         })
     }
 }
