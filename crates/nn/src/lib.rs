@@ -23,7 +23,8 @@ pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::*;
 pub use module::{
-    Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor, VisitorMut,
+    Forward, Layer, LayerChange, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor,
+    VisitorMut,
 };
 pub use recompute::Recompute;
 pub use summary::{LayerSummary, Summary, summary};

@@ -144,11 +144,7 @@ pub trait Module {
     /// # Ok(())
     /// # }
     /// ```
-    fn replace_matching(
-        &mut self,
-        pattern: &str,
-        f: &mut dyn FnMut(&str, Box<dyn Layer>) -> Result<Box<dyn Layer>>,
-    ) -> Result<()> {
+    fn replace_matching(&mut self, pattern: &str, f: &mut LayerChange<'_>) -> Result<()> {
         replace_layers(self, pattern, f)
     }
 
@@ -306,11 +302,7 @@ fn matching(op: &'static str, module: &(impl Module + ?Sized), pattern: &str) ->
 }
 
 /// [`Module::replace_matching`]: the visit that may change parts has no names, so places are known by their addresses.
-fn replace_layers(
-    module: &mut (impl Module + ?Sized),
-    pattern: &str,
-    f: &mut dyn FnMut(&str, Box<dyn Layer>) -> Result<Box<dyn Layer>>,
-) -> Result<()> {
+fn replace_layers(module: &mut (impl Module + ?Sized), pattern: &str, f: &mut LayerChange<'_>) -> Result<()> {
     let op = "replace_matching";
     let mut names: HashMap<usize, String> = HashMap::new();
     walk(module, &mut |path, item| {
@@ -789,6 +781,9 @@ pub trait Forward {
         activation.of(&self.forward(x)?)
     }
 }
+
+/// A function of the name and the layer of a place, which returns the layer that the place gets: [`Module::replace_matching`].
+pub type LayerChange<'a> = dyn FnMut(&str, Box<dyn Layer>) -> Result<Box<dyn Layer>> + 'a;
 
 /// A layer of a [`Sequential`](crate::Sequential), and of each place of a model that other layers may take:
 /// [`Module::replace_matching`]. Modules with [`Forward`] and `Clone` are layers.

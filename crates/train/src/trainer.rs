@@ -786,7 +786,8 @@ where
             done = index + 1;
             let steps = self.progress.steps;
             let is_last = self.max_steps.is_some_and(|most| steps >= most);
-            let is_validated = done < end && (is_last || self.validated_every.is_some_and(|every| steps % every == 0));
+            let is_validated =
+                done < end && (is_last || self.validated_every.is_some_and(|every| steps.is_multiple_of(every)));
             let is_stopped = self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
             let [is_stopped, is_due] = self.any([is_stopped, screen.is_due()])?;
             if is_stopped || is_validated || done == end || pending.len() >= AHEAD || is_due {
@@ -1018,6 +1019,6 @@ impl Metric for Mean {
 /// The numbers of all ranks, in the order of the ranks.
 fn gathered(group: &Group, what: &'static str, own: &[f64]) -> Result<Vec<Vec<f64>>> {
     let bytes: Vec<u8> = own.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let numbers = |rank: &Vec<u8>| rank.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word)).collect();
+    let numbers = |rank: &Arc<[u8]>| rank.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word)).collect();
     Ok(group.gather_bytes(what, &bytes)?.iter().map(numbers).collect())
 }
