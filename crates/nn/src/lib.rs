@@ -23,7 +23,7 @@ pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::*;
 pub use module::{
-    Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, Replace, StateDict, Unmatched, Visitor,
+    Forward, Layer, LayerChange, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor,
     VisitorMut,
 };
 pub use recompute::Recompute;

@@ -14,9 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Tensors by name, for saving.
 pub type StateDict = BTreeMap<String, Tensor>;
 
-/// Makes a layer from one and its name.
-pub type Replace<'a> = dyn FnMut(&str, Box<dyn Layer>) -> Result<Box<dyn Layer>> + 'a;
-
 /// A module with parameters. A user's type names its parts; the other methods are derived from this:
 ///
 /// ```
@@ -147,7 +144,7 @@ pub trait Module {
     /// # Ok(())
     /// # }
     /// ```
-    fn replace_matching(&mut self, pattern: &str, f: &mut Replace<'_>) -> Result<()> {
+    fn replace_matching(&mut self, pattern: &str, f: &mut LayerChange<'_>) -> Result<()> {
         replace_layers(self, pattern, f)
     }
 
@@ -305,7 +302,7 @@ fn matching(op: &'static str, module: &(impl Module + ?Sized), pattern: &str) ->
 }
 
 /// [`Module::replace_matching`]: the visit that may change parts has no names, so places are known by their addresses.
-fn replace_layers(module: &mut (impl Module + ?Sized), pattern: &str, f: &mut Replace<'_>) -> Result<()> {
+fn replace_layers(module: &mut (impl Module + ?Sized), pattern: &str, f: &mut LayerChange<'_>) -> Result<()> {
     let op = "replace_matching";
     let mut names: HashMap<usize, String> = HashMap::new();
     walk(module, &mut |path, item| {
@@ -784,6 +781,9 @@ pub trait Forward {
         activation.of(&self.forward(x)?)
     }
 }
+
+/// A function of the name and the layer of a place, which returns the layer that the place gets: [`Module::replace_matching`].
+pub type LayerChange<'a> = dyn FnMut(&str, Box<dyn Layer>) -> Result<Box<dyn Layer>> + 'a;
 
 /// A layer of a [`Sequential`](crate::Sequential), and of each place of a model that other layers may take:
 /// [`Module::replace_matching`]. Modules with [`Forward`] and `Clone` are layers.

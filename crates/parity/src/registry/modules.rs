@@ -19,7 +19,7 @@ use crate::case::{Case, Domain};
 use isograd_core::ops::EmbeddingOptions;
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
-use isograd_nn::{self as nn, Embedding, Forward as _, Init, Layer, Linear, NormOptions, Sequential};
+use isograd_nn::{self as nn, Embedding, Forward, Init, Layer, Linear, NormOptions, Sequential};
 use serde_json::{Value, json};
 
 const NO_GRADIENT: Derivative = Derivative::None("no function of float inputs");
