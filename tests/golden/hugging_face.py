@@ -1,6 +1,6 @@
 """Write small transformers with random weights, as Hugging Face's `transformers` saves them, and what it computes with them.
 
-    python -m venv venv && venv/bin/pip install torch==2.11.0 transformers safetensors
+    python -m venv venv && venv/bin/pip install torch==2.11.0 transformers safetensors gguf
     venv/bin/python tests/golden/hugging_face.py
 
 Each network is a folder under `hugging_face/`: `config.json` and weights in f32, and `expected.safetensors` with inputs and results.
@@ -11,6 +11,8 @@ import pathlib
 import shutil
 import tempfile
 
+import gguf
+import numpy
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -112,7 +114,7 @@ def causal():
         "qwen3": ("Qwen3", {"tie_word_embeddings": True}),
         "gemma": ("Gemma", eights),
         "gemma2": ("Gemma2", {
-            "sliding_window": 8, "layer_types": WINDOWS, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0,
+            "sliding_window": 8, "layer_types": WINDOWS, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 3.0,
         }),
         "gemma3": ("Gemma3", {
@@ -162,6 +164,90 @@ def of_decoder(model):
     return {"tokens": x, "logits": logits.float(), "greedy": found, **of_long, **gradients}
 
 
+def permuted(weight, heads):
+    """Rows of heads with the pairs that are rotated as neighbours, as files of LLaMA have them."""
+    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def write_gguf(name, arch):
+    """The folder of a decoder as a GGUF file in f32, with the names of the package `gguf`."""
+    folder, kind = HERE / name, gguf.MODEL_ARCH_NAMES[arch]
+    config = transformers.AutoConfig.from_pretrained(folder)
+    tensors = {key: t.numpy() for key, t in load_file(folder / "model.safetensors").items()}
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    writer = gguf.GGUFWriter(folder / "model.gguf", kind)
+    heads, keys = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(keys)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope["rope_theta"])
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    head = head if kind != "gptneox" else config.hidden_size // heads
+    writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1.0)))
+    if kind == "gptneox":
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+        writer.add_parallel_residual(config.use_parallel_residual)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_key_length(head)
+        writer.add_value_length(head)
+    if getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
+    if kind == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if kind == "phi3":
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+        for which in ["long", "short"]:
+            writer.add_tensor(f"rope_factors_{which}.weight", numpy.array(rope[f"{which}_factor"], numpy.float32))
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if kind == "qwen2moe":
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    stacked = {}
+    for key, t in sorted(tensors.items()):
+        if ".experts." in key:
+            before, after = key.split(".experts.")
+            number, weight = after.split(".", 1)
+            stacked.setdefault((before, weight), {})[int(number)] = t
+            continue
+        if kind == "llama" and ("q_proj" in key or "k_proj" in key):
+            t = permuted(t, heads if "q_proj" in key else keys)
+        if kind == "gemma2" and "norm" in key:
+            t = t + 1
+        if "query_key_value" in key:
+            parts = t.reshape(heads, 3, head, *t.shape[1:])
+            t = numpy.concatenate([parts[:, i].reshape(-1, *t.shape[1:]) for i in range(3)])
+        writer.add_tensor(names.get_name(key, (".weight", ".bias")), t)
+    for (before, weight), each in stacked.items():
+        t = numpy.stack([each[i] for i in range(experts)])
+        weight = weight.removesuffix(".weight")
+        writer.add_tensor(names.get_name(f"{before}.experts.{weight}.weight", (".weight",)), t)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    print(f"{name}: model.gguf, {(folder / 'model.gguf').stat().st_size} bytes")
+
+
+# The decoders that are GGUF files too.
+GGUF = {
+    "mistral": gguf.MODEL_ARCH.LLAMA,
+    "mixtral": gguf.MODEL_ARCH.LLAMA,
+    "gemma2": gguf.MODEL_ARCH.GEMMA2,
+    "phi3": gguf.MODEL_ARCH.PHI3,
+    "gpt_neox": gguf.MODEL_ARCH.GPTNEOX,
+    "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
+}
+
+
 def main():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
@@ -200,6 +286,8 @@ def main():
         text = "Text" if kind == "Gemma3" else ""
         config = getattr(transformers, f"{kind}{text}Config")(**{k: v for k, v in {**SMALL, **options}.items() if v is not None})
         write(name, getattr(transformers, f"{kind}ForCausalLM")(config), of_decoder)
+    for name, arch in GGUF.items():
+        write_gguf(name, arch)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
 
 

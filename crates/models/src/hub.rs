@@ -154,9 +154,14 @@ pub trait Pretrained: Module + Sized {
         prefixed::<Self>(name)
     }
 
-    /// Where files have a parameter; as a tensor of its name in most networks.
+    /// Where folders have a parameter; as a tensor of its name in most networks.
     fn source(&self, own: &str) -> Source {
         Source::Whole(own.to_string())
+    }
+
+    /// Where the file or folder `path` has a parameter. Errors: `Io`.
+    fn source_in(&self, own: &str, _path: &Path) -> Result<Source> {
+        Ok(self.source(own))
     }
 
     /// A network with options and weights of a folder that `transformers` or [`save`](Pretrained::save) wrote, on the device and in the
@@ -179,7 +184,8 @@ pub trait Pretrained: Module + Sized {
         let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
         let mut state = StateDict::new();
         let tied = self.tied();
-        let sources = own.keys().map(|name| (name, self.source(name))).collect::<BTreeMap<_, _>>();
+        let sources = own.keys().map(|name| Ok((name, self.source_in(name, path)?)));
+        let sources = sources.collect::<Result<BTreeMap<_, _>>>()?;
         let wanted = sources.values().flat_map(Source::names).collect::<BTreeSet<_>>();
         let is_other = |name: &str| tied.is_some_and(|[other, _]| name == other);
         let mut found = load_part(path, &device, |name| is_other(name) || wanted.contains(&*Self::name_of(name)))?;
@@ -247,6 +253,20 @@ pub enum Source {
     },
     /// As a tensor for each element of the first dimension.
     Each(Vec<String>),
+    /// As rows of heads, in which the elements of a pair that is rotated are neighbours instead of half a head apart.
+    Neighbors {
+        /// The name of the tensor.
+        name: String,
+        /// The number of heads.
+        heads: usize,
+    },
+    /// As larger numbers.
+    More {
+        /// The name of the tensor.
+        name: String,
+        /// What they are more.
+        by: f64,
+    },
 }
 
 impl Source {
@@ -254,6 +274,7 @@ impl Source {
     fn names(&self) -> Vec<&str> {
         match self {
             Source::Whole(name) | Source::Rows { name, .. } | Source::Heads { name, .. } => vec![name],
+            Source::Neighbors { name, .. } | Source::More { name, .. } => vec![name],
             Source::Each(names) => names.iter().map(String::as_str).collect(),
         }
     }
@@ -273,6 +294,11 @@ impl Source {
                 of_heads.and_then(|t| t.contiguous()?.reshape(shape))
             }
             Source::Each(_) => Tensor::stack(&all, 0),
+            Source::Neighbors { heads, .. } => {
+                let pairs = all[0].reshape((heads, rows() / (2 * heads).max(1), 2, all[0].numel() / rows().max(1)));
+                pairs.and_then(|t| t.transpose(1, 2)?.contiguous()?.reshape(shape))
+            }
+            Source::More { by, .. } => all[0].sub_scalar(by),
         };
         let name = self.names()[0];
         part.map(Some).map_err(|e| {
@@ -290,6 +316,11 @@ fn in_files(own: impl Iterator<Item = (Source, Tensor)>) -> Result<StateDict> {
     for (source, t) in own {
         match source {
             Source::Whole(name) => drop(found.insert(name, t)),
+            Source::More { name, by } => drop(found.insert(name, t.detach().add_scalar(by)?)),
+            Source::Neighbors { name, heads } => {
+                let halves = t.detach().reshape((heads, 2, t.dims()[0] / (2 * heads).max(1), t.numel() / t.dims()[0].max(1)))?;
+                found.insert(name, halves.transpose(1, 2)?.contiguous()?.reshape(t.shape())?);
+            }
             Source::Rows { name, start } => drop(parts.entry(name).or_default().insert(start, t)),
             Source::Heads { name, heads, part, .. } => {
                 parts.entry(name.clone()).or_default().insert(part, t);

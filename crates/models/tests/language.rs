@@ -331,7 +331,7 @@ fn a_bert_without_a_pooler_is_loaded() -> Result<()> {
 fn positions_end_at_the_context() -> Result<()> {
     let long = tokens(&[&[1, 2, 3, 4, 5, 6, 7, 8, 9]]);
     let models: [(&dyn LanguageModel, &str); 2] =
-        [(&Gpt2::new(&GPT2, &init(1))?, "gpt2"), (&CausalLm::new(&llama(), &init(1))?, "llama")];
+        [(&Gpt2::new(&GPT2, &init(1))?, "gpt2"), (&CausalLm::new(&llama(), &init(1))?, "causal_lm")];
     for (model, name) in models {
         refused(model.forward(&long), Kind::Index, &format!("{name}: Index: 9 tokens follow 0, and the context is 8"));
         refused(model.forward(&long.flatten(0, 1)?), Kind::Shape, "expected [B, T]");

@@ -28,6 +28,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("llama", "decoding_of_several_lengths", |d| several_lengths(&llama(d)?, "llama")),
         check("llama", "gradients_in_mixed_precision", trains_in_16_bits),
         check("decoders", "logits_and_gradients", decoders),
+        check("decoders", "gguf_files", gguf_files),
         check("decoders", "greedy_decoding", greedy_decoding),
         check("decoders", "folders_come_back", folders_come_back),
         check("experts", "all_ways_agree", experts),
@@ -120,6 +121,18 @@ fn decoders(device: &Device) -> Result<Outcome> {
             }
         }
         Ok(Ok(()))
+    })
+}
+
+/// A GGUF file is the network of its folder.
+fn gguf_files(device: &Device) -> Result<Outcome> {
+    of_each(|name| {
+        let path = folder(name).join("model.gguf");
+        if !path.is_file() {
+            return Ok(Ok(()));
+        }
+        let (model, golden) = (CausalLm::load(path, &Init::new(device).seed(1))?, expected(name, device)?);
+        near("logits", &model.forward(&golden["tokens"])?, &golden["logits"], 1e-4)
     })
 }
 

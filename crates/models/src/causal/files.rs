@@ -68,3 +68,59 @@ pub(super) fn source(options: &CausalLmOptions, own: &str) -> Source {
     }
     Source::Whole(name)
 }
+
+/// The names of parameters in GGUF files: ours, behind the number of the block, and theirs.
+const OF_GGUF: [(&str, &str); 24] = [
+    ("self_attn.q_proj.", "attn_q."),
+    ("self_attn.k_proj.", "attn_k."),
+    ("self_attn.v_proj.", "attn_v."),
+    ("self_attn.o_proj.", "attn_output."),
+    ("self_attn.q_norm.", "attn_q_norm."),
+    ("self_attn.k_norm.", "attn_k_norm."),
+    ("input_layernorm.", "attn_norm."),
+    ("pre_feedforward_layernorm.", "ffn_norm."),
+    ("post_feedforward_layernorm.", "post_ffw_norm."),
+    ("post_attention_layernorm.", "ffn_norm."),
+    ("mlp.gate_proj.", "ffn_gate."),
+    ("mlp.up_proj.", "ffn_up."),
+    ("mlp.down_proj.", "ffn_down."),
+    ("mlp.gate.", "ffn_gate_inp."),
+    ("mlp.gate_proj", "ffn_gate_exps.weight"),
+    ("mlp.up_proj", "ffn_up_exps.weight"),
+    ("mlp.down_proj", "ffn_down_exps.weight"),
+    ("mlp.shared_expert.gate_proj.", "ffn_gate_shexp."),
+    ("mlp.shared_expert.up_proj.", "ffn_up_shexp."),
+    ("mlp.shared_expert.down_proj.", "ffn_down_shexp."),
+    ("mlp.shared_expert_gate.", "ffn_gate_inp_shexp."),
+    ("model.embed_tokens.", "token_embd."),
+    ("model.norm.", "output_norm."),
+    ("lm_head.", "output."),
+];
+
+/// Where a GGUF file has a parameter.
+pub(super) fn source_in_gguf(options: &CausalLmOptions, own: &str) -> Source {
+    let architecture = options.architecture;
+    let (block, part) = match own.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) {
+        Some((number, part)) => (format!("blk.{number}."), part),
+        None => (String::new(), own),
+    };
+    let found = OF_GGUF.iter().find_map(|(ours, theirs)| Some((ours, theirs, part.strip_prefix(ours)?)));
+    let Some((ours, theirs, end)) = found else { return Source::Whole(own.to_string()) };
+    let is_after = *ours == "post_attention_layernorm." && architecture.has_norms_after();
+    let theirs = if is_after { "post_attention_norm." } else { theirs };
+    let name = format!("{block}{theirs}{end}");
+    let (of_queries, of_keys) = (options.heads * options.head_width(), options.key_heads * options.head_width());
+    let is_joined = matches!(architecture, Architecture::Phi3 | Architecture::GptNeoX);
+    let joined = |start| Source::Rows { name: format!("{block}attn_qkv.{end}"), start };
+    match *ours {
+        "self_attn.q_proj." if is_joined => joined(0),
+        "self_attn.k_proj." if is_joined => joined(of_queries),
+        "self_attn.v_proj." if is_joined => joined(of_queries + of_keys),
+        "mlp.gate_proj." if architecture == Architecture::Phi3 => Source::Rows { name: format!("{block}ffn_up.{end}"), start: 0 },
+        "mlp.up_proj." if architecture == Architecture::Phi3 => Source::Rows { name, start: options.hidden },
+        "self_attn.q_proj." if architecture.has_neighbors_in_gguf() => Source::Neighbors { name, heads: options.heads },
+        "self_attn.k_proj." if architecture.has_neighbors_in_gguf() => Source::Neighbors { name, heads: options.key_heads },
+        of if architecture.is_gemma() && of.contains("norm.") => Source::More { name, by: 1.0 },
+        _ => Source::Whole(name),
+    }
+}

@@ -3,6 +3,7 @@
 
 mod experts;
 mod files;
+mod gguf;
 mod options;
 mod rotary;
 
@@ -292,6 +293,13 @@ impl Pretrained for CausalLm {
         CausalLmOptions::read(folder)
     }
 
+    fn source_in(&self, own: &str, path: &Path) -> Result<Source> {
+        match isograd_nn::gguf::is_gguf(path)? {
+            true => Ok(files::source_in_gguf(&self.options, own)),
+            false => Ok(self.source(own)),
+        }
+    }
+
     fn begin(options: &CausalLmOptions, init: &Init) -> Result<CausalLm> {
         CausalLm::new(options, init)
     }
@@ -301,7 +309,8 @@ impl Pretrained for CausalLm {
     }
 
     fn name_of(name: &str) -> String {
-        let is_whole = name == HEAD || ["gpt_neox.", "embed_out."].iter().any(|part| name.starts_with(part));
+        let others = ["gpt_neox.", "embed_out.", "blk.", "token_embd.", "output"];
+        let is_whole = name == HEAD || others.iter().any(|part| name.starts_with(part));
         if is_whole { name.to_string() } else { prefixed::<CausalLm>(name) }
     }
 

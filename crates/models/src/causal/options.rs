@@ -85,6 +85,11 @@ impl Architecture {
         matches!(self, Architecture::Qwen3 | Architecture::Qwen3Moe | Architecture::Gemma3)
     }
 
+    /// GGUF files have the pairs that are rotated as neighbours.
+    pub(super) fn has_neighbors_in_gguf(self) -> bool {
+        matches!(self, Architecture::Llama | Architecture::Mixtral | Architecture::Mistral)
+    }
+
     /// The key of the function of hidden layers.
     fn activation(self) -> &'static str {
         if self.has_norms_after() { "hidden_activation" } else { "hidden_act" }
@@ -196,9 +201,12 @@ impl CausalLmOptions {
         }
     }
 
-    /// From `config.json` of a folder that `transformers` or [`save`](crate::Pretrained::save) wrote. Errors: `Io`; `Format` for another kind of
-    /// network, and for options that a [`CausalLm`](crate::CausalLm) does not have.
+    /// From `config.json` of a folder that `transformers` or [`save`](crate::Pretrained::save) wrote, or from a GGUF file. Errors: `Io`; `Format` for
+    /// another kind of network, and for options that a [`CausalLm`](crate::CausalLm) does not have.
     pub fn read(folder: impl AsRef<Path>) -> Result<CausalLmOptions> {
+        if folder.as_ref().is_file() {
+            return super::gguf::read(folder.as_ref());
+        }
         let names = NAMES.map(|(_, name, _)| name);
         let config = Config::read(folder.as_ref(), &names)?;
         let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
