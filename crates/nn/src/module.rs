@@ -127,7 +127,7 @@ pub trait Module {
 
     /// Puts other layers in the places of those whose names match a pattern, in which `*` stands for any text. `f` gets the name and the layer of a
     /// place, with the parameters of the model, and returns the layer that the place gets: an adapter that has the old layer as a part, or one of
-    /// its own. The places are parts of the type `Box<dyn Layer>`: layers of a [`Sequential`](crate::Sequential), the projections of
+    /// its own; of places within each other, the outermost is taken. The places are parts of the type `Box<dyn Layer>`: layers of a [`Sequential`](crate::Sequential), the projections of
     /// transformers, the last layers of networks. Hooks of a model do not see its new layers. Errors: `Value` if no place matches; those of `f`; then nothing has
     /// changed.
     ///
@@ -310,13 +310,18 @@ fn replace_layers(module: &mut (impl Module + ?Sized), pattern: &str, f: &mut La
             names.insert(address, path.to_string());
         }
     });
-    // New layers first, so that an error changes nothing; a place that is found has its layer's parts visited, in case these are places.
-    let (mut others, mut places, mut failed) = (HashMap::new(), Vec::new(), None);
+    // New layers first, so that an error changes nothing. A place is visited before those within it; a box in a box is one place.
+    let (mut others, mut places, mut chosen, mut failed) = (HashMap::new(), Vec::new(), Vec::new(), None);
     visit_places(module, &mut |place| {
         let (address, old) = (address_of(place), &*place);
         let Some(name) = names.get(&address) else { return };
-        places.push(name.clone());
-        if failed.is_none() && matches(pattern, name) {
+        if places.last() != Some(name) {
+            places.push(name.clone());
+        }
+        let is_within =
+            |outer: &String| name.strip_prefix(&**outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if failed.is_none() && matches(pattern, name) && !chosen.iter().any(is_within) {
+            chosen.push(name.clone());
             match f(name, sharing(|| old.clone())) {
                 Ok(new) => drop(others.insert(address, new)),
                 Err(e) => failed = Some(e),
