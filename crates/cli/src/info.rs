@@ -21,18 +21,18 @@ pub fn run(options: Info) -> Result<ExitCode> {
     let path = &options.path;
     if !is_gguf(path)? {
         let tensors = shapes(path)?;
-        table(tensors.iter().map(|(name, shape)| [name.clone(), shape.to_string()]).collect())?;
+        table(tensors.iter().map(|(name, shape)| [printable(name), shape.to_string()]).collect())?;
         total(tensors.values())?;
         return Ok(ExitCode::SUCCESS);
     }
     let file = Gguf::open(path)?;
-    table(file.metadata.iter().map(|(key, value)| [key.clone(), one_line(&value.to_string())]).collect())?;
+    table(file.metadata.iter().map(|(key, value)| [printable(key), shortened(&value.to_string())]).collect())?;
     print("")?;
     let mut tensors: Vec<_> = file.tensors.iter().collect();
     tensors.sort_by_key(|(_, packed)| packed.offset());
     let rows = tensors.iter().map(|(name, packed)| {
         [
-            (*name).clone(),
+            printable(name),
             packed.kind().to_string(),
             packed.shape().to_string(),
             format!("{} bytes", packed.bytes().len()),
@@ -46,12 +46,16 @@ pub fn run(options: Info) -> Result<ExitCode> {
 /// The characters of a value that are printed.
 const SHOWN: usize = 200;
 
-/// A text with its line breaks as `\n`, and cut if it is long, such as the template of a chat.
-fn one_line(text: &str) -> String {
-    let whole = text.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'");
-    match whole.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}.. ({} characters)", &whole[..end], text.chars().count()),
-        None => whole,
+/// A text on one line, without characters that a terminal obeys.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() }).collect()
+}
+
+/// A printable text that is cut if it is long, such as the template of a chat.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}.. ({} characters)", printable(&text[..end]), text.chars().count()),
+        None => printable(text),
     }
 }
 

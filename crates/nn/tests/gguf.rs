@@ -263,7 +263,7 @@ fn super_blocks_are_near_their_numbers() {
     let line: Vec<f32> = (0..512).map(|i| ((i * 7) % 16) as f32 * 0.25 - if i < 256 { 1.0 } else { 0.0 }).collect();
     let line = Tensor::from_vec(line, (2, 256), &cpu()).unwrap();
     assert!(error_of(TensorType::Q4K, &line) < 0.25 * 0.02);
-    for value in [0.0, 3.0, -0.5] {
+    for value in [0.0f32, 3.0, -0.5] {
         let equal = Tensor::from_vec(vec![value; 256], 256, &cpu()).unwrap();
         for kind in [TensorType::Q4K, TensorType::Q6K] {
             let error = error_of(kind, &equal);

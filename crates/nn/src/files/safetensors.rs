@@ -149,13 +149,15 @@ pub(crate) fn read_shapes(path: &Path) -> Result<BTreeMap<String, Shape>> {
 
 fn read(path: &Path, device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {
     let bytes = Mapped::open(path)?;
-    let contents = match () {
-        () if (is_archive(&bytes) || gguf::begins_file(&bytes)) && demand == Demand::Always => {
-            Err(no_checksum(&Metadata::new()))
-        }
-        () if is_archive(&bytes) => torch::parse(&bytes, device, wanted),
-        () if gguf::begins_file(&bytes) => return gguf::load(path, bytes, device, wanted),
-        () => parse(&bytes, device, demand, wanted),
+    let (is_archive, is_gguf) = (is_archive(&bytes), gguf::begins_file(&bytes));
+    let contents = if (is_archive || is_gguf) && demand == Demand::Always {
+        Err(no_checksum(&Metadata::new()))
+    } else if is_gguf {
+        return gguf::load(path, bytes, device, wanted);
+    } else if is_archive {
+        torch::parse(&bytes, device, wanted)
+    } else {
+        parse(&bytes, device, demand, wanted)
     };
     contents.map_err(|e| match e.kind() {
         Kind::Format => Error::format(path.display().to_string(), e.message()),

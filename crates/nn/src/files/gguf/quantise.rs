@@ -104,11 +104,13 @@ impl Line {
         // sum(q (s q - o - x)) = 0 and sum(s q - o - x) = 0.
         let scale = (n * qx - q1 * x1) * reciprocal(n * q2 - q1 * q1);
         let offset = (scale * q1 - x1) / n;
-        match () {
-            () if scale > 0.0 && offset >= 0.0 => Line::new(scale, offset),
+        if scale > 0.0 && offset >= 0.0 {
+            Line::new(scale, offset)
+        } else if self.offset == 0.0 {
             // The best line through zero, of numbers that are not negative.
-            () if self.offset == 0.0 => Line::new(qx * reciprocal(q2), 0.0),
-            () => self,
+            Line::new(qx * reciprocal(q2), 0.0)
+        } else {
+            self
         }
     }
 

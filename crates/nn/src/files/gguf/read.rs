@@ -198,8 +198,8 @@ fn describe(cursor: &mut Cursor<'_>) -> Checked<Described> {
     if rank as usize > MAX_RANK {
         return Err(format!("at byte {at}: {rank} dimensions, expected at most {MAX_RANK}"));
     }
-    let extent = |_| Ok(usize::try_from(cursor.scalar::<u64>()?).unwrap_or(usize::MAX));
-    let mut dims = (0..rank).map(extent).collect::<Checked<Vec<usize>>>()?;
+    let mut extent = || -> Checked<usize> { Ok(usize::try_from(cursor.scalar::<u64>()?).unwrap_or(usize::MAX)) };
+    let mut dims = (0..rank).map(|_| extent()).collect::<Checked<Vec<usize>>>()?;
     // The file has the innermost dimension first.
     dims.reverse();
     let number: u32 = cursor.scalar()?;

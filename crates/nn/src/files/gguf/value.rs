@@ -163,7 +163,7 @@ macro_rules! scalars {
 
         impl Array {
             fn read(cursor: &mut Cursor<'_>, depth: usize) -> Checked<Array> {
-                Ok(match cursor.scalar()? {
+                Ok(match cursor.scalar::<u32>()? {
                     $($number => Array::$name(cursor.list($kind::SIZE, Cursor::scalar)?),)*
                     TEXT => Array::Text(cursor.list(u64::SIZE, Cursor::text)?),
                     ARRAY if depth == MAX_DEPTH => {

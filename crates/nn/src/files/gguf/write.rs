@@ -43,7 +43,7 @@ pub fn save(
         put_text(key, &mut header);
         value.write(&mut header);
     }
-    let (mut offset, mut data) = (0, Vec::new());
+    let (mut offset, mut data) = (0usize, Vec::new());
     for ((name, t), kind) in tensors.iter().zip(kinds) {
         let bytes =
             packed(name, t, kind).map_err(|e| Error::new(e.kind(), "gguf", format!("{name}: {}", e.message())))?;
@@ -57,8 +57,8 @@ pub fn save(
     }
     let padding = vec![0; alignment];
     let aligned = |length: usize| &padding[..length.next_multiple_of(alignment) - length];
-    let mut parts: Vec<&[u8]> = vec![&header, aligned(header.len())];
-    data.iter().for_each(|bytes| parts.extend([bytes, aligned(bytes.len())]));
+    let mut parts: Vec<&[u8]> = vec![header.as_slice(), aligned(header.len())];
+    data.iter().for_each(|bytes| parts.extend([bytes.as_slice(), aligned(bytes.len())]));
     replace_file(path, &parts)
 }
 
