@@ -191,8 +191,11 @@ def main():
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     parser.add_argument("--jobs", type=int, default=0, help="so many processes compile first [default: none]")
     parser.add_argument("--seconds", type=int, default=30, help="for each op; what takes longer is left out [default: 30]")
+    parser.add_argument("--threads", type=int, help="of the processor [default: all]")
     parser.add_argument("--json", help="write the rows to this file too")
     args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
     report = json.loads(Path(args.parity).read_text())
     device = torch.device("cpu" if args.device == "cpu" else "cuda")
     bandwidth = next(d["bandwidth"] for d in report["devices"] if d["name"] == args.device)

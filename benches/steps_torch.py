@@ -10,17 +10,27 @@ import torch
 from torch import nn
 
 
-def classifier(model, shape, steps):
-    """Adam's steps for the classes of random inputs."""
+def classes(model, rows, steps, output):
+    """Adam's steps for the classes of a model's outputs [rows, 10]."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    x, y = torch.rand(shape), torch.randint(0, 10, (shape[0],))
+    y = torch.randint(0, 10, (rows,))
 
     def step():
-        nn.functional.cross_entropy(model(x), y).backward()
+        nn.functional.cross_entropy(output(model), y).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return step, steps
+
+
+def classifier(model, shape, steps):
+    """`classes` of random inputs."""
+    x = torch.rand(shape)
+    return classes(compiled(model), shape[0], steps, lambda model: model(x))
+
+
+def compiled(model):
+    return torch.compile(model) if COMPILES else model
 
 
 def mlp():
@@ -56,6 +66,73 @@ def resnet18():
     return classifier(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, 10)), (8, 3, 32, 32), 10)
 
 
+class InvertedResidual(nn.Module):
+    def __init__(self, i, o, stride, expansion):
+        super().__init__()
+        hidden = i * expansion
+        depthwise = nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False), nn.BatchNorm2d(hidden), nn.ReLU6()
+        expand = (unit(i, hidden, 1), nn.ReLU6()) if expansion > 1 else ()
+        self.body, self.is_residual = nn.Sequential(*expand, *depthwise, unit(hidden, o, 1)), stride == 1 and i == o
+
+    def forward(self, x):
+        return x + self.body(x) if self.is_residual else self.body(x)
+
+
+def mobilenet():
+    stages = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
+    layers, i = [unit(3, 32, 3, 2), nn.ReLU6()], 32
+    for expansion, o, count, stride in stages:
+        for k in range(count):
+            layers.append(InvertedResidual(i, o, stride if k == 0 else 1, expansion))
+            i = o
+    layers += [unit(i, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 10)]
+    return classifier(nn.Sequential(*layers), (8, 3, 96, 96), 10)
+
+
+class GraphLayer(nn.Module):
+    def __init__(self, i, o):
+        super().__init__()
+        self.weight, self.bias = nn.Linear(i, o, bias=False), nn.Parameter(torch.zeros(o))
+
+    def forward(self, x, source, target, weight):
+        x = self.weight(x)
+        return torch.zeros_like(x).index_add(0, target, x.index_select(0, source) * weight) + self.bias
+
+
+class Gcn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([GraphLayer(128, 128), GraphLayer(128, 10)])
+
+    def forward(self, x, *graph):
+        return self.layers[1](self.layers[0](x, *graph).relu(), *graph)
+
+
+def gcn():
+    nodes, edges = 10_000, 160_000
+    x, weight = torch.rand(nodes, 128), torch.rand(edges, 1)
+    source, target = (torch.randint(0, nodes, (edges,)) for _ in range(2))
+    return classes(compiled(Gcn()), nodes, 20, lambda model: model(x, source, target, weight))
+
+
+class Tabular(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embeddings = nn.ModuleList(nn.Embedding(1000, 64) for _ in range(8))
+        sizes = 8 + 8 * 64, 256, 128
+        hidden = [layer for i, o in zip(sizes, sizes[1:]) for layer in (nn.Linear(i, o), nn.ReLU())]
+        self.body = nn.Sequential(*hidden, nn.Linear(128, 10))
+
+    def forward(self, numbers, categories):
+        embedded = [embedding(column) for embedding, column in zip(self.embeddings, categories.unbind(1))]
+        return self.body(torch.cat([numbers, *embedded], 1))
+
+
+def table():
+    numbers, categories = torch.rand(1024, 8), torch.randint(0, 1000, (1024, 8))
+    return classes(compiled(Tabular()), 1024, 100, lambda model: model(numbers, categories))
+
+
 class GptBlock(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -85,7 +162,7 @@ class Gpt(nn.Module):
 
 
 def gpt():
-    model = Gpt()
+    model = compiled(Gpt())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     tokens = torch.randint(0, 65, (12, 65))
 
@@ -100,7 +177,7 @@ def gpt():
 
 def recurrent(layer):
     """The gradients of the mean of all results, for the input too."""
-    model, x = layer(256, 256), torch.rand((64, 32, 256), requires_grad=True)
+    model, x = compiled(layer(256, 256)), torch.rand((64, 32, 256), requires_grad=True)
     return lambda: model(x)[0].mean().backward(), 40
 
 
@@ -112,14 +189,18 @@ def gru():
     return recurrent(nn.GRU)
 
 
-NETWORKS = {network.__name__: network for network in (mlp, cnn, resnet18, gpt, lstm, gru)}
+COMPILES = False
+NETWORKS = {network.__name__: network for network in (mlp, cnn, resnet18, mobilenet, gpt, lstm, gru, gcn, table)}
 
 
 def main():
+    global COMPILES
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("network", choices=NETWORKS, nargs="?", default="mlp")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="by torch.compile")
     arguments = parser.parse_args()
+    COMPILES = arguments.compile
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     step, steps = NETWORKS[arguments.network]()
@@ -129,7 +210,8 @@ def main():
         step()
         times.append(time.perf_counter() - started)
     step_ms = 1e3 * statistics.median(times[-steps:])
-    line = dict(framework="pytorch", network=arguments.network, version=torch.__version__, step_ms=step_ms)
+    framework = "compiled" if COMPILES else "eager"
+    line = dict(framework=framework, network=arguments.network, version=torch.__version__, step_ms=step_ms)
     print(json.dumps(line))
 
 

@@ -4,9 +4,11 @@ use crate::memory;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use isograd_core::backend::round_to_odd;
+use isograd_core::host;
 use isograd_core::pointwise::{Int, Value};
 use isograd_core::{DType, Layout, MAX_RANK, Operand, Result};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
+use rayon::prelude::*;
 use std::cell::RefCell;
 
 /// Elements that are processed at a time. They fit into the first-level cache several times.
@@ -14,6 +16,9 @@ pub const BLOCK: usize = 512;
 
 /// The number of elements from which threads share the work.
 pub const PARALLEL: usize = 32 * 1024;
+
+/// Elements of a thread's share of a conversion.
+const PIECE: usize = 16 * BLOCK;
 
 /// A readable operand.
 pub struct Source<'a> {
@@ -144,6 +149,7 @@ macro_rules! acc {
             fn is_nan(self) -> bool {
                 $is_nan(self)
             }
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 self as f64
             }
@@ -320,10 +326,34 @@ pub fn for_runs(layout: &Strided, start: usize, len: usize, mut f: impl FnMut(us
     }
 }
 
+/// Calls a function that is compiled for the widest vectors of the processor, with all that it inlines. The bits are the same with any:
+/// compilers neither contract nor reorder operations.
+#[inline(always)]
+pub fn in_vectors<R>(f: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(processor) = pulp::x86::V4::try_new() {
+            return processor.vectorize(f);
+        }
+        if let Some(processor) = pulp::x86::V3::try_new() {
+            return processor.vectorize(f);
+        }
+    }
+    f()
+}
+
 /// Elements `start .. start + out.len()` of a view, in row-major order.
 pub fn load<A: Acc>(view: View<'_>, layout: &Strided, start: usize, out: &mut [A]) {
     let len = out.len();
     for_runs(layout, start, len, |at, position, stride, n| convert(view, position, stride, &mut out[at..at + n]));
+}
+
+/// All elements of a view, in row-major order. Threads share the work.
+pub fn load_all<A: Acc>(view: View<'_>, layout: &Strided, out: &mut [A]) {
+    match out.len() < PARALLEL {
+        true => load(view, layout, 0, out),
+        false => out.par_chunks_mut(PIECE).enumerate().for_each(|(i, out)| load(view, layout, i * PIECE, out)),
+    }
 }
 
 /// As `load`, without a copy if the elements are adjacent and in the accumulation type.
@@ -344,6 +374,10 @@ fn convert<A: Acc>(view: View<'_>, position: usize, stride: usize, out: &mut [A]
             halves[position..][..out.len()].convert_to_f32_slice(bytemuck::cast_slice_mut(out));
         }
         DType::F16 => pick(view.bytes, position, stride, out, |v: f16| A::from_f32(v.to_f32())),
+        DType::BF16 if stride == 1 => in_vectors(
+            #[inline(always)]
+            || pick(view.bytes, position, 1, out, |v: u16| A::from_f32(f32::from_bits((v as u32) << 16))),
+        ),
         DType::BF16 => {
             pick(view.bytes, position, stride, out, |v: u16| A::from_f32(f32::from_bits((v as u32) << 16)));
         }
@@ -353,6 +387,7 @@ fn convert<A: Acc>(view: View<'_>, position: usize, stride: usize, out: &mut [A]
     }
 }
 
+#[inline(always)]
 fn pick<T: bytemuck::Pod, A: Acc>(bytes: &[u8], position: usize, stride: usize, out: &mut [A], f: impl Fn(T) -> A) {
     let values: &[T] = bytemuck::cast_slice(bytes);
     match stride {
@@ -362,8 +397,20 @@ fn pick<T: bytemuck::Pod, A: Acc>(bytes: &[u8], position: usize, stride: usize, 
     }
 }
 
+/// As [`store`]. Threads share the work.
+pub fn store_all<A: Acc>(values: &[A], dtype: DType, bytes: &mut [u8]) {
+    match values.len() < PARALLEL {
+        true => store(values, dtype, bytes),
+        false => {
+            let pieces = values.par_chunks(PIECE).zip(bytes.par_chunks_mut(PIECE * dtype.size()));
+            pieces.for_each(|(values, bytes)| store(values, dtype, bytes));
+        }
+    }
+}
+
 /// Writes values to contiguous bytes of `dtype`, rounded once.
 pub fn store<A: Acc>(values: &[A], dtype: DType, bytes: &mut [u8]) {
+    #[inline(always)]
     fn put<T: bytemuck::Pod, A: Acc>(values: &[A], bytes: &mut [u8], f: impl Fn(A) -> T) {
         bytemuck::cast_slice_mut::<u8, T>(bytes).iter_mut().zip(values).for_each(|(o, &v)| *o = f(v));
     }
@@ -375,13 +422,32 @@ pub fn store<A: Acc>(values: &[A], dtype: DType, bytes: &mut [u8]) {
             halves[..values.len()].convert_from_f32_slice(bytemuck::cast_slice(values));
         }
         DType::F16 => put(values, bytes, |v| f16::from_f32(v.to_f32_odd())),
-        DType::BF16 => put(values, bytes, |v| to_bf16(v.to_f32_odd())),
+        DType::BF16 => in_vectors(
+            #[inline(always)]
+            || put(values, bytes, |v| to_bf16(v.to_f32_odd())),
+        ),
         DType::I64 => put(values, bytes, A::to_i64),
         DType::I32 => put(values, bytes, A::to_i32),
         DType::U8 => put(values, bytes, A::to_u8),
         // NaN counts as true.
         DType::Bool => put(values, bytes, |v| (v != A::from_i64(0)) as u8),
     }
+}
+
+/// Slices of `row` bytes, each in pieces of `piece`, by the number of the task that `task` gives for a row and a piece.
+pub fn shares<'y>(
+    op: &'static str,
+    bytes: &'y mut [u8],
+    [row, piece]: [usize; 2],
+    tasks: usize,
+    task: impl Fn(usize, usize) -> usize,
+) -> Result<Vec<Vec<&'y mut [u8]>>> {
+    let mut all = host::with_room(op, tasks)?;
+    all.resize_with(tasks, Vec::new);
+    for (i, row) in bytes.chunks_mut(row).enumerate() {
+        row.chunks_mut(piece).enumerate().for_each(|(k, piece)| all[task(i, k)].push(piece));
+    }
+    Ok(all)
 }
 
 /// A buffer of this thread for `n` values of unspecified content.

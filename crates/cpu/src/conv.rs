@@ -1,7 +1,10 @@
 //! Convolutions. A thread copies the elements of the windows of some outputs, or of some channels, to columns that fit into its cache,
 //! and multiplies them by the weight. How the work is cut does not depend on the number of threads.
 
-use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc, with_bits};
+use crate::access::{
+    Acc, PARALLEL, Source, Strided, Target, in_vectors, load, load_all, shares, store, store_all, with_acc, with_bits,
+    with_scratch,
+};
 use crate::elementwise::copy::copy_bits;
 use crate::matrix::{Factor, multiply_alone};
 use crate::memory::{Scratch, scratch};
@@ -9,7 +12,7 @@ use isograd_core::fused::Fused;
 use isograd_core::ops::conv::Geometry;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs};
 use isograd_core::ops::image::window::Windows;
-use isograd_core::{Call, Layout, Operand, Result, Shape, host};
+use isograd_core::{Call, DType, Layout, Operand, Result, Shape, host};
 use rayon::prelude::*;
 use std::ops::{Deref, Range};
 
@@ -58,8 +61,7 @@ fn dense<'a, 's, A: Acc>(call: &Call<'a>, source: &'s Source<'_>) -> Result<Dens
         return Ok(Dense::Borrowed(&bytemuck::cast_slice(&source.bytes)[layout.offset..][..numel]));
     }
     let mut values = scratch::<A>(call, numel)?;
-    let rows = (numel / layout.dims().first().copied().unwrap_or(1)).max(1);
-    values.par_chunks_mut(rows).enumerate().for_each(|(i, row)| load(source.view(), &layout, i * rows, row));
+    load_all(source.view(), &layout, &mut values);
     Ok(Dense::Copied(values))
 }
 
@@ -223,24 +225,28 @@ fn add<A: Acc>(x: &mut [A], columns: &[A], n: usize, volume: usize, runs: &[Vec<
     }
 }
 
-fn has_nan<A: Acc>(values: &[A]) -> bool {
-    values.iter().fold(false, |found, v| found | v.is_nan())
+/// Calls `f` with elements of `to`, and those of `from` that are `stride` apart.
+#[inline(always)]
+fn each_pair<A: Acc>(to: &mut [A], from: &[A], stride: usize, mut f: impl FnMut(&mut A, A)) {
+    match stride {
+        1 => to.iter_mut().zip(from).for_each(|(to, &v)| f(to, v)),
+        2 => {
+            let (pairs, rest) = from.as_chunks::<2>();
+            let (to, last) = to.split_at_mut(pairs.len().min(to.len()));
+            to.iter_mut().zip(pairs).for_each(|(to, &[v, _])| f(to, v));
+            last.iter_mut().zip(rest).for_each(|(to, &v)| f(to, v));
+        }
+        _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &v)| f(to, v)),
+    }
 }
 
-/// Slices of `row` bytes, each in pieces of `piece`, by the number of the task that `task` gives for a row and a piece.
-fn shares<'y>(
-    op: &'static str,
-    bytes: &'y mut [u8],
-    [row, piece]: [usize; 2],
-    tasks: usize,
-    task: impl Fn(usize, usize) -> usize,
-) -> Result<Vec<Vec<&'y mut [u8]>>> {
-    let mut all = host::with_room(op, tasks)?;
-    all.resize_with(tasks, Vec::new);
-    for (i, row) in bytes.chunks_mut(row).enumerate() {
-        row.chunks_mut(piece).enumerate().for_each(|(k, piece)| all[task(i, k)].push(piece));
-    }
-    Ok(all)
+/// True if a group has so few channels that products of matrices would move more than they multiply.
+fn is_direct(of: &Geometry) -> bool {
+    of.channels * of.outputs <= 4
+}
+
+fn has_nan<A: Acc>(values: &[A]) -> bool {
+    values.iter().fold(false, |found, v| found | v.is_nan())
 }
 
 fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
@@ -268,10 +274,21 @@ fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
     let bytes = [per_sample * dtype.size(), length * dtype.size()];
     let tasks = parts.len() * groups * cuts;
     let mut tasks = shares(op, target.bytes(), bytes, tasks, number)?;
+    // Parts of as many samples have the same runs, whatever the group.
+    let runs_of = |part: &WindowBlock| runs(op, windows, part, groups * channels * volume);
+    let shared = if groups > 1 { &parts[..of_sample] } else { &[] };
+    let shared = shared.iter().map(runs_of).collect::<Result<Vec<_>>>()?;
     let task = |(i, y): (usize, &mut Vec<&mut [u8]>)| -> Result<()> {
         let (part, group, first) = (&parts[i / cuts / groups], i / cuts % groups, i % cuts * rows);
         let (n, own) = (part.count(), rows.min(outputs - first));
-        let runs = runs(op, windows, part, groups * channels * volume)?;
+        let own_runs;
+        let runs = match shared.get(i / cuts / groups % of_sample) {
+            Some(runs) if part.samples.len() == together => runs,
+            _ => {
+                own_runs = runs_of(part)?;
+                &own_runs
+            }
+        };
         let x = &x[(part.samples.start * groups + group) * channels * volume..];
         let w = &w[(group * outputs + first) * size..][..own * size];
         let mut sums = scratch::<A>(call, own * n)?;
@@ -282,10 +299,10 @@ fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
                 }
             }
         };
-        let is_direct = size * outputs <= 4 * windows.window();
+        let is_direct = is_direct(&kernel.0);
         if !is_direct && size > 0 {
             let mut columns = scratch::<A>(call, size * n)?;
-            gather(&mut columns, x, n, volume, &runs, windows.stride[2]);
+            gather(&mut columns, x, n, volume, runs, windows.stride[2]);
             if bias.is_some() {
                 begin(&mut sums);
             }
@@ -296,12 +313,21 @@ fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
         if is_direct || size == 0 || kernel.0.has_padding() && has_nan(&sums) {
             begin(&mut sums);
             for (w, sums) in w.chunks(size.max(1)).zip(sums.chunks_mut(n)) {
-                each_run(w, &runs, volume, |w, run, from| {
-                    let x = x[from..].iter().step_by(windows.stride[2]);
-                    let w = w.number();
-                    let plus = |(sum, x): (&mut A, &A)| *sum = A::back(sum.number() + w * x.number());
-                    sums[run.column..][..run.length].iter_mut().zip(x).for_each(plus);
-                });
+                in_vectors(
+                    #[inline(always)]
+                    || {
+                        each_run(w, runs, volume, |w, run, from| {
+                            each_pair(
+                                &mut sums[run.column..][..run.length],
+                                &x[from..],
+                                windows.stride[2],
+                                |sum, x| {
+                                    *sum = A::back(sum.number() + w.number() * x.number());
+                                },
+                            );
+                        });
+                    },
+                );
             }
         }
         // Pieces are in the order of samples, then of channels.
@@ -327,6 +353,7 @@ fn turned<'a, A: Acc>(call: &Call<'a>, from: &[A], [n, rows, columns]: [usize; 3
 }
 
 /// Calls `f` with each weight `[channels k]`, its runs, and their positions.
+#[inline(always)]
 fn each_run<A: Acc>(w: &[A], runs: &[Vec<Run>], volume: usize, mut f: impl FnMut(A, Run, usize)) {
     for (k, &w) in w.iter().enumerate() {
         let from = k / runs.len() * volume;
@@ -346,6 +373,10 @@ fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
     let (g, w) = (Source::new(g)?, Source::new(w)?);
     let (g, w) = (dense::<A>(call, &g)?, dense::<A>(call, &w)?);
     let bias = Bias::new(bias, groups)?;
+    // In f64 the order of products of matrices stays.
+    if is_direct(&kernel.0) && bias.is_none() && (outputs == 1 || A::DTYPE == DType::F32) {
+        return input_directly(op, &kernel.0, &g, &w, target);
+    }
     // The gradients of a channel, `[O, N Q]`.
     let all = batch * per_sample;
     let mut by_channel = scratch::<A>(call, g.len())?;
@@ -395,6 +426,90 @@ fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
     Ok(())
 }
 
+/// `dx` of groups of few channels: a task takes the channels of a group of a sample.
+fn input_directly<A: Acc>(op: &'static str, of: &Geometry, g: &[A], w: &[A], mut target: Output<'_>) -> Result<()> {
+    let Geometry { groups, channels, outputs, ref windows, .. } = *of;
+    let (per_sample, volume, dtype) = (windows.outputs(), windows.volume(), target.target.dtype);
+    let runs = runs(op, windows, &WindowBlock { samples: 0..1, windows: 0..per_sample }, volume)?;
+    let size = channels * runs.len();
+    let tasks =
+        target.bytes().par_chunks_mut(channels * volume * dtype.size()).with_min_len((PARALLEL / 4).div_ceil(volume));
+    tasks.enumerate().for_each(|(i, dx)| {
+        with_scratch(channels * volume, |sums: &mut [A]| {
+            sums.fill(A::from_i64(0));
+            for o in 0..outputs {
+                let g = &g[(i * outputs + o) * per_sample..][..per_sample];
+                in_vectors(
+                    #[inline(always)]
+                    || {
+                        each_run(&w[(i % groups * outputs + o) * size..][..size], &runs, volume, |w, run, to| {
+                            let g = &g[run.column..][..run.length];
+                            let plus = |to: &mut A, g: A| *to = A::back(to.number() + w.number() * g.number());
+                            let to = &mut sums[to..];
+                            match windows.stride[2] {
+                                1 => to.iter_mut().zip(g).for_each(|(to, &g)| plus(to, g)),
+                                stride => to.iter_mut().step_by(stride).zip(g).for_each(|(to, &g)| plus(to, g)),
+                            }
+                        });
+                    },
+                );
+            }
+            store(sums, dtype, dx);
+        });
+    });
+    target.finish();
+    Ok(())
+}
+
+/// The sum of the products of g and of elements of the windows of x, in lanes.
+#[inline(always)]
+fn product<A: Acc>(runs: &[Run], x: &[A], g: &[A], stride: usize) -> f64 {
+    const LANES: usize = 16;
+    let mut lanes = [A::from_i64(0); LANES];
+    for run in runs {
+        let (groups, rest) = g[run.column..][..run.length].as_chunks::<LANES>();
+        let x = &x[run.position..];
+        for (at, group) in groups.iter().enumerate() {
+            let mut products = *group;
+            each_pair(&mut products, &x[at * LANES * stride..], stride, |g, x| *g = A::back(g.number() * x.number()));
+            lanes.iter_mut().zip(products).for_each(|(lane, v)| *lane = A::back(lane.number() + v.number()));
+        }
+        let x = x.get(groups.len() * LANES * stride..).unwrap_or_default().iter().step_by(stride);
+        for ((lane, g), x) in lanes.iter_mut().zip(rest).zip(x) {
+            *lane = A::back(lane.number() + g.number() * x.number());
+        }
+    }
+    lanes.iter().map(|v| v.to_f64()).sum()
+}
+
+/// `dw` of groups of few channels, in f32: a task takes a group, and adds up in lanes.
+fn weight_directly<A: Acc>(op: &'static str, of: &Geometry, g: &[A], x: &[A], mut target: Output<'_>) -> Result<()> {
+    let Geometry { batch, groups, channels, outputs, ref windows } = *of;
+    let (per_sample, volume, dtype) = (windows.outputs(), windows.volume(), target.target.dtype);
+    let runs = runs(op, windows, &WindowBlock { samples: 0..1, windows: 0..per_sample }, volume)?;
+    let size = channels * runs.len();
+    let tasks = target.bytes().par_chunks_mut(outputs * size * dtype.size()).enumerate();
+    tasks.for_each(|(group, dw)| {
+        with_scratch(outputs * size, |sums: &mut [A]| {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let (o, channel, k) = (i / size, i % size / runs.len(), i % runs.len());
+                let of_sample = |sample: usize| {
+                    let x = &x[((sample * groups + group) * channels + channel) * volume..][..volume];
+                    let g = &g[((sample * groups + group) * outputs + o) * per_sample..][..per_sample];
+                    in_vectors(
+                        #[inline(always)]
+                        || product(&runs[k], x, g, windows.stride[2]),
+                    )
+                };
+                *sum = A::from_f64((0..batch).map(of_sample).sum());
+            }
+            store(sums, dtype, dw);
+        });
+    });
+    target.finish();
+    Ok(())
+}
+
 fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
     let Geometry { batch, groups, channels, outputs, ref windows } = kernel.0;
     let (op, per_sample, volume, window) = (call.op, windows.outputs(), windows.volume(), windows.window());
@@ -406,6 +521,9 @@ fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
     let ConvWeightInputs { g, x } = kernel.inputs(call);
     let (g, x) = (Source::new(g)?, Source::new(x)?);
     let (g, x) = (dense::<A>(call, &g)?, dense::<A>(call, &x)?);
+    if is_direct(&kernel.0) && A::DTYPE == DType::F32 && batch * per_sample > 0 {
+        return weight_directly(op, &kernel.0, &g, &x, target);
+    }
     // The gradients of a group and window, `[G, N Q, O / G]`.
     let all = batch * per_sample;
     let mut by_window = scratch::<A>(call, g.len())?;
@@ -467,8 +585,7 @@ fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
         }
     }
     let dw = turned(call, sums, [groups, channels * window, outputs])?;
-    let bytes = target.bytes().par_chunks_mut(PARALLEL * dtype.size());
-    bytes.zip(dw.par_chunks(PARALLEL)).for_each(|(to, dw)| store(dw, dtype, to));
+    store_all(&dw, dtype, target.bytes());
     target.finish();
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Maxima and averages of windows, and their gradients: a thread takes a plane.
 
-use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc};
+use crate::access::{Acc, PARALLEL, Source, Strided, Target, borrow, in_vectors, load, store, with_acc, with_scratch};
 use crate::memory::scratch;
 use isograd_core::fused::Fused;
 use isograd_core::operands::{Input, Output};
@@ -8,7 +8,7 @@ use isograd_core::ops::image::pool::{
     AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolBackwardInputs, MaxPoolForward, MaxPoolOutputs,
 };
 use isograd_core::ops::image::window::Windows;
-use isograd_core::{Call, DType, Operand, Result, host};
+use isograd_core::{Call, DType, Error, Operand, Result, host};
 use rayon::prelude::*;
 
 /// The elements of a window along a dimension that are not in the padding.
@@ -47,12 +47,18 @@ fn least(windows: &Windows) -> usize {
     (PARALLEL / windows.volume().max(1)).max(1)
 }
 
-/// The index of an element of a plane, written in the dtype of the output.
-fn write_index(dtype: DType, bytes: &mut [u8], at: usize, index: usize) {
+/// Writes indices of elements of a plane in the dtype of the output.
+fn write_indices(dtype: DType, bytes: &mut [u8], indices: &[u32]) {
     match dtype {
-        DType::U8 => bytes[at] = index as u8,
-        DType::I32 => bytes[4 * at..4 * at + 4].copy_from_slice(&(index as i32).to_ne_bytes()),
-        _ => bytes[8 * at..8 * at + 8].copy_from_slice(&(index as i64).to_ne_bytes()),
+        DType::U8 => bytes.iter_mut().zip(indices).for_each(|(to, &index)| *to = index as u8),
+        DType::I32 => {
+            let to: &mut [i32] = bytemuck::cast_slice_mut(bytes);
+            to.iter_mut().zip(indices).for_each(|(to, &index)| *to = index as i32);
+        }
+        _ => {
+            let to: &mut [i64] = bytemuck::cast_slice_mut(bytes);
+            to.iter_mut().zip(indices).for_each(|(to, &index)| *to = i64::from(index));
+        }
     }
 }
 
@@ -67,6 +73,9 @@ fn read_position(dtype: DType, bytes: &[u8], at: usize) -> usize {
 pub fn max(call: &Call<'_>, of: &MaxPoolForward) -> Result<()> {
     let (Input { x }, MaxPoolOutputs { y, index }) = (of.inputs(call), of.outputs(call));
     let windows = &of.0;
+    if u32::try_from(windows.volume()).is_err() {
+        return Err(Error::unsupported(call.op, "the CPU has maxima of volumes of up to 2^32 elements"));
+    }
     let source = Source::new(x)?;
     let mut target = Target::new(y)?;
     let dtype = target.dtype;
@@ -88,6 +97,48 @@ pub fn max(call: &Call<'_>, of: &MaxPoolForward) -> Result<()> {
     }
 }
 
+/// Adjacent windows of a line that are computed together.
+const LANES: usize = 16;
+
+/// The largest elements of adjacent windows so far, and their indices.
+type Maxima<A> = ([A; LANES], [u32; LANES]);
+
+/// The larger of two, the first of equal ones, and the last NaN. Without branches, which processors could not predict.
+#[inline(always)]
+fn larger<A: Acc>((best, found): (A, u32), v: A, index: u32) -> (A, u32) {
+    let is_more = (v > best) | v.is_nan();
+    (if is_more { v } else { best }, if is_more { index } else { found })
+}
+
+/// Elements that are `stride` apart. A copy by constant distances becomes one of vectors.
+#[inline(always)]
+fn strided<A: Acc>(x: &[A], stride: usize) -> [A; LANES] {
+    let mut values = [A::from_i64(0); LANES];
+    match (stride, x.first_chunk::<LANES>(), x.first_chunk::<{ 2 * LANES }>()) {
+        (1, Some(x), _) => (0..LANES).for_each(|i| values[i] = x[i]),
+        (2, _, Some(x)) => (0..LANES).for_each(|i| values[i] = x[2 * i]),
+        _ => values.iter_mut().zip(x.iter().step_by(stride)).for_each(|(to, &v)| *to = v),
+    }
+    values
+}
+
+/// The maxima of adjacent windows that are not cut by the padding, whose first elements are `stride` apart: `taken` has the position and the
+/// index of each element of the first window, and `step` is what the index of the next window has more.
+#[inline(always)]
+fn maxima<A: Acc>(x: &[A], stride: usize, taken: &[(usize, u32)], step: u32) -> Maxima<A> {
+    let mut best = strided(&x[taken[0].0..], stride);
+    let mut found: [u32; LANES] = std::array::from_fn(|i| taken[0].1 + i as u32 * step);
+    for &(at, index) in &taken[1..] {
+        let values = strided(&x[at..], stride);
+        let mut is_more = [false; LANES];
+        // Loops of their own become vectors.
+        (0..LANES).for_each(|i| is_more[i] = (values[i] > best[i]) | values[i].is_nan());
+        (0..LANES).for_each(|i| best[i] = if is_more[i] { values[i] } else { best[i] });
+        (0..LANES).for_each(|i| found[i] = if is_more[i] { index + i as u32 * step } else { found[i] });
+    }
+    (best, found)
+}
+
 fn max_of_plane<A: Acc>(
     call: &Call<'_>,
     windows: &Windows,
@@ -98,85 +149,128 @@ fn max_of_plane<A: Acc>(
     mut index: Option<(DType, &mut [u8])>,
 ) -> Result<()> {
     let ([_, height, width], volume, per_line) = (windows.input, windows.volume(), windows.output[2]);
-    let mut x = scratch::<A>(call, volume)?;
-    load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
-    let mut best = scratch::<A>(call, per_line)?;
+    let stride = windows.stride[2];
+    // Windows at the end are computed with some that do not exist.
+    let mut x = scratch::<A>(call, volume + LANES * stride)?;
+    load(source.view(), &Strided::new(source.layout), plane * volume, &mut x[..volume]);
+    x[volume..].fill(A::from_i64(0));
     // Numbers within the windows, or positions in the volume.
     let is_number = index.as_ref().is_some_and(|(dtype, _)| *dtype == DType::U8);
-    let mut found = host::repeated(call.op, 0, per_line)?;
-    // Element i of the windows of a line: its place in the line, and what it adds to an index. A window of fewer elements has its last
-    // one again, which changes nothing.
-    let longest = columns.iter().map(|column| column.count).max().unwrap_or(0);
-    let mut elements = host::with_room(call.op, longest * per_line)?;
-    for i in 0..longest {
-        elements.extend(columns.iter().map(|column| {
-            let i = i.min(column.count - 1);
-            let at = column.first.1 + i * column.step;
-            (at, if is_number { column.first.0 + i } else { at })
-        }));
-    }
+    let step = if is_number { 0 } else { stride as u32 };
+    let is_whole = |column: &Line| column.count == windows.kernel[2] && !windows.is_adaptive;
+    let whole = columns.iter().position(is_whole).unwrap_or(per_line);
+    let end = whole + columns[whole..].iter().take_while(|column| is_whole(column)).count();
+    let (mut best, mut found) = (scratch::<A>(call, per_line + LANES)?, scratch::<u32>(call, per_line + LANES)?);
+    // The elements of a window: positions and indices.
+    let mut taken = host::with_room(call.op, windows.window())?;
     let size = y.len() / windows.outputs();
-    let mut line = 0;
-    for depth in depths {
-        for row in rows {
-            let mut is_first = true;
+    for (line, (depth, row)) in depths.iter().flat_map(|depth| rows.iter().map(move |row| (depth, row))).enumerate() {
+        let of_window = |column: &Line, taken: &mut Vec<(usize, u32)>| {
+            taken.clear();
             for (kd, z) in depth.elements() {
                 for (kh, row) in row.elements() {
                     let start = (z * height + row) * width;
                     let number = (kd * windows.kernel[1] + kh) * windows.kernel[2];
-                    let (values, base) = (&x[start..start + width], if is_number { number } else { start });
-                    for elements in elements.chunks(per_line) {
-                        let all = best.iter_mut().zip(found.iter_mut()).zip(elements);
-                        // The first of equal elements, and the last NaN. Without branches, which processors could not predict.
-                        for ((best, found), &(at, number)) in all {
-                            let v = values[at];
-                            let is_more = is_first | (v > *best) | v.is_nan();
-                            *best = if is_more { v } else { *best };
-                            *found = if is_more { base + number } else { *found };
-                        }
-                        is_first = false;
-                    }
+                    taken.extend(
+                        column
+                            .elements()
+                            .map(|(kw, at)| (start + at, if is_number { number + kw } else { start + at } as u32)),
+                    );
                 }
             }
-            store(&best, source.dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
-            if let Some((dtype, bytes)) = &mut index {
-                found.iter().enumerate().for_each(|(i, &v)| write_index(*dtype, bytes, line * per_line + i, v));
-            }
-            line += 1;
+        };
+        for at in (0..whole).chain(end..per_line) {
+            of_window(&columns[at], &mut taken);
+            let first = (x[taken[0].0], taken[0].1);
+            let more = taken[1..].iter().fold(first, |best, &(at, index)| larger(best, x[at], index));
+            (best[at], found[at]) = more;
+        }
+        if whole < end {
+            of_window(&columns[whole], &mut taken);
+        }
+        for at in (whole..end).step_by(LANES) {
+            let (values, indices) = in_vectors(
+                #[inline(always)]
+                || maxima(&x, stride, &taken, step),
+            );
+            let n = LANES.min(end - at);
+            best[at..at + n].copy_from_slice(&values[..n]);
+            found[at..at + n].copy_from_slice(&indices[..n]);
+            let next = LANES * stride;
+            taken.iter_mut().for_each(|(at, index)| (*at, *index) = (*at + next, *index + LANES as u32 * step));
+        }
+        store(&best[..per_line], source.dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
+        if let Some((dtype, bytes)) = &mut index {
+            let of_line = line * per_line * dtype.size()..(line + 1) * per_line * dtype.size();
+            write_indices(*dtype, &mut bytes[of_line], &found[..per_line]);
         }
     }
     Ok(())
 }
 
+/// The positions of the maxima of all planes.
+struct Places<'a> {
+    windows: &'a Windows,
+    index: Source<'a>,
+    /// Where the index has numbers within the windows: the distance of each element from the window's beginning.
+    offsets: Vec<usize>,
+    /// The beginning of the first window, which may be in the padding, is before the volume by so many elements.
+    padding: usize,
+}
+
+impl<'a> Places<'a> {
+    fn new(windows: &'a Windows, index: &Operand<'a>) -> Result<Places<'a>> {
+        let index = Source::new(index)?;
+        let [_, height, width] = windows.input;
+        let at = |[z, y, x]: [usize; 3], of: [usize; 3]| (z * of[0] * height + y * of[1]) * width + x * of[2];
+        let [deep, high, wide] = if index.dtype == DType::U8 { windows.kernel } else { [0; 3] };
+        let each = (0..deep).flat_map(|z| (0..high).flat_map(move |y| (0..wide).map(move |x| [z, y, x])));
+        let offsets = each.map(|k| at(k, windows.dilation)).collect();
+        Ok(Places { windows, index, offsets, padding: at(windows.low, [1; 3]) })
+    }
+
+    /// Calls `f(window, position)` for the windows of a plane.
+    fn each(&self, plane: usize, mut f: impl FnMut(usize, usize)) {
+        let Windows { input: [_, height, width], output: [_, rows, columns], stride, .. } = *self.windows;
+        let outputs = self.windows.outputs();
+        let first = self.index.layout.offset() + plane * outputs;
+        if self.index.dtype != DType::U8 {
+            return (0..outputs).for_each(|i| f(i, read_position(self.index.dtype, &self.index.bytes, first + i)));
+        }
+        for (line, numbers) in self.index.bytes[first..first + outputs].chunks(columns).enumerate() {
+            let begin = (line / rows * stride[0] * height + line % rows * stride[1]) * width;
+            for (i, &number) in numbers.iter().enumerate() {
+                f(line * columns + i, begin + i * stride[2] + self.offsets[number as usize] - self.padding);
+            }
+        }
+    }
+}
+
 /// `dx`, from dy and the positions of the maxima.
 pub fn max_backward(call: &Call<'_>, of: &MaxPoolBackward) -> Result<()> {
     let (MaxPoolBackwardInputs { dy, index }, Output { y: dx }, windows) = (of.inputs(call), of.outputs(call), &of.0);
-    let (dy, index) = (Source::new(dy)?, Source::new(index)?);
-    let [_, height, width] = windows.input;
-    let at = |[z, y, x]: [usize; 3], of: [usize; 3]| (z * of[0] * height + y * of[1]) * width + x * of[2];
-    let numbered = index.dtype == DType::U8;
-    // The distance of each element of a window from the window's beginning, which may be in the padding.
-    let [deep, high, wide] = if numbered { windows.kernel } else { [0; 3] };
-    let each = (0..deep).flat_map(|z| (0..high).flat_map(move |y| (0..wide).map(move |x| [z, y, x])));
-    let offsets: Vec<usize> = each.map(|k| at(k, windows.dilation)).collect();
-    let padding = at(windows.low, [1; 3]);
-    let [_, rows, columns] = windows.output;
-    let start = index.layout.offset();
-    let bytes = &index.bytes;
-    backward(call, windows, &dy, dx, |plane, dy, dx| {
-        let first = start + plane * dy.len();
-        for (line, dy) in dy.chunks(columns).enumerate() {
-            let begin = at([line / rows, line % rows, 0], windows.stride);
-            let first = first + line * columns;
-            if numbered {
-                for (i, (v, &number)) in dy.iter().zip(&bytes[first..]).enumerate() {
-                    dx[begin + i * windows.stride[2] + offsets[number as usize] - padding] += v;
-                }
-            } else {
-                dy.iter().enumerate().for_each(|(i, v)| dx[read_position(index.dtype, bytes, first + i)] += v);
-            }
-        }
-    })
+    let (dy, places) = (Source::new(dy)?, Places::new(windows, index)?);
+    let are_apart = !windows.is_adaptive && (0..3).all(|d| windows.reach(d) < windows.stride[d]);
+    if !are_apart {
+        return backward(call, windows, &dy, dx, |plane, dy, dx| places.each(plane, |window, at| dx[at] += dy[window]));
+    }
+    // Each element is in one window at most.
+    let mut target = Target::new(dx)?;
+    let (dtype, volume) = (target.dtype, windows.volume());
+    let planes = target.elements().par_chunks_mut(volume * dtype.size()).with_min_len(least(windows));
+    planes.enumerate().for_each(|(plane, dx)| with_acc!(dtype, put_maxima(windows, &dy, plane, dx, &places)));
+    Ok(())
+}
+
+fn put_maxima<A: Acc>(windows: &Windows, dy: &Source<'_>, plane: usize, dx: &mut [u8], places: &Places<'_>) {
+    let outputs = windows.outputs();
+    with_scratch(outputs + windows.volume(), |scratch: &mut [A]| {
+        let (given, results) = scratch.split_at_mut(outputs);
+        let given = borrow(dy.view(), &Strided::new(dy.layout), plane * outputs, given);
+        results.fill(A::from_i64(0));
+        places.each(plane, |window, at| results[at] = A::back(results[at].number() + given[window].number()));
+        store(results, dy.dtype, dx);
+    });
 }
 
 /// The divisor of each window's sum.

@@ -8,17 +8,24 @@ mod custom;
 mod elementwise;
 mod image;
 mod indexing;
+mod loss;
 mod matrix;
 mod memory;
 mod normalization;
 mod random;
 mod recurrent;
 mod reduction;
+mod slices;
 
 use isograd_core::fused::AnyFused;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};
+use isograd_core::ops::elementwise::each::Each;
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
+use isograd_core::ops::loss::cross_entropy::{CrossEntropyBackward, CrossEntropyForward};
+use isograd_core::ops::normalization::channel_norm::{BatchNorm, BatchNormBackward};
+use isograd_core::ops::normalization::norm::{RowNorm, RowNormBackward};
+use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward};
 use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
 use isograd_core::ops::reduction::reduce::{Moments, ProdBackward, Variance};
 use isograd_core::pointwise::Pointwise;
@@ -178,9 +185,11 @@ impl Backend for Cpu {
 
     /// Statistics and gradients of products have kernels, because they need a larger range than the dtype's; pools and convolutions, because a composite
     /// would write the elements of all windows to memory; results side by side, because a composite would copy each of them; and recurrent
-    /// ops, because a composite would put the weight into the order of vectors in each step.
+    /// ops, because a composite would put the weight into the order of vectors in each step. Those that do not run in f64 are faster than their composites,
+    /// with which other devices are compared in f64.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
-        FUSED.iter().any(|id| id() == fused) && dtype.is_float()
+        let is = |of: &Support| (of.id)() == fused && (dtype != DType::F64 || of.is_for_f64);
+        dtype.is_float() && KERNELS.iter().any(is)
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -201,51 +210,51 @@ impl Backend for Cpu {
     }
 }
 
-/// The types of the fused ops with kernels.
-const FUSED: [fn() -> TypeId; 13] = [
-    TypeId::of::<Blocks>,
-    TypeId::of::<ConvForward>,
-    TypeId::of::<ConvInput>,
-    TypeId::of::<ConvWeight>,
-    TypeId::of::<Variance>,
-    TypeId::of::<Moments>,
-    TypeId::of::<ProdBackward>,
-    TypeId::of::<MaxPoolForward>,
-    TypeId::of::<MaxPoolBackward>,
-    TypeId::of::<AvgPoolForward>,
-    TypeId::of::<AvgPoolBackward>,
-    TypeId::of::<RecurrentForward>,
-    TypeId::of::<RecurrentBackward>,
+/// A fused op with a kernel.
+struct Support {
+    id: fn() -> TypeId,
+    /// The kernel, if the descriptor is of the type.
+    run: fn(&Call<'_>, &dyn AnyFused) -> Option<Result<()>>,
+    is_for_f64: bool,
+}
+
+/// The kernel of a type of descriptors.
+macro_rules! kernel {
+    ($fused:ty, $run:expr, $is_for_f64:literal) => {
+        Support {
+            id: TypeId::of::<$fused>,
+            run: |call, fused| Some($run(call, fused.downcast_ref::<$fused>()?)),
+            is_for_f64: $is_for_f64,
+        }
+    };
+}
+
+const KERNELS: [Support; 22] = [
+    kernel!(Blocks, elementwise::pointwise::blocks, true),
+    kernel!(Each, elementwise::pointwise::each, true),
+    kernel!(ConvForward, conv::forward, true),
+    kernel!(ConvInput, conv::input, true),
+    kernel!(ConvWeight, conv::weight, true),
+    kernel!(Variance, normalization::moments::variance, true),
+    kernel!(Moments, normalization::moments::moments, true),
+    kernel!(ProdBackward, |call, _: &ProdBackward| reduction::product::backward(call), true),
+    kernel!(MaxPoolForward, image::max, true),
+    kernel!(MaxPoolBackward, image::max_backward, true),
+    kernel!(AvgPoolForward, image::avg, true),
+    kernel!(AvgPoolBackward, image::avg_backward, true),
+    kernel!(RecurrentForward, recurrent::forward, true),
+    kernel!(RecurrentBackward, recurrent::backward, true),
+    kernel!(Softmax, normalization::softmax::forward, false),
+    kernel!(SoftmaxBackward, normalization::softmax::backward, false),
+    kernel!(RowNorm, normalization::rows::forward, false),
+    kernel!(RowNormBackward, normalization::rows::backward, false),
+    kernel!(BatchNorm, normalization::channels::forward, false),
+    kernel!(BatchNormBackward, normalization::channels::backward, false),
+    kernel!(CrossEntropyForward, loss::cross_entropy, false),
+    kernel!(CrossEntropyBackward, loss::cross_entropy_backward, false),
 ];
 
 fn fused_op(call: &Call<'_>, fused: &dyn AnyFused) -> Result<()> {
-    if let Some(of) = fused.downcast_ref::<Blocks>() {
-        elementwise::pointwise::blocks(call, of)
-    } else if let Some(of) = fused.downcast_ref::<ConvForward>() {
-        conv::forward(call, of)
-    } else if let Some(of) = fused.downcast_ref::<ConvInput>() {
-        conv::input(call, of)
-    } else if let Some(of) = fused.downcast_ref::<ConvWeight>() {
-        conv::weight(call, of)
-    } else if let Some(variance) = fused.downcast_ref::<Variance>() {
-        normalization::variance(call, variance)
-    } else if fused.downcast_ref::<ProdBackward>().is_some() {
-        reduction::product::backward(call)
-    } else if let Some(of_norm) = fused.downcast_ref::<Moments>() {
-        normalization::moments(call, of_norm)
-    } else if let Some(maximum) = fused.downcast_ref::<MaxPoolForward>() {
-        image::max(call, maximum)
-    } else if let Some(maximum) = fused.downcast_ref::<MaxPoolBackward>() {
-        image::max_backward(call, maximum)
-    } else if let Some(average) = fused.downcast_ref::<AvgPoolForward>() {
-        image::avg(call, average)
-    } else if let Some(average) = fused.downcast_ref::<AvgPoolBackward>() {
-        image::avg_backward(call, average)
-    } else if let Some(steps) = fused.downcast_ref::<RecurrentForward>() {
-        recurrent::forward(call, steps)
-    } else if let Some(steps) = fused.downcast_ref::<RecurrentBackward>() {
-        recurrent::backward(call, steps)
-    } else {
-        Err(Error::unsupported(call.op, "the CPU runs composites"))
-    }
+    let found = KERNELS.iter().find_map(|kernel| (kernel.run)(call, fused));
+    found.unwrap_or_else(|| Err(Error::unsupported(call.op, "the CPU runs composites")))
 }

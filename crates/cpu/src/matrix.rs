@@ -3,7 +3,7 @@
 // The crates take pointers and strides.
 #![allow(unsafe_code)]
 
-use crate::access::{Acc, Source, Strided, Target, load, store, with_bits};
+use crate::access::{Acc, Source, Strided, Target, load_all, store_all, with_bits};
 use crate::elementwise::copy::copy_bits;
 use crate::memory::{Scratch, scratch};
 use gemm_common::Parallelism;
@@ -32,7 +32,7 @@ fn product<A: Acc>(call: &Call<'_>) -> Result<()> {
     }
     let mut wide = scratch::<A>(call, bytes.len() / dtype.size())?;
     compute(call, &mut wide)?;
-    store(&wide, dtype, bytes);
+    store_all(&wide, dtype, bytes);
     Ok(())
 }
 
@@ -43,7 +43,7 @@ fn compute<A: Acc>(call: &Call<'_>, y: &mut [A]) -> Result<()> {
     let added = call.inputs.get(2).filter(|_| beta != 0.0);
     if let Some(c) = added {
         let c = Source::new(c)?;
-        load(c.view(), &Strided::new(c.layout), 0, y);
+        load_all(c.view(), &Strided::new(c.layout), y);
     }
     if alpha != 0.0 && k > 0 {
         let (a, b) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
@@ -97,7 +97,7 @@ impl<'a, A: Acc> Matrices<'a, A> {
         let layout = if is_turned { layout.transpose(1, 2) } else { layout.clone() };
         let once = if strides[0] == 0 { layout.narrow(0, 0, 1, 1) } else { layout };
         let mut values = scratch(call, once.shape().numel())?;
-        load(source.view(), &Strided::new(&once), 0, &mut values);
+        load_all(source.view(), &Strided::new(&once), &mut values);
         let (rows, columns) = (once.shape()[1], once.shape()[2]);
         let batch = if strides[0] == 0 { 0 } else { rows * columns };
         let strides = if is_turned { [batch, 1, columns] } else { [batch, columns, 1] };

@@ -8,3 +8,5 @@ mod moves;
 mod pointwise;
 mod products;
 mod reductions;
+mod slices;
+mod vectors;

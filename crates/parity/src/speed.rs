@@ -88,9 +88,9 @@ fn kind_of(device: &Device) -> usize {
     usize::from(!{ all }.any(|info| info.name == device.name() && info.is_accelerator))
 }
 
-/// True if speeds in a dtype are measured on a device. On the host's processor, only f32 is.
+/// True if speeds in a dtype are measured on a device. On the host's processor, f32 and bf16 are.
 fn measures(kind: usize, dtype: DType) -> bool {
-    dtype == DType::F32 || (kind == 0 && dtype.is_float())
+    dtype.is_float() && (kind == 0 || [DType::F32, DType::BF16].contains(&dtype))
 }
 
 fn multiplies(op: &Op) -> bool {

@@ -156,7 +156,7 @@ pub trait Integer: Value {
 }
 
 macro_rules! real {
-    ($t:ident, $exp:path, $tanh:path, $erf:path, $erfc:path, $asinh:path, $acosh:path, $atanh:path) => {
+    ($t:ident, $exp:path, $expm1:path, $log:path, $log1p:path, $tanh:path, $erf:path, $erfc:path, $asinh:path, $acosh:path, $atanh:path) => {
         impl Value for $t {
             type Mask = bool;
             fn c(v: f64) -> Self {
@@ -184,14 +184,16 @@ macro_rules! real {
             fn exp(self) -> Self {
                 $exp(self)
             }
+            #[inline(always)]
             fn expm1(self) -> Self {
-                $t::exp_m1(self)
+                $expm1(self)
             }
             fn exp2(self) -> Self {
                 $t::exp2(self)
             }
+            #[inline(always)]
             fn log(self) -> Self {
-                $t::ln(self)
+                $log(self)
             }
             fn log2(self) -> Self {
                 $t::log2(self)
@@ -199,8 +201,9 @@ macro_rules! real {
             fn log10(self) -> Self {
                 $t::log10(self)
             }
+            #[inline(always)]
             fn log1p(self) -> Self {
-                $t::ln_1p(self)
+                $log1p(self)
             }
             fn sqrt(self) -> Self {
                 $t::sqrt(self)
@@ -275,8 +278,32 @@ macro_rules! real {
     };
 }
 
-real!(f32, elementary::exp, elementary::tanh, elementary::erf, libm::erfcf, libm::asinhf, libm::acoshf, libm::atanhf);
-real!(f64, f64::exp, f64::tanh, libm::erf, libm::erfc, libm::asinh, libm::acosh, libm::atanh);
+real!(
+    f32,
+    elementary::exp,
+    elementary::expm1,
+    elementary::log,
+    elementary::log1p,
+    elementary::tanh,
+    elementary::erf,
+    libm::erfcf,
+    libm::asinhf,
+    libm::acoshf,
+    libm::atanhf
+);
+real!(
+    f64,
+    f64::exp,
+    f64::exp_m1,
+    f64::ln,
+    f64::ln_1p,
+    f64::tanh,
+    libm::erf,
+    libm::erfc,
+    libm::asinh,
+    libm::acosh,
+    libm::atanh
+);
 
 /// An i64 whose arithmetic wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

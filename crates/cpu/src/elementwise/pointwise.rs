@@ -1,10 +1,11 @@
 //! Pointwise functions: each is compiled once for f32, f64 and i64, over blocks that fit the first cache.
 
-use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, load, store, with_scratch};
+use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, in_vectors, load, store, with_scratch};
 use isograd_core::backend::value_error;
+use isograd_core::ops::elementwise::each::Each;
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Pointwise, Row, Visitor};
-use isograd_core::{Call, DType, Error, Result, host};
+use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Shape, host};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -17,6 +18,34 @@ pub fn run(call: &Call<'_>, function: Pointwise) -> Result<()> {
 /// A row whose results are side by side.
 pub fn blocks(call: &Call<'_>, of: &Blocks) -> Result<()> {
     compiled(call, of.row, of.attributes, of.counts)
+}
+
+/// A row over many sets of tensors, which threads share.
+pub fn each(call: &Call<'_>, of: &Each) -> Result<()> {
+    let written = of.row.outputs();
+    let sets = call.outputs.len() / written;
+    let (own, shared) = call.inputs.split_at(call.inputs.len() - of.shared);
+    let read = own.len() / sets;
+    let one = |set: usize| {
+        let targets = &call.outputs[set * written..][..written];
+        let (tensors, numbers) = own[set * read..][..read].split_at(read - of.numbers);
+        let flat = Shape::from(targets[0].layout.shape().numel());
+        // Operands of a set have the same order in memory; numbers have one element.
+        let dense = |of: &Operand<'_>| Layout::contiguous(flat.clone()).shift(of.layout.offset());
+        let repeated = |of: &Operand<'_>| Layout::contiguous(Shape::from(1)).shift(of.layout.offset()).expand(&flat);
+        let layouts = targets.iter().chain(tensors).map(dense).chain(numbers.iter().chain(shared).map(repeated));
+        let layouts: SmallVec<[Layout; 12]> = layouts.collect();
+        let all = targets.iter().chain(tensors).chain(numbers).chain(shared).zip(&layouts);
+        let all: SmallVec<[Operand<'_>; 12]> = all.map(|(of, layout)| Operand { layout, ..*of }).collect();
+        let (outputs, inputs) = all.split_at(written);
+        let kernel = Kernel::Pointwise(of.row);
+        run(&Call { kernel, inputs, outputs, ints: &[], floats: &of.attributes, ..*call }, of.row)
+    };
+    let elements: usize = call.outputs.iter().map(|y| y.layout.shape().numel()).sum();
+    match elements < PARALLEL {
+        true => (0..sets).try_for_each(one),
+        false => (0..sets).into_par_iter().try_for_each(one),
+    }
 }
 
 /// Output k has `counts[k]` results, in blocks of the extent of the inputs' last dimension.
@@ -238,20 +267,11 @@ fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize
     y: &mut [&mut [A]],
 ) {
     // Functions of other types are compiled once.
-    #[cfg(target_arch = "x86_64")]
     if const { matches!(A::DTYPE, DType::F32) } {
-        if let Some(processor) = pulp::x86::V4::try_new() {
-            return processor.vectorize(
-                #[inline(always)]
-                || eval_lanes::<A, R, N, K, M>(x, attributes, y),
-            );
-        }
-        if let Some(processor) = pulp::x86::V3::try_new() {
-            return processor.vectorize(
-                #[inline(always)]
-                || eval_lanes::<A, R, N, K, M>(x, attributes, y),
-            );
-        }
+        return in_vectors(
+            #[inline(always)]
+            || eval_lanes::<A, R, N, K, M>(x, attributes, y),
+        );
     }
     eval_lanes::<A, R, N, K, M>(x, attributes, y)
 }

@@ -7,7 +7,7 @@
 use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, store, with_acc, with_scratch,
 };
-use crate::normalization;
+use crate::normalization::moments;
 use crate::reduction::product::products;
 use isograd_core::backend::Reduce;
 use isograd_core::{Call, Result, host};
@@ -159,7 +159,7 @@ fn reduce<A: Acc>(op: &'static str, rows: &Rows<'_>, targets: &mut [Target<'_>],
     }?;
     match kind {
         Reduce::Mean => y.iter_mut().enumerate().for_each(|(row, v)| *v = mean(rows, row, *v)),
-        Reduce::Norm => y.iter_mut().enumerate().for_each(|(row, v)| *v = normalization::norm(rows, row, *v)),
+        Reduce::Norm => y.iter_mut().enumerate().for_each(|(row, v)| *v = moments::norm(rows, row, *v)),
         _ => {}
     }
     let put = |target: &mut Target<'_>, v: &[A]| {
@@ -186,7 +186,7 @@ pub fn results<A: Acc>(op: &'static str, v: A, n: usize) -> Result<Results<A>> {
 fn mean<A: Acc>(rows: &Rows<'_>, row: usize, sum: A) -> A {
     match sum.to_f64().is_finite() {
         true => A::from_f64(sum.to_f64() / rows.count as f64),
-        false => normalization::mean(rows, row),
+        false => moments::mean(rows, row),
     }
 }
 

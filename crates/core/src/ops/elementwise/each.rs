@@ -221,7 +221,7 @@ pub fn update_each_norms_(
     let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); sets.len()];
     let mut simple = Vec::new();
     for (i, set) in sets.iter().enumerate() {
-        match is_apart && set.is_simple(shared) {
+        match is_apart && set.is_simple(shared) && set.operands().all(has_kernel::<EachNorms>) {
             true => simple.push((i, set)),
             false => found[i] = norms_alone(op, row, set, shared, floats)?,
         }

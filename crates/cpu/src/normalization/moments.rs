@@ -2,7 +2,7 @@
 //!
 //! Sums are in f64. If a sum or a square of f64 numbers is out of range, the numbers are first scaled by a power of 2.
 
-use crate::access::{Acc, Source, Strided, Target, borrow, for_runs, store, with_acc, with_scratch};
+use crate::access::{Acc, BLOCK, Source, Strided, Target, borrow, for_runs, in_vectors, store, with_acc, with_scratch};
 use crate::reduction::reduce::{COLUMNS, Rows, SEGMENT};
 use isograd_core::fused::Fused;
 use isograd_core::operands::Input;
@@ -13,15 +13,19 @@ use smallvec::SmallVec;
 
 /// The mean of a slice, and the mean of squared deviations from it, of numbers multiplied by `scale`.
 #[derive(Clone, Copy, Default)]
-struct Moments {
-    mean: f64,
-    square: f64,
+pub struct Moments {
+    pub mean: f64,
+    pub square: f64,
     scale: f64,
 }
 
 impl Moments {
     fn deviation(&self) -> f64 {
         self.square.sqrt() / self.scale
+    }
+
+    pub fn rstd(&self, eps: f64) -> f64 {
+        self.deviation().hypot(eps.sqrt()).recip()
     }
 
     /// True if the moments are accurate without scaling. Squares of f32 numbers are well inside of the range.
@@ -46,7 +50,7 @@ pub fn variance(call: &Call<'_>, of: &Variance) -> Result<()> {
 /// The mean and the reciprocal deviation.
 pub fn moments(call: &Call<'_>, of: &reduce::Moments) -> Result<()> {
     let (Input { x }, MomentsOutputs { mean, rstd }) = (of.inputs(call), of.outputs(call));
-    let put = |m: &Moments, _| [m.mean / m.scale, m.deviation().hypot(of.eps.sqrt()).recip()];
+    let put = |m: &Moments, _| [m.mean / m.scale, m.rstd(of.eps)];
     run(x, [mean, rstd], of.dims, of.is_centred, put)
 }
 
@@ -71,7 +75,7 @@ fn run(
     Ok(())
 }
 
-fn all<A: Acc>(rows: &Rows<'_>, is_centred: bool) -> Vec<Moments> {
+pub fn all<A: Acc>(rows: &Rows<'_>, is_centred: bool) -> Vec<Moments> {
     let mut found = vec![Moments::default(); rows.rows];
     let one = |(row, m): (usize, &mut Moments)| *m = of_row::<A>(rows, row, is_centred);
     let piece_of_columns = |(first, piece): (usize, &mut [Moments])| {
@@ -132,24 +136,55 @@ fn scale<A: Acc>(rows: &Rows<'_>, row: usize) -> f64 {
     if largest > 0.0 && largest.is_finite() { 2f64.powi(-exponent as i32) } else { 1.0 }
 }
 
+#[inline(always)]
+fn add<const K: usize>(mut all: [f64; K], one: [f64; K]) -> [f64; K] {
+    all.iter_mut().zip(one).for_each(|(a, b)| *a += b);
+    all
+}
+
+/// Sums of `f` over adjacent elements, in eight lanes.
+fn sums_of_block<A: Acc, const K: usize>(block: &[A], f: &impl Fn(f64) -> [f64; K]) -> [f64; K] {
+    in_vectors(
+        #[inline(always)]
+        || {
+            let (groups, rest) = block.as_chunks::<8>();
+            let mut lanes = [[0.0; 8]; K];
+            for group in groups {
+                let values = group.map(
+                    #[inline(always)]
+                    |v| f(v.to_f64()),
+                );
+                for (k, lanes) in lanes.iter_mut().enumerate() {
+                    lanes.iter_mut().zip(values).for_each(|(lane, v)| *lane += v[k]);
+                }
+            }
+            let few = rest.iter().fold([0.0; K], |few, v| add(few, f(v.to_f64())));
+            (0..8).fold(few, |sum, i| add(sum, std::array::from_fn(|k| lanes[k][i])))
+        },
+    )
+}
+
+/// The mean of a slice, and `1 / sqrt(variance + eps)`.
+pub fn of_slice(x: &[f32], is_centred: bool, eps: f64) -> [f32; 2] {
+    let n = x.len() as f64;
+    let of_blocks = |f: &dyn Fn(&[f32]) -> [f64; 2]| x.chunks(BLOCK).map(f).fold([0.0; 2], add);
+    let mean = if is_centred { of_blocks(&|block| [sums_of_block(block, &|v| [v])[0], 0.0])[0] / n } else { 0.0 };
+    let [shift, square] = of_blocks(&|block| {
+        sums_of_block(block, &|v| {
+            let d = v - mean;
+            [d, d * d]
+        })
+    });
+    let found = corrected(mean, if is_centred { shift / n } else { 0.0 }, square / n, 1.0);
+    [found.mean as f32, found.rstd(eps) as f32]
+}
+
 /// Sums of `f` over the elements of a row, in an order that depends only on the shape.
 fn sums<A: Acc, const K: usize>(rows: &Rows<'_>, row: usize, f: impl Fn(f64) -> [f64; K] + Sync) -> [f64; K] {
-    let add = |mut all: [f64; K], one: [f64; K]| {
-        all.iter_mut().zip(one).for_each(|(a, b)| *a += b);
-        all
-    };
     let of_segment = |s: usize| {
         let mut sum = [0.0; K];
         let end = rows.count.min((s + 1) * SEGMENT);
-        rows.blocks(row, s * SEGMENT, end, |_, block: &[A]| {
-            let (groups, rest) = block.as_chunks::<8>();
-            let mut lanes = [[0.0; K]; 8];
-            for group in groups {
-                lanes.iter_mut().zip(group).for_each(|(lane, v)| *lane = add(*lane, f(v.to_f64())));
-            }
-            let few = rest.iter().fold([0.0; K], |few, v| add(few, f(v.to_f64())));
-            sum = add(sum, lanes.into_iter().fold(few, add));
-        });
+        rows.blocks(row, s * SEGMENT, end, |_, block: &[A]| sum = add(sum, sums_of_block(block, &f)));
         sum
     };
     let segments = rows.count.div_ceil(SEGMENT);
@@ -174,17 +209,28 @@ fn of_columns<A: Acc>(rows: &Rows<'_>, first: usize, is_centred: bool, found: &m
     };
     let mut means: SmallVec<[f64; COLUMNS]> = SmallVec::from_elem(0.0, found.len());
     if is_centred {
-        each_line(&mut |line| means.iter_mut().zip(line).for_each(|(mean, v)| *mean += v.to_f64()));
+        each_line(&mut |line| {
+            in_vectors(
+                #[inline(always)]
+                || means.iter_mut().zip(line).for_each(|(mean, v)| *mean += v.to_f64()),
+            );
+        });
         means.iter_mut().for_each(|mean| *mean /= n);
     }
-    let mut sums: SmallVec<[[f64; 2]; COLUMNS]> = SmallVec::from_elem([0.0; 2], found.len());
+    let [mut shifts, mut squares] = [0, 1].map(|_| SmallVec::<[f64; COLUMNS]>::from_elem(0.0, found.len()));
     each_line(&mut |line| {
-        for ((sum, v), mean) in sums.iter_mut().zip(line).zip(&means) {
-            let d = v.to_f64() - mean;
-            *sum = [sum[0] + d, sum[1] + d * d];
-        }
+        in_vectors(
+            #[inline(always)]
+            || {
+                for (((shift, square), v), mean) in shifts.iter_mut().zip(&mut squares).zip(line).zip(&means) {
+                    let d = v.to_f64() - mean;
+                    *shift += d;
+                    *square += d * d;
+                }
+            },
+        );
     });
-    for ((m, mean), [shift, square]) in found.iter_mut().zip(means).zip(sums) {
+    for (((m, mean), shift), square) in found.iter_mut().zip(means).zip(shifts).zip(squares) {
         *m = corrected(mean, if is_centred { shift / n } else { 0.0 }, square / n, 1.0);
     }
 }
