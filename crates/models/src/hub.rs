@@ -318,7 +318,8 @@ fn in_files(own: impl Iterator<Item = (Source, Tensor)>) -> Result<StateDict> {
             Source::Whole(name) => drop(found.insert(name, t)),
             Source::More { name, by } => drop(found.insert(name, t.detach().add_scalar(by)?)),
             Source::Neighbors { name, heads } => {
-                let halves = t.detach().reshape((heads, 2, t.dims()[0] / (2 * heads).max(1), t.numel() / t.dims()[0].max(1)))?;
+                let halves =
+                    t.detach().reshape((heads, 2, t.dims()[0] / (2 * heads).max(1), t.numel() / t.dims()[0].max(1)))?;
                 found.insert(name, halves.transpose(1, 2)?.contiguous()?.reshape(t.shape())?);
             }
             Source::Rows { name, start } => drop(parts.entry(name).or_default().insert(start, t)),

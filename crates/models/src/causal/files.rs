@@ -116,10 +116,14 @@ pub(super) fn source_in_gguf(options: &CausalLmOptions, own: &str) -> Source {
         "self_attn.q_proj." if is_joined => joined(0),
         "self_attn.k_proj." if is_joined => joined(of_queries),
         "self_attn.v_proj." if is_joined => joined(of_queries + of_keys),
-        "mlp.gate_proj." if architecture == Architecture::Phi3 => Source::Rows { name: format!("{block}ffn_up.{end}"), start: 0 },
+        "mlp.gate_proj." if architecture == Architecture::Phi3 => {
+            Source::Rows { name: format!("{block}ffn_up.{end}"), start: 0 }
+        }
         "mlp.up_proj." if architecture == Architecture::Phi3 => Source::Rows { name, start: options.hidden },
         "self_attn.q_proj." if architecture.has_neighbors_in_gguf() => Source::Neighbors { name, heads: options.heads },
-        "self_attn.k_proj." if architecture.has_neighbors_in_gguf() => Source::Neighbors { name, heads: options.key_heads },
+        "self_attn.k_proj." if architecture.has_neighbors_in_gguf() => {
+            Source::Neighbors { name, heads: options.key_heads }
+        }
         of if architecture.is_gemma() && of.contains("norm.") => Source::More { name, by: 1.0 },
         _ => Source::Whole(name),
     }
