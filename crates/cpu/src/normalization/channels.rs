@@ -312,7 +312,11 @@ pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
                 let (xhat, mean, slope, rstd) = (&xhat[..n], &mean[..n], &slope[..n], &rstd[..n]);
                 in_vectors(
                     #[inline(always)]
-                    || (0..n).for_each(|i| a[i] = rstd[i] * (g[i] - mean[i] - xhat[i] * slope[i])),
+                    || match of.is_given {
+                        // Infinite elements have no part in it.
+                        true => (0..n).for_each(|i| a[i] = rstd[i] * g[i]),
+                        false => (0..n).for_each(|i| a[i] = rstd[i] * (g[i] - mean[i] - xhat[i] * slope[i])),
+                    },
                 );
                 if let Some(weight) = &norm.weight {
                     (norm.mul)(&[a, lines.of(weight, at, s)], &[], &mut [g]);
