@@ -57,6 +57,9 @@ const MATH: &str = "#include <math.h>
 /// The CPU's own functions of f32. Another library's, which differ in the last place, would differ by more where a row cancels.
 const OF_F32: &str = "#include <string.h>
 #undef exp_
+#undef expm1_
+#undef log_
+#undef log1p_
 #undef tanh_
 #undef erf_
 static A power_of_2(int n) {
@@ -79,6 +82,30 @@ static A exp_(A x) {
     if (x != x) return x;
     int n = (int)whole, half = n >> 1;
     return y * power_of_2(half) * power_of_2(n - half);
+}
+static A expm1_(A x) {
+    static const A c[] = {1.9875691e-4f, 1.3982e-3f, 8.333452e-3f, 4.1665796e-2f, 1.6666665e-1f, 0.5f};
+    A near = x < -30 ? -30 : x > 30 ? 30 : x, whole = rintf(near * 1.44269504f);
+    A r = (near - whole * 0.6933594f) - whole * -2.1219444e-4f, y = polynomial(c, 6, r) * (r * r) + r;
+    if (x != x) return x;
+    A power = power_of_2((int)whole);
+    return copysignf(x > 30 ? exp_(x) : power * y + (power - 1), x);
+}
+static A log_(A x) {
+    static const A c[] = {7.0376836e-2f, -1.151461e-1f, 1.1676999e-1f, -1.2420141e-1f, 1.4249323e-1f, -1.6668058e-1f,
+                          2.0000715e-1f, -2.4999994e-1f, 3.333333e-1f};
+    if (!(x > 0) || x == INFINITY) return x == 0 ? -INFINITY : x > 0 ? x : NAN;
+    int shift = x < 1.17549435e-38f ? 23 : 0, n;
+    A m = frexpf(shift ? x * 8388608.0f : x, &n);
+    if (m < 0.70710678f) m *= 2, n--;
+    A z = m - 1, turns = (A)(n - shift);
+    A y = polynomial(c, 9, z) * z * (z * z) + turns * -2.1219444e-4f - 0.5f * (z * z);
+    return z + y + turns * 0.6933594f;
+}
+static A log1p_(A x) {
+    A sum = 1 + x, y = log_(sum);
+    if (x == 0) return x;
+    return sum == 0 || sum == INFINITY ? y : y + (x - (sum - 1)) / sum;
 }
 static A tanh_(A x) {
     static const A c[] = {-5.7049887e-3f, 2.063909e-2f, -5.3739716e-2f, 1.3331442e-1f, -3.333328e-1f};
