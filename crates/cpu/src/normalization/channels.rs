@@ -139,8 +139,9 @@ pub fn forward(call: &Call<'_>, of: &BatchNorm) -> Result<()> {
             (mean, var.into_iter().map(rstd).collect())
         }
         None => {
-            let found = statistics(&x.0, of);
-            update(of, &outputs, &found)?;
+            let rows = rows(&x.0, of);
+            let found = moments::all::<f32>(&rows, true);
+            update(of, &outputs, &rows, &found)?;
             let values = |f: &dyn Fn(&Moments) -> f64| found.iter().map(|m| f(m) as f32).collect::<Vec<f32>>();
             (values(&|m| m.mean), values(&|m| m.rstd(of.eps)))
         }
@@ -174,15 +175,15 @@ pub fn forward(call: &Call<'_>, of: &BatchNorm) -> Result<()> {
     Ok(())
 }
 
-/// The moments of channels.
-fn statistics(x: &Source<'_>, &BatchNorm { batch, channels, inner, .. }: &BatchNorm) -> Vec<Moments> {
+/// The channels of x, as rows that are reduced.
+fn rows<'a>(x: &'a Source<'_>, &BatchNorm { batch, channels, inner, .. }: &BatchNorm) -> Rows<'a> {
     let kept = Strided::of(&[channels], &[inner], x.layout.offset());
     let reduced = Strided::of(&[batch, inner], &[channels * inner, 1], 0);
-    moments::all::<f32>(&Rows { view: x.view(), kept, reduced, rows: channels, count: batch * inner }, true)
+    Rows { view: x.view(), kept, reduced, rows: channels, count: batch * inner }
 }
 
 /// Updates running statistics and their number of batches.
-fn update(of: &BatchNorm, outputs: &BatchNormOutputs<&Operand<'_>>, found: &[Moments]) -> Result<()> {
+fn update(of: &BatchNorm, outputs: &BatchNormOutputs<&Operand<'_>>, rows: &Rows<'_>, found: &[Moments]) -> Result<()> {
     let mut share = of.momentum.unwrap_or_default();
     if let Some(batches) = outputs.batches {
         let mut target = Target::new(batches)?;
@@ -192,12 +193,17 @@ fn update(of: &BatchNorm, outputs: &BatchNormOutputs<&Operand<'_>>, found: &[Mom
     }
     let count = (of.batch * of.inner) as f64;
     let unbiased = count / (count - 1.0);
-    let new: [&dyn Fn(&Moments) -> f64; 2] = [&|m| m.mean, &|m| m.square * unbiased];
+    // An infinite mean has no moments.
+    let mean = |channel: usize| match found[channel].mean {
+        mean if mean.is_nan() => f64::from(moments::mean::<f32>(rows, channel)),
+        mean => mean,
+    };
+    let new: [&dyn Fn(usize) -> f64; 2] = [&mean, &|channel| found[channel].square * unbiased];
     for (running, new) in [outputs.running_mean, outputs.running_var].into_iter().zip(new) {
         let Some(running) = running else { continue };
         let Some(mut values) = Elements::all(Some(running))? else { continue };
-        for (value, m) in values.iter_mut().zip(found) {
-            *value = (f64::from(*value) * (1.0 - share) + new(m) * share) as f32;
+        for (channel, value) in values.iter_mut().enumerate() {
+            *value = (f64::from(*value) * (1.0 - share) + new(channel) * share) as f32;
         }
         write(running, &values)?;
     }
