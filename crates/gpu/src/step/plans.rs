@@ -4,6 +4,7 @@
 use super::program::{Entry, KeptOperand, Program, Work};
 use crate::driver::Address;
 use crate::memory::block::Place;
+use isograd_core::Kernel;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -37,7 +38,9 @@ impl Form {
         let mut numbers = HashMap::new();
         for Entry { op, whole, work, inputs, outputs } in &program.entries {
             let Work::Call { kernel, ints, floats } = work else { return None };
-            write!(form.text, "{op} {whole} {:?} {ints:?} {floats:?}", kernel.kernel()).ok()?;
+            // Two ops of one's own may have one name.
+            let own = if let Kernel::Custom(op) = kernel.kernel() { Some(std::ptr::from_ref(op)) } else { None };
+            write!(form.text, "{op} {whole} {:?} {own:?} {ints:?} {floats:?}", kernel.kernel()).ok()?;
             for KeptOperand { place, layout, dtype } in inputs.iter().chain(outputs) {
                 let number = *numbers.entry(*place).or_insert_with(|| {
                     form.places.push(*place);
