@@ -7,8 +7,8 @@ use crate::run::{Start, Weights, device};
 use crate::{parse, print, put};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isograd::data::{TextStream, Tokenizer};
-use isograd::models::{Gpt2, Pretrained};
+use isograd::data::{TextStream, Tokenizer, tokenizer};
+use isograd::models::{CausalLm, Gpt2, Pretrained};
 use isograd::nn::Init;
 use isograd::ops::Sampling;
 use isograd::train::{CONFIG, SavedRun};
@@ -20,9 +20,13 @@ use std::process::ExitCode;
 /// The options of `isograd generate`.
 #[derive(Args, Debug)]
 pub struct Generate {
-    /// The folder of a run of `isograd train text`, or of a GPT-2 that Hugging Face's transformers saved, with its tokenizer.json
+    /// The folder of a run of `isograd train text`, or of a language model that Hugging Face's transformers saved, with its tokenizer.json; or a
+    /// GGUF file
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
+    /// The tokenizer.json of a GGUF file
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
     /// The text to continue
     #[arg(long, default_value = "\n", hide_default_value = true)]
     prompt: String,
@@ -51,7 +55,11 @@ pub struct Generate {
 /// Prints the prompt and, as they are drawn, the tokens that follow.
 pub fn run(options: Generate) -> Result<ExitCode> {
     let device = device(options.device.as_deref())?;
-    let (model, tokenizer) = load(&options.model, &device, options.weights)?;
+    let (model, tokenizer) = match options.model.is_file() {
+        true => of_file(&options.model, options.tokenizer.as_deref(), &device)?,
+        false if options.tokenizer.is_some() => bail!("--tokenizer is for a GGUF file: a folder has its tokenizer"),
+        false => load(&options.model, &device, options.weights)?,
+    };
     let Generate { prompt, tokens, temperature, top_k, top_p, seed, .. } = options;
     let prompted = tokenizer.encode(&prompt).context("the prompt has no tokens of this model")?;
     let sampling = Sampling { temperature, top_k, top_p, num_samples: 1 };
@@ -80,9 +88,21 @@ pub fn is_pretrained(folder: &Path) -> bool {
 /// The model of a folder, and the number of tokens of its context.
 pub fn load_with_context(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn TextModel>, usize)> {
     let config = config(folder)?;
-    let context = ["context", "n_positions"].iter().find_map(|key| config[key].as_u64());
+    let context = ["context", "n_positions", "max_position_embeddings"].iter().find_map(|key| config[key].as_u64());
     let context = context.with_context(|| format!("the configuration of {} has no context", folder.display()))?;
     Ok((load(folder, device, weights)?.0, context as usize))
+}
+
+/// The model of a GGUF file, and the tokenizer of another one.
+fn of_file(
+    model: &Path,
+    tokenizer: Option<&Path>,
+    device: &Device,
+) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
+    let tokenizer =
+        tokenizer.context("a GGUF file needs a tokenizer beside: --tokenizer FILE, the tokenizer.json of the model")?;
+    let tokenizer = tokenizer::load(tokenizer)?;
+    Ok((Box::new(CausalLm::load(model, &Init::new(device))?), tokenizer))
 }
 
 /// The model and the tokenizer of a folder.
@@ -92,6 +112,9 @@ fn load(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn Tex
     if config["model_type"] == "gpt2" {
         let model = Gpt2::load(folder, &init)?;
         return Ok((Box::new(model), tokenizer_of(folder)?));
+    }
+    if config["model_type"].is_string() {
+        return Ok((Box::new(CausalLm::load(folder, &init)?), tokenizer_of(folder)?));
     }
     if config["dataset"] != NAME {
         bail!("{} has no language model", folder.display());

@@ -2,7 +2,8 @@
 
 use super::options::Config;
 use isograd::models::{
-    Decoder, Gpt2, Gpt2Options, LanguageModel, Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState,
+    CausalLm, Decoder, Gpt2, Gpt2Options, LanguageModel, Recurrence, RecurrentModel, RecurrentModelOptions,
+    RecurrentState,
 };
 use isograd::nn::{Init, Layer, Module};
 use isograd::ops::Sampling;
@@ -89,12 +90,18 @@ pub trait Continuation {
 
 impl TextModel for Gpt2 {
     fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
-        Box::new(Window {
-            model: self,
-            decoder: Decoder::new(self, self.context(), &sampling, rng),
-            tokens: Vec::new(),
-        })
+        window(self, sampling, rng)
     }
+}
+
+impl TextModel for CausalLm {
+    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
+        window(self, sampling, rng)
+    }
+}
+
+fn window(model: &dyn LanguageModel, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
+    Box::new(Window { model, decoder: Decoder::new(model, model.context(), &sampling, rng), tokens: Vec::new() })
 }
 
 /// The last tokens of a text, whose keys and values are kept. When the context is full, it begins anew with the last half of it.

@@ -2,7 +2,7 @@
 
 use crate::refusing::assert_refused;
 use crate::{FILES, ISOGRAD, bits, files, isograd, names, run, saved};
-use isograd::models::{Gpt2, Gpt2Options, Pretrained};
+use isograd::models::{CausalLm, CausalLmOptions, Gpt2, Gpt2Options, Pretrained};
 use isograd::nn::Init;
 use serde_json::Value;
 use std::fs;
@@ -180,6 +180,28 @@ fn a_folder_of_hugging_face_continues_a_text() {
     fs::write(folder.path().join("tokenizer.json"), "{\"isograd\":\"bytes\"}").unwrap();
     let found = generate(folder.path(), &["--prompt", "longer than the context", "--tokens", "20", "--top-k", "1"]);
     assert!(found.starts_with("longer than the context"), "{found}");
+    // Another decoder, and a GGUF file with the characters of its 40 tokens.
+    let options = CausalLmOptions {
+        vocab: 256,
+        context: 8,
+        layers: 1,
+        heads: 2,
+        key_heads: 1,
+        width: 8,
+        hidden: 8,
+        ..CausalLmOptions::llama2_7b()
+    };
+    CausalLm::new(&options, &init).unwrap().save(folder.path()).unwrap();
+    let found = generate(folder.path(), &["--prompt", "longer than the context", "--tokens", "20", "--top-k", "1"]);
+    assert!(found.starts_with("longer than the context"), "{found}");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/hugging_face/mistral/model.gguf");
+    assert_refused(&run(&["generate", "--model", file.to_str().unwrap()]), &["--tokenizer FILE"]);
+    let characters = folder.path().join("characters.json");
+    let all: String = (' '..='G').collect();
+    fs::write(&characters, serde_json::json!({ "isograd": "characters", "characters": all }).to_string()).unwrap();
+    let characters = characters.to_str().unwrap();
+    let found = generate(&file, &["--tokenizer", characters, "--prompt", "ABBA", "--tokens", "100", "--top-k", "1"]);
+    assert!(found.starts_with("ABBA") && found.trim_end().len() > 100, "{found}");
 }
 
 #[test]
