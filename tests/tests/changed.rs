@@ -5,6 +5,7 @@ use flate2::{Compression, write::GzEncoder};
 use isograd::data::images::{cifar100, read_image};
 use isograd::data::mesh::{parse_obj, parse_ply};
 use isograd::data::{HostTensor, TokenType, Tokens, csv, idx, npy};
+use isograd::nn::gguf::Gguf;
 use isograd::nn::{Metadata, StateDict, load, load_checked, save, shapes};
 use isograd::{DType, Device, Error, Kind, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -250,6 +251,24 @@ fn changed_files_of_pytorch() {
             let found = bits(&load(&path, &cpu())?.tensors);
             assert_eq!(found, expected);
             shapes(&path).map(drop)
+        });
+    }
+}
+
+#[test]
+fn changed_files_of_gguf() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    for name in ["types.gguf", "metadata.gguf"] {
+        let whole = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/gguf_files").join(name)).unwrap();
+        // Two bits of Q2_K are a float of 32, and a value of the metadata has at least 13 bytes in the file.
+        try_changes(name, &whole, 12 * whole.len(), |bytes| {
+            fs::write(&path, bytes).unwrap();
+            // There is no checksum: other numbers are no error, but all that is there is in the file.
+            let file = Gguf::open(&path)?;
+            assert!(file.tensors.values().map(|packed| packed.bytes().len()).sum::<usize>() <= bytes.len());
+            assert_eq!(shapes(&path)?.len(), file.tensors.len());
+            load(&path, &cpu()).map(drop)
         });
     }
 }

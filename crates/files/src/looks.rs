@@ -24,7 +24,12 @@ const TABLES: &str = "isograd::data::csv reads it, with the feature `parquet` of
 const FORMATS: &[Format] = &[
     format("a safetensors file", 8, b"{\"", "isograd::nn::load reads it"),
     format("an HDF5 file, as Keras writes", 0, b"\x89HDF\r\n\x1a\n", SAVE),
-    format("a GGUF file, as llama.cpp reads", 0, b"GGUF", "load the folder of the network that it was made from"),
+    format(
+        "a GGUF file, as llama.cpp reads",
+        0,
+        b"GGUF",
+        "isograd::nn::load reads it, and isograd::nn::gguf its metadata",
+    ),
     format("a GGML file of an earlier llama.cpp", 0, b"lmgg", "load the folder of the network that it was made from"),
     format("a GGML file of an earlier llama.cpp", 0, b"tjgg", "load the folder of the network that it was made from"),
     format(
@@ -105,7 +110,7 @@ mod tests {
         let tar = [&[b'x'; 257][..], b"ustar\0"].concat();
         for (bytes, expected) in [
             (&b"\x89HDF\r\n\x1a\n\0\0"[..], "looks like an HDF5 file, as Keras writes; in Python, load it"),
-            (b"GGUF\x03\0\0\0", "looks like a GGUF file, as llama.cpp reads; load the folder"),
+            (b"GGUF\x03\0\0\0", "looks like a GGUF file, as llama.cpp reads; isograd::nn::load reads it"),
             (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "run `git lfs pull`"),
             (b"<!DOCTYPE html><html>", "looks like a web page; download the file itself"),
             (b"\x08\x08\x12\x07pytorch\x1a", "looks like an ONNX model; in Python"),

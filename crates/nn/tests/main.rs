@@ -6,6 +6,7 @@ mod common;
 mod conv;
 mod copies;
 mod files;
+mod gguf;
 mod graph;
 mod hooks;
 mod init;

@@ -1,6 +1,7 @@
 //! Tensors, models and runs in files.
 
 mod checkpoint;
+pub mod gguf;
 mod pickle;
 mod safetensors;
 mod shards;

@@ -1,7 +1,7 @@
 //! Tensors in files: safetensors, with a checksum.
 
 use super::shards::read_weights;
-use super::torch;
+use super::{gguf, torch};
 use crate::StateDict;
 use crc32fast::Hasher;
 use isograd_core::{DType, Device, Error, Kind, Result, Shape, Tensor, replace_file};
@@ -67,8 +67,8 @@ fn check_names(tensors: &StateDict, metadata: &Metadata) -> Result<()> {
     }
 }
 
-/// Reads weights: a safetensors file of this library or another, a file of PyTorch's `torch.save`, or several of either by their index. The
-/// content decides, not the name. `path` is a file, an index (its name ends in `.json`), or a folder as for
+/// Reads weights: a safetensors file of this library or another, a file of PyTorch's `torch.save`, a GGUF file, or several of these by their
+/// index. The content decides, not the name. `path` is a file, an index (its name ends in `.json`), or a folder as for
 /// [`load_part`](crate::load_part). Files are mapped, so that nothing but the tensors is in memory; nobody may change a file meanwhile.
 ///
 /// Elements of a type that this library does not have are converted where that is exact: integers of 8 and 16 bits to i32, unsigned ones of
@@ -78,6 +78,9 @@ fn check_names(tensors: &StateDict, metadata: &Metadata) -> Result<()> {
 /// tuples. Their keys are joined by points, as in `optimizer.state.0.exp_avg`. Of a checkpoint that has the weights as `state_dict`,
 /// `model_state_dict` or `model`, only these are read. Numbers and texts of the outermost dictionary are metadata. Views have the shape that
 /// they had; names of one tensor share memory.
+///
+/// Tensors of a GGUF file that are quantised in blocks are read as f32; [`gguf`](crate::gguf) reads them in other dtypes, and packed. Its
+/// metadata are texts here, without arrays.
 ///
 /// Errors: `Io` if it cannot be read; `Format` if it is truncated, damaged, has a wrong checksum, or is no such file. All name the path.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
@@ -133,6 +136,9 @@ pub(crate) fn read_wanted(path: &Path, device: &Device, wanted: &Wanted<'_>) -> 
 /// The names and shapes of the tensors of a file, by its header.
 pub(crate) fn read_shapes(path: &Path) -> Result<BTreeMap<String, Shape>> {
     let bytes = Mapped::open(path)?;
+    if gguf::begins_file(&bytes) {
+        return gguf::shapes(path, bytes);
+    }
     let shapes = match is_archive(&bytes) {
         true => torch::shapes(&bytes),
         false => File::parse(&bytes)
@@ -143,10 +149,15 @@ pub(crate) fn read_shapes(path: &Path) -> Result<BTreeMap<String, Shape>> {
 
 fn read(path: &Path, device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {
     let bytes = Mapped::open(path)?;
-    let contents = match is_archive(&bytes) {
-        true if demand == Demand::Always => Err(no_checksum(&Metadata::new())),
-        true => torch::parse(&bytes, device, wanted),
-        false => parse(&bytes, device, demand, wanted),
+    let (is_archive, is_gguf) = (is_archive(&bytes), gguf::begins_file(&bytes));
+    let contents = if (is_archive || is_gguf) && demand == Demand::Always {
+        Err(no_checksum(&Metadata::new()))
+    } else if is_gguf {
+        return gguf::load(path, bytes, device, wanted);
+    } else if is_archive {
+        torch::parse(&bytes, device, wanted)
+    } else {
+        parse(&bytes, device, demand, wanted)
     };
     contents.map_err(|e| match e.kind() {
         Kind::Format => Error::format(path.display().to_string(), e.message()),
