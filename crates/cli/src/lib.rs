@@ -10,6 +10,7 @@ mod devices;
 mod diff;
 mod eval;
 mod export;
+mod info;
 mod kernels;
 #[cfg(feature = "parity")]
 mod parity;
@@ -70,6 +71,8 @@ enum Command {
     Export(export::Export),
     /// Continue a text with a trained language model
     Generate(text::Generate),
+    /// List the tensors of a file of weights, and the metadata of a GGUF file
+    Info(info::Info),
 }
 
 /// The error of printing to a pipe that nobody reads any more, which ends the command without a word.
@@ -173,6 +176,7 @@ pub fn main() -> ExitCode {
         Command::Runs(options) => runs::run(options),
         Command::Export(export) => export::run(export),
         Command::Generate(options) => text::generate(options),
+        Command::Info(options) => info::run(options),
     };
     match result {
         Ok(code) => code,

@@ -6,6 +6,7 @@ mod diff;
 mod exporting;
 mod graph;
 mod images;
+mod info;
 mod kernels;
 mod parity;
 mod predicting;
