@@ -141,7 +141,7 @@ pub(crate) fn read_shapes(path: &Path) -> Result<BTreeMap<String, Shape>> {
     }
     let shapes = match is_archive(&bytes) {
         true => torch::shapes(&bytes),
-        false => File::parse(&bytes)
+        false => described(&bytes)
             .map(|file| file.tensors.into_iter().map(|(name, place)| (name, Shape::from(place.shape))).collect()),
     };
     shapes.map_err(|why| Error::format(path.display().to_string(), why))
@@ -165,14 +165,19 @@ fn read(path: &Path, device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Re
     })
 }
 
-fn parse(bytes: &[u8], device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {
-    let File { metadata: mut texts, tensors: places } = File::parse(bytes).map_err(|why| match looks_like(bytes) {
+/// The tensors of a file and where they are. Errors: as [`File::parse`], with the format if it is another.
+fn described(bytes: &[u8]) -> Checked<File<'_>> {
+    File::parse(bytes).map_err(|why| match looks_like(bytes) {
         // The length of a header stands before it.
         Some(looks) if !bytes.is_empty() && bytes.get(8) != Some(&b'{') => {
-            invalid(format!("neither a safetensors file nor one of torch.save: {looks}"))
+            format!("neither a safetensors file nor one of torch.save: {looks}")
         }
-        _ => invalid(format!("not a whole safetensors file: {why}")),
-    })?;
+        _ => format!("not a whole safetensors file: {why}"),
+    })
+}
+
+fn parse(bytes: &[u8], device: &Device, demand: Demand, wanted: &Wanted<'_>) -> Result<Contents> {
+    let File { metadata: mut texts, tensors: places } = described(bytes).map_err(invalid)?;
     let expected = texts.remove(CHECKSUM);
     if demand == Demand::Always && expected.is_none() {
         return Err(no_checksum(&texts));
