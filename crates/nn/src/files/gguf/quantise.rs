@@ -149,8 +149,8 @@ pub(super) fn q4_k(values: &[f32; SUPER]) -> [u8; 144] {
             }
         }
         let line = Line::new(d * f32::from(scale), m * f32::from(offset));
-        for (i, &x) in values.iter().enumerate().skip(32 * s).take(32) {
-            put::<4, 32>(&mut block[16..], i, line.integer(x) as u8);
+        for (i, &x) in values[32 * s..32 * (s + 1)].iter().enumerate() {
+            put::<4, 32>(&mut block[16..], 32 * s + i, line.integer(x) as u8);
         }
     }
     block
@@ -187,10 +187,10 @@ pub(super) fn q6_k(values: &[f32; SUPER]) -> [u8; 210] {
         let scale = (scale * reciprocal(d)).round() as i8;
         block[192 + s] = scale as u8;
         let inverse = reciprocal(d * f32::from(scale));
-        for (i, &x) in values.iter().enumerate().skip(16 * s).take(16) {
+        for (i, &x) in values[16 * s..16 * (s + 1)].iter().enumerate() {
             let q = (signed(x, inverse) + 32.0) as u8;
-            put::<4, 64>(&mut block[..128], i, q);
-            put::<2, 32>(&mut block[128..192], i, q >> 4);
+            put::<4, 64>(&mut block[..128], 16 * s + i, q);
+            put::<2, 32>(&mut block[128..192], 16 * s + i, q >> 4);
         }
     }
     block
