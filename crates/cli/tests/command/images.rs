@@ -92,7 +92,7 @@ fn augmentation_is_the_same_in_a_run_that_is_resumed() {
 fn resnets_learn_folders_of_images() {
     let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_classes(data.path(), &["green", "red", "yellow"], 15, [11, 9]);
-    let options = "--size 8 --batch-size 9 --epochs 6 --lr 0.003";
+    let options = "--size 8 --batch-size 9 --epochs 10 --lr 0.003";
     let text = format!("train images {} {options}", data.path().display());
     let ended = isograd(&text, out.path());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

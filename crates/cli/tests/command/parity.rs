@@ -22,13 +22,12 @@ fn speeds_are_measured_without_checks() {
     let arguments = ["parity", "--device", "cpu", "--speeds", "--all", "--filter", "^(neg|relu)$", "--json"];
     let ended = run(&[&arguments[..], &[file.to_str().unwrap()]].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    let rows: Vec<&str> = ended.stdout.lines().take(4).collect();
-    assert!(rows[1].starts_with("relu ") && rows[2].starts_with("neg ") && rows[3].is_empty(), "{}", ended.stdout);
+    let rows: Vec<&str> = ended.stdout.lines().skip(1).take_while(|row| !row.is_empty()).collect();
+    let names: Vec<&str> = rows.iter().filter_map(|row| row.split(' ').next()).collect();
+    assert_eq!(names, ["relu", "relu", "neg", "neg"], "{}", ended.stdout);
     let report = json(&file);
     assert_eq!((&report["findings"], &report["filter"]), (&json_of!([]), &json_of!("^(neg|relu)$")));
-    assert!(
-        report["speeds"].as_array().unwrap().iter().all(|s| s["dtype"] == "f32" && s["fraction"].as_f64() > Some(0.0))
-    );
+    assert!(report["speeds"].as_array().unwrap().iter().all(|s| s["fraction"].as_f64() > Some(0.0)));
 }
 
 #[test]
