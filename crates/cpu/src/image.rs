@@ -150,14 +150,16 @@ fn max_of_plane<A: Acc>(
 ) -> Result<()> {
     let ([_, height, width], volume, per_line) = (windows.input, windows.volume(), windows.output[2]);
     let stride = windows.stride[2];
-    // Windows at the end are computed with some that do not exist.
-    let mut x = scratch::<A>(call, volume + LANES * stride)?;
+    // Windows at the end are computed with some that do not exist, unless windows are so far apart that these would need more memory than the rest.
+    let beyond =
+        Some(LANES.saturating_mul(stride)).filter(|&beyond| beyond <= volume && u32::try_from(volume + beyond).is_ok());
+    let mut x = scratch::<A>(call, volume + beyond.unwrap_or(0))?;
     load(source.view(), &Strided::new(source.layout), plane * volume, &mut x[..volume]);
     x[volume..].fill(A::from_i64(0));
     // Numbers within the windows, or positions in the volume.
     let is_number = index.as_ref().is_some_and(|(dtype, _)| *dtype == DType::U8);
     let step = if is_number { 0 } else { stride as u32 };
-    let is_whole = |column: &Line| column.count == windows.kernel[2] && !windows.is_adaptive;
+    let is_whole = |column: &Line| beyond.is_some() && column.count == windows.kernel[2] && !windows.is_adaptive;
     let whole = columns.iter().position(is_whole).unwrap_or(per_line);
     let end = whole + columns[whole..].iter().take_while(|column| is_whole(column)).count();
     let (mut best, mut found) = (scratch::<A>(call, per_line + LANES)?, scratch::<u32>(call, per_line + LANES)?);

@@ -96,7 +96,9 @@ fn the_cpu_is_right() {
         let found = diff(&cpu(), &cpu(), |device| step(device, dtype)).unwrap();
         assert_right(&found);
         let has = |kernel| found.entries.iter().any(|entry| entry.kernel.starts_with(kernel));
-        assert!(found.entries.len() > 200 && !has("Fused(softmax"), "{}", found.text());
+        // In f64 it computes in parts what other dtypes have kernels for.
+        let (least, has_fused) = if dtype == DType::F64 { (200, false) } else { (100, true) };
+        assert!(found.entries.len() > least && has("Fused(softmax") == has_fused, "{}", found.text());
     }
 }
 
@@ -126,12 +128,12 @@ fn fused_kernels_are_right_and_all_compared() {
         for dtype in [DType::F32, DType::F16] {
             let found = diff(&cpu(), &name.parse().unwrap(), |device| step(device, dtype)).unwrap();
             assert_right(&found);
-            let fused = found.entries.iter().filter(|entry| entry.found[0].is_none());
+            let fused = found.entries.iter().filter(|entry| entry.kernel.starts_with("Fused("));
             assert!(fused.clone().all(|entry| entry.found[1].is_some()), "{}", found.text());
             let mut kernels: Vec<&str> = fused.map(|entry| entry.kernel.split(['(', ' ']).nth(1).unwrap()).collect();
             kernels.sort();
             kernels.dedup();
-            assert_eq!(kernels.len(), 19, "{kernels:?}");
+            assert_eq!(kernels.len(), 20, "{kernels:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn ops() -> Vec<Op> {
             .slice(Slice::From(3))
             .fused()
             // Values of another width, and gradients of float masks, are computed by other ops, block by block.
-            .launches(32, 46)
+            .launches(34, 55)
             .finite(&["mask", "causal", "window", "key_lengths"])
             .bench(benches()),
         Op::new("varlen_attention", varlen, varlen_case)
