@@ -151,9 +151,8 @@ impl Tensor {
     ///
     /// ```
     /// # use isograd_core::{Device, Result, Tensor};
-    /// # use isograd_cpu as _;
-    /// # fn main() -> Result<()> {
-    /// let x = Tensor::arange(12, &Device::cpu()?)?.reshape((3, 4))?;
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(12, device)?.reshape((3, 4))?;
     /// assert_eq!(x.i((.., 1..3))?.dims(), [3, 2]);
     /// assert_eq!(x.i((-1, 2..))?.to_vec::<i64>()?, [10, 11]);
     /// # Ok(())
