@@ -260,11 +260,11 @@ pub enum Source {
         /// The number of heads.
         heads: usize,
     },
-    /// As larger numbers.
+    /// As a tensor whose elements are larger by a number.
     More {
         /// The name of the tensor.
         name: String,
-        /// What they are more.
+        /// The number.
         by: f64,
     },
 }

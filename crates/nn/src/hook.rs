@@ -43,7 +43,7 @@ struct Registered {
     has_run: Cell<bool>,
 }
 
-/// What a part is for a hook.
+/// The relation of a part of a model to a hook.
 enum Place {
     /// A part that the hook is for.
     Hooked(Rc<str>),

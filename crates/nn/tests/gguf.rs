@@ -12,7 +12,7 @@ fn at(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_files").join(name)
 }
 
-/// What the package reads from files, or makes of numbers, by the name behind `part`.
+/// The tensors that the package `gguf` reads from files, or packs, by the name behind `part`.
 fn expected(part: &str) -> StateDict {
     let all = load(at("expected.safetensors"), &cpu()).unwrap().tensors;
     all.into_iter().filter_map(|(name, t)| Some((name.strip_prefix(part)?.to_string(), t))).collect()

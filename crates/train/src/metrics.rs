@@ -180,7 +180,7 @@ impl Confusion {
             // A class out of range is an error here, where it would be another class below.
             let all = Tensor::arange(self.classes, self.counts.device())?;
             let checked = |t: &Tensor| all.index_select(0, &t.reshape(t.numel())?);
-            // What is ignored counts 0 times, in the cell of class 0.
+            // A sample with the ignored target counts 0 times, in the cell of class 0.
             let count = match self.ignored {
                 Some(ignored) => targets.detach().ne_scalar(ignored)?.reshape(targets.numel())?.cast(DType::I64)?,
                 None => Tensor::ones(targets.numel(), DType::I64, targets.device())?,

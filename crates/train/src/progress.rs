@@ -44,7 +44,7 @@ pub struct Epoch {
     pub seconds: f64,
 }
 
-/// What follows a run: [`Trainer::logger`](crate::Trainer::logger). An error ends the run.
+/// An observer of a run's steps and epochs: [`Trainer::logger`](crate::Trainer::logger). An error ends the run.
 pub trait Logger {
     /// A step was taken. Its losses, one a batch, are scalars on the device; reading them waits for it.
     fn step(&mut self, _progress: &Progress, _losses: &[Tensor]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What goes into tensors and comes out of them, and what their errors say.
+//! Conversions of values to tensors and back, and the texts of their errors.
 
 use isograd::{DType, Device, Kind, Result, Tensor};
 

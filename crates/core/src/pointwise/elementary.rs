@@ -89,7 +89,7 @@ pub fn log(x: f32) -> f32 {
 #[inline(always)]
 pub fn log1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // What the sum lost, relative to it.
+    // The rounding error of the sum, over the sum.
     let rest = (x - (sum - 1.0)) / sum;
     let y = log(sum) + rest;
     let y = if sum == 0.0 || sum == f32::INFINITY { log(sum) } else { y };

@@ -88,7 +88,7 @@ struct Norm {
     rectified: Option<[Eval<f32>; 2]>,
 }
 
-/// What a function of the pieces writes to: two results, and parameters.
+/// The scratch memory of a piece: two results, and the parameters of its elements.
 type Buffers<'s> = [&'s mut [f32]; 4];
 
 impl Norm {

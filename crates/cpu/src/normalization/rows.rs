@@ -2,6 +2,7 @@
 
 use super::moments::of_slice;
 use crate::access::{Strided, Target, View, in_vectors, load, store, with_scratch};
+use crate::elementwise::pointwise::Eval;
 use crate::memory::scratch;
 use crate::slices::{Elements, SUMMED, TASK, add_to, pieces, row, sum_and_dot, sum_rows};
 use isograd_core::fused::Fused;
@@ -9,15 +10,48 @@ use isograd_core::ops::normalization::norm::{
     NormBackwardInputs, NormBackwardOutputs, NormInputs, NormOutputs, RowNorm, RowNormBackward,
 };
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Call, Result, host};
+use isograd_core::{Call, Operand, Result, host};
 use rayon::prelude::*;
 use std::mem::swap;
+
+/// The end of a norm: the product with the weight, the sum with the bias, and the activation.
+struct End {
+    weight: Option<Vec<f32>>,
+    bias: Option<Vec<f32>>,
+    activation: Option<Eval<f32>>,
+    mul: Eval<f32>,
+    add: Eval<f32>,
+}
+
+impl End {
+    fn new(weight: Option<&Operand<'_>>, bias: Option<&Operand<'_>>, activation: Option<Pointwise>) -> Result<End> {
+        let (weight, bias) = (Elements::all(weight)?, Elements::all(bias)?);
+        let [mul, add] = [Pointwise::Mul, Pointwise::Add].map(row);
+        Ok(End { weight, bias, activation: activation.map(row), mul, add })
+    }
+
+    /// Replaces a row in `a` by its end; `b` is scratch memory.
+    fn apply<'s>(&self, a: &mut &'s mut [f32], b: &mut &'s mut [f32]) {
+        if let Some(weight) = &self.weight {
+            (self.mul)(&[a, weight], &[], &mut [b]);
+            swap(a, b);
+        }
+        if let Some(bias) = &self.bias {
+            (self.add)(&[a, bias], &[1.0], &mut [b]);
+            swap(a, b);
+        }
+        if let Some(activation) = self.activation {
+            activation(&[a], &[], &mut [b]);
+            swap(a, b);
+        }
+    }
+}
 
 pub fn forward(call: &Call<'_>, norm: &RowNorm) -> Result<()> {
     let NormInputs { x, residual, weight, bias } = norm.inputs(call);
     let NormOutputs { y, mean, rstd, sum } = norm.outputs(call);
     let (x, residual) = (Elements::new(x)?, residual.map(Elements::new).transpose()?);
-    let (weight, bias) = (Elements::all(weight)?, Elements::all(bias)?);
+    let end = End::new(weight, bias, norm.activation.row())?;
     let (mut y, mut mean, mut rstd) = (Target::new(y)?, Target::new(mean)?, Target::new(rstd)?);
     let mut sum = sum.map(Target::new).transpose()?;
     let (dtype, sum_dtype, length) = (y.dtype, sum.as_ref().map(|sum| sum.dtype), norm.length);
@@ -27,8 +61,7 @@ pub fn forward(call: &Call<'_>, norm: &RowNorm) -> Result<()> {
     let (means, rstds) = (statistics(mean.elements()), statistics(rstd.elements()));
     let ys = y.elements().chunks_mut(rows * length * dtype.size());
     parts.extend(ys.zip(means).zip(rstds).zip(pieces(sum.as_mut(), rows * length)));
-    let activation = norm.activation.row().map(row);
-    let [standardise, mul, add] = [Pointwise::Standardise, Pointwise::Mul, Pointwise::Add].map(row);
+    let [standardise, add] = [Pointwise::Standardise, Pointwise::Add].map(row);
     parts.par_iter_mut().enumerate().for_each(|(task, (((y, mean), rstd), sum))| {
         with_scratch(5 * length, |scratch: &mut [f32]| {
             let mut scratch = scratch.chunks_exact_mut(length);
@@ -49,18 +82,7 @@ pub fn forward(call: &Call<'_>, norm: &RowNorm) -> Result<()> {
                 means.fill(mean[i]);
                 rstds.fill(rstd[i]);
                 standardise(&[x, means, rstds], &[], &mut [a]);
-                if let Some(weight) = &weight {
-                    mul(&[a, weight], &[], &mut [b]);
-                    swap(&mut a, &mut b);
-                }
-                if let Some(bias) = &bias {
-                    add(&[a, bias], &[1.0], &mut [b]);
-                    swap(&mut a, &mut b);
-                }
-                if let Some(activation) = activation {
-                    activation(&[a], &[], &mut [b]);
-                    swap(&mut a, &mut b);
-                }
+                end.apply(&mut a, &mut b);
                 store(a, dtype, y);
             }
         });
@@ -75,7 +97,9 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
     let RowNorm { rows: count, length, is_centred, activation, .. } = of.0;
     let (dy, x, added) = (Elements::new(dy)?, Elements::new(x)?, added.map(Elements::new).transpose()?);
     let (mean, rstd) = (Elements::new(mean)?, Elements::new(rstd)?);
-    let (weight, bias) = (Elements::all(weight)?, Elements::all(bias)?);
+    let slope = activation.slope();
+    // The slope reads the activation's argument, or its result.
+    let end = End::new(weight, bias, activation.row().filter(|_| slope.is_some_and(|(_, of_result)| of_result)))?;
     let (mut low, mut dx) = (low.map(Target::new).transpose()?, dx.map(Target::new).transpose()?);
     let dtypes = [&low, &dx].map(|of| of.as_ref().map(|of| of.dtype));
     let is_summed = dweight.is_some() || dbias.is_some();
@@ -87,9 +111,8 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
     let mut parts = host::with_room(call.op, tasks)?;
     let outputs = pieces(low.as_mut(), rows * length).zip(pieces(dx.as_mut(), rows * length));
     parts.extend(sums.chunks_mut(2 * length).zip(outputs));
-    let slope =
-        activation.slope().map(|(slope, of_result)| (row(slope), activation.row().filter(|_| of_result).map(row)));
-    let [standardise, mul, add] = [Pointwise::Standardise, Pointwise::Mul, Pointwise::Add].map(row);
+    let slope = slope.map(|(slope, _)| row(slope));
+    let [standardise, mul] = [Pointwise::Standardise, Pointwise::Mul].map(row);
     parts.par_iter_mut().enumerate().for_each(|(task, (sums, (low, dx)))| {
         let (of_weight, of_bias) = sums.split_at_mut(length);
         with_scratch(8 * length, |scratch: &mut [f32]| {
@@ -102,20 +125,9 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
                 means.fill(if is_centred { mean } else { 0.0 });
                 rstds.fill(rstd);
                 standardise(&[x, means, rstds], &[], &mut [xhat]);
-                if let Some((slope, activation)) = slope {
-                    // The activation's argument, or its result.
+                if let Some(slope) = slope {
                     a.copy_from_slice(xhat);
-                    if let Some(weight) = &weight {
-                        mul(&[xhat, weight], &[], &mut [a]);
-                    }
-                    if let Some(bias) = &bias {
-                        add(&[a, bias], &[1.0], &mut [b]);
-                        swap(&mut a, &mut b);
-                    }
-                    if let Some(activation) = activation {
-                        activation(&[a], &[], &mut [b]);
-                        swap(&mut a, &mut b);
-                    }
+                    end.apply(&mut a, &mut b);
                     slope(&[g, a], &[], &mut [means]);
                     g = means;
                 }
@@ -126,7 +138,7 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
                 if outputs.iter().all(Option::is_none) {
                     continue;
                 }
-                let h = match &weight {
+                let h = match &end.weight {
                     Some(weight) => {
                         mul(&[g, weight], &[], &mut [b]);
                         &*b

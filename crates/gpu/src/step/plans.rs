@@ -18,7 +18,7 @@ const MOST: usize = 256;
 #[derive(Default)]
 pub struct Plans(Mutex<HashMap<String, Arc<Plan>>>);
 
-/// What the passes made of a program. Its places are numbers of a [`Form`]'s, and behind these, of memory that the passes asked for.
+/// A program after the passes. A place is a number: that of a place of the [`Form`], or, behind these, of a memory that the passes asked for.
 pub struct Plan {
     entries: Vec<Entry>,
     further: Vec<usize>,

@@ -36,8 +36,12 @@ impl Keys<'_> {
         self.file.count(&format!("{}.{key}", self.prefix))
     }
 
-    fn count_or(&self, key: &str, other: Option<usize>) -> Result<Option<usize>> {
-        if self.get(key).is_some() { self.count(key).map(Some) } else { Ok(other) }
+    fn count_or(&self, key: &str, other: usize) -> Result<usize> {
+        Ok(self.optional_count(key)?.unwrap_or(other))
+    }
+
+    fn optional_count(&self, key: &str) -> Result<Option<usize>> {
+        self.get(key).map(|_| self.count(key)).transpose()
     }
 
     fn number_or(&self, key: &str, other: f64) -> Result<f64> {
@@ -72,20 +76,20 @@ pub(super) fn read(path: &Path) -> Result<CausalLmOptions> {
     };
     let (context, layers) = (keys.count("context_length")?, keys.count("block_count")?);
     let (width, heads) = (keys.count("embedding_length")?, keys.count("attention.head_count")?);
-    let head_width = keys.count_or("attention.key_length", None)?;
+    let head_width = keys.optional_count("attention.key_length")?;
     let width_of_head = head_width.unwrap_or(width.checked_div(heads).unwrap_or(0));
     let vocab = file.tensors.get("token_embd.weight").and_then(|table| table.shape().dims().first().copied());
     let vocab = vocab.ok_or_else(|| Error::format(path.display().to_string(), "it has no tensor token_embd.weight"))?;
     let has = |name: &str| file.tensors.contains_key(name);
     let is_neox = architecture == Architecture::GptNeoX;
-    let window = keys.count_or("attention.sliding_window", None)?.filter(|&window| window > 0);
+    let window = keys.optional_count("attention.sliding_window")?.filter(|&window| window > 0);
     Ok(CausalLmOptions {
         architecture,
         vocab,
         context,
         layers,
         heads,
-        key_heads: keys.count_or("attention.head_count_kv", Some(heads))?.unwrap_or(heads),
+        key_heads: keys.count_or("attention.head_count_kv", heads)?,
         head_width,
         width,
         hidden: keys.count("feed_forward_length")?,
@@ -128,16 +132,15 @@ fn has_window(architecture: Architecture, block: usize) -> bool {
 
 fn rotary(keys: &Keys<'_>, width: usize, context: usize) -> Result<Rotary> {
     let base = keys.number_or("rope.freq_base", 10_000.0)?;
-    let rotated = keys.count_or("rope.dimension_count", Some(width))?.unwrap_or(width);
+    let rotated = keys.count_or("rope.dimension_count", width)?;
     let divisors = |name: &str| -> Result<Option<Vec<f64>>> {
         let known = keys.file.tensors.contains_key(name);
         let divisors = || keys.file.tensor(name, DType::F64, &Device::cpu()?)?.flatten(0, -1)?.to_vec::<f64>();
         known.then(divisors).transpose()
     };
-    let first = || keys.count_or("rope.scaling.original_context_length", Some(context));
+    let first = keys.count_or("rope.scaling.original_context_length", context)?;
     let factor = keys.number_or("rope.scaling.factor", 1.0)?;
     let scaling = if let Some(long) = divisors("rope_factors_long.weight")? {
-        let first = first()?.unwrap_or(context);
         let grown = (context as f64 / first as f64).max(1.0);
         let attention = (1.0 + grown.ln() / (first as f64).ln()).sqrt();
         RotaryScaling::LongRope {
@@ -158,7 +161,7 @@ fn rotary(keys: &Keys<'_>, width: usize, context: usize) -> Result<Rotary> {
                 fast: keys.number_or("rope.scaling.yarn_beta_fast", 32.0)?,
                 slow: keys.number_or("rope.scaling.yarn_beta_slow", 1.0)?,
                 truncate: true,
-                context: first()?.unwrap_or(context),
+                context: first,
             },
             _ => RotaryScaling::Default,
         }
@@ -167,14 +170,14 @@ fn rotary(keys: &Keys<'_>, width: usize, context: usize) -> Result<Rotary> {
 }
 
 fn experts(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<ExpertOptions>> {
-    let Some(count) = keys.count_or("expert_count", None)?.filter(|&count| count > 0) else { return Ok(None) };
+    let Some(count) = keys.optional_count("expert_count")?.filter(|&count| count > 0) else { return Ok(None) };
     let hidden = keys.count("feed_forward_length")?;
     let is_qwen2 = architecture == Architecture::Qwen2Moe;
     Ok(Some(ExpertOptions {
         count,
         taken: keys.count("expert_used_count")?,
-        hidden: keys.count_or("expert_feed_forward_length", Some(hidden))?.unwrap_or(hidden),
-        shared: keys.count_or("expert_shared_feed_forward_length", None)?.filter(|_| is_qwen2),
+        hidden: keys.count_or("expert_feed_forward_length", hidden)?,
+        shared: keys.optional_count("expert_shared_feed_forward_length")?.filter(|_| is_qwen2),
         normalized: !is_qwen2,
         every: 1,
         without: Vec::new(),

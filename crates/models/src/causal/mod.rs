@@ -17,7 +17,7 @@ use isograd_core::ops::Approximate;
 use isograd_core::{Result, Shape, Tensor};
 use isograd_nn::{
     CacheLayer, CausalSelfAttention, Embedding, Forward, GatedMlp, Init, KvCache, Layer, LayerNorm, Linear, Module,
-    Recompute, RmsNorm, Rotations, SelfAttentionOptions, called,
+    Recompute, RmsNorm, Rotations, SelfAttentionOptions, Visitor, VisitorMut, called,
 };
 use std::path::Path;
 
@@ -32,55 +32,75 @@ fn linear(input: usize, output: usize, has_bias: bool, init: &Init) -> Result<Bo
     Ok(Box::new(Linear { weight: init.normal((output, input), 0.0, STD)?, bias }))
 }
 
-/// A norm over positions: of mean squares, or with a mean and a bias.
-#[derive(Debug, Module)]
-pub struct Norm {
-    #[module(flatten)]
-    rms: Option<RmsNorm>,
-    #[module(flatten)]
-    layer: Option<LayerNorm>,
+/// A module that is one of several: it has the parts of that one.
+macro_rules! one_of {
+    ($name:ident: $($variant:ident)*) => {
+        impl Module for $name {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                match self { $($name::$variant(layer) => layer.visit(visitor),)* }
+            }
+
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+                match self { $($name::$variant(layer) => layer.visit_mut(visitor),)* }
+            }
+
+            fn type_name(&self) -> &'static str {
+                stringify!($name)
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                called(self, &[x], || match self { $($name::$variant(layer) => layer.forward(x),)* })
+            }
+        }
+    };
 }
+
+/// A norm over positions.
+#[derive(Clone, Debug)]
+pub enum Norm {
+    /// Of mean squares.
+    Rms(RmsNorm),
+    /// With a mean and a bias.
+    Layer(LayerNorm),
+}
+
+one_of!(Norm: Rms Layer);
 
 impl Norm {
     fn new(width: usize, options: &CausalLmOptions, init: &Init) -> Result<Norm> {
         if options.architecture == Architecture::GptNeoX {
             let mut layer = LayerNorm::new(width, init)?;
             layer.eps = options.eps;
-            return Ok(Norm { rms: None, layer: Some(layer) });
+            return Ok(Norm::Layer(layer));
         }
-        let mut rms = RmsNorm::new(width, init)?;
-        rms.eps = options.eps;
-        if options.architecture.is_gemma() {
-            rms.weight_offset = 1.0;
-            rms.weight = Some(init.zeros(width)?);
-        }
-        Ok(Norm { rms: Some(rms), layer: None })
+        rms_norm(width, options, init).map(Norm::Rms)
     }
 }
 
-impl Forward for Norm {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || match (&self.rms, &self.layer) {
-            (Some(norm), _) => norm.forward(x),
-            (None, Some(norm)) => norm.forward(x),
-            (None, None) => Ok(x.clone()),
-        })
+fn rms_norm(width: usize, options: &CausalLmOptions, init: &Init) -> Result<RmsNorm> {
+    let mut rms = RmsNorm::new(width, init)?;
+    rms.eps = options.eps;
+    if options.architecture.is_gemma() {
+        rms.weight_offset = 1.0;
+        rms.weight = Some(init.zeros(width)?);
     }
+    Ok(rms)
 }
 
-/// The hidden layer of a block: with a gate, of experts, or without a gate.
-#[derive(Debug, Module)]
-pub struct Hidden {
+/// The hidden layer of a block.
+#[derive(Clone, Debug)]
+pub enum Hidden {
     /// With a gate.
-    #[module(flatten)]
-    pub gated: Option<GatedMlp>,
+    Gated(GatedMlp),
     /// Of experts.
-    #[module(flatten)]
-    pub experts: Option<Experts>,
+    Experts(Experts),
     /// Without a gate.
-    #[module(flatten)]
-    pub plain: Option<Mlp>,
+    Plain(Mlp),
 }
+
+one_of!(Hidden: Gated Experts Plain);
 
 /// `down(gelu(up(x)))` for x `[.., E]`.
 #[derive(Debug, Module)]
@@ -102,29 +122,15 @@ impl Hidden {
         let &CausalLmOptions { width, hidden, biases, .. } = options;
         let gate = options.architecture.gate();
         let linear = |input, output| linear(input, output, biases.hidden, init);
-        let none = Hidden { gated: None, experts: None, plain: None };
         Ok(match options.experts.as_ref().filter(|experts| experts.are_in(block)) {
-            Some(experts) => Hidden { experts: Some(Experts::new(width, experts, gate, init)?), ..none },
-            None if options.architecture == Architecture::GptNeoX => Hidden {
-                plain: Some(Mlp { up_proj: linear(width, hidden)?, down_proj: linear(hidden, width)? }),
-                ..none
-            },
+            Some(experts) => Hidden::Experts(Experts::new(width, experts, gate, init)?),
+            None if options.architecture == Architecture::GptNeoX => {
+                Hidden::Plain(Mlp { up_proj: linear(width, hidden)?, down_proj: linear(hidden, width)? })
+            }
             None => {
                 let (gate_proj, up_proj) = (linear(width, hidden)?, linear(width, hidden)?);
-                let down_proj = linear(hidden, width)?;
-                Hidden { gated: Some(GatedMlp { gate_proj, up_proj, down_proj, gate }), ..none }
+                Hidden::Gated(GatedMlp { gate_proj, up_proj, down_proj: linear(hidden, width)?, gate })
             }
-        })
-    }
-}
-
-impl Forward for Hidden {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        called(self, &[x], || match (&self.gated, &self.experts, &self.plain) {
-            (Some(layer), ..) => layer.forward(x),
-            (_, Some(layer), _) => layer.forward(x),
-            (.., Some(layer)) => layer.forward(x),
-            _ => Ok(x.clone()),
         })
     }
 }
@@ -200,8 +206,8 @@ impl Block {
         self_attn.o_proj = linear(of_queries, width, biases.output, init)?;
         let norm = |width| Norm::new(width, options, init);
         if options.architecture.has_head_norms() {
-            self_attn.q_norm = norm(options.head_width())?.rms;
-            self_attn.k_norm = norm(options.head_width())?.rms;
+            self_attn.q_norm = Some(rms_norm(options.head_width(), options, init)?);
+            self_attn.k_norm = Some(rms_norm(options.head_width(), options, init)?);
         }
         let after = || options.architecture.has_norms_after().then(|| norm(width)).transpose();
         Ok(Block {

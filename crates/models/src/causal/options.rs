@@ -148,11 +148,11 @@ pub struct CausalLmOptions {
 /// The projections that have biases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Biases {
-    /// Those to queries, keys and values.
+    /// The projections to queries, keys and values.
     pub attention: bool,
-    /// Those of the results of attention.
+    /// The projection of the result of attention.
     pub output: bool,
-    /// Those of hidden layers.
+    /// The projections of hidden layers.
     pub hidden: bool,
 }
 

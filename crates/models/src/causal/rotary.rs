@@ -78,7 +78,7 @@ pub(super) struct Rates {
 const THETA: &str = "rope_theta";
 const PART: &str = "partial_rotary_factor";
 const CONTEXT: &str = "original_max_position_embeddings";
-/// Those of all kinds, and of some.
+/// The keys that every kind of rotary positions may have, and those of two kinds.
 const KNOWN: [&str; 8] = ["rope_type", "type", THETA, PART, "factor", "low_freq_factor", "high_freq_factor", CONTEXT];
 const OF_YARN: [&str; 6] = ["attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"];
 const OF_LONGROPE: [&str; 3] = ["attention_factor", "short_factor", "long_factor"];

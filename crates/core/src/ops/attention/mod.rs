@@ -62,7 +62,8 @@ impl Tensor {
     /// draws decides about a weight. Vaswani et al. 2017, arXiv 1706.03762; Dao 2023, arXiv 2307.08691.
     ///
     /// Errors: `Shape` for extents that do not fit, `Hq` that is no multiple of `Hk`, and a mask that does not broadcast; `Dtype`;
-    /// `Device`; `Attr` for a dropout probability outside of 0 to 1, and for a limit of scores that is not above 0; `Index` for a number of keys outside of 0 to Tk.
+    /// `Device`; `Attr` for a dropout probability outside of 0 to 1, and for a limit of scores that is not above 0; `Index` for a number of
+    /// keys outside of 0 to Tk, unless the scores have a limit in a captured step.
     pub fn scaled_dot_product_attention(&self, k: &Tensor, v: &Tensor, attention: &Attention) -> Result<Tensor> {
         Ok(self.scaled_dot_product_attention_with_lse(k, v, attention)?.0)
     }
@@ -182,8 +183,8 @@ fn attend_to(
     no_autocast(|| attend(op, problem))
 }
 
-/// The keys that queries attend to, of which each batch has so many, as a mask: no kernel reads the numbers where scores have a soft limit, and
-/// the host does not know them in a captured step.
+/// A mask of the keys that queries attend to, for batches of so many keys. Scores with a soft limit need it in a captured step: they have no kernel
+/// that reads the numbers, and the host does not know them.
 fn mask_of_lengths(
     attention: &Attention,
     lengths: &Tensor,
