@@ -91,6 +91,36 @@ FUNCTION f32 integer_to_odd(i64 x) {
 #define STORE_u8(p, i, x) ((p)[i] = (u8)(x))
 #define STORE_bool(p, i, x) ((p)[i] = (u8)((x) != 0))
 
+// A value rounded to a dtype, in a register: R_x is its type, KEEP_x stores it, which rounds nothing.
+typedef f32 R_f16;
+typedef f32 R_bf16;
+typedef f32 R_f32;
+typedef i64 R_i64;
+typedef i32 R_i32;
+typedef u8 R_u8;
+typedef u8 R_bool;
+#ifdef NEEDS_F64
+typedef f64 R_f64;
+#endif
+#ifndef ROUND_bf16
+#define ROUND_bf16(x) bf16_to_f32(f32_to_bf16(to_odd(x)))
+#endif
+#define ROUND_f16(x) f16_to_f32(f32_to_f16(to_odd(x)))
+#define ROUND_f32(x) ((f32)(x))
+#define ROUND_f64(x) ((f64)(x))
+#define ROUND_i64(x) ((i64)(x))
+#define ROUND_i32(x) ((i32)(x))
+#define ROUND_u8(x) ((u8)(x))
+#define ROUND_bool(x) ((u8)((x) != 0))
+#define KEEP_bf16(p, i, x) ((p)[i] = (u16)(as_u32(x) >> 16))
+#define KEEP_f16(p, i, x) ((p)[i] = f32_to_f16(x))
+#define KEEP_f32(p, i, x) ((p)[i] = (x))
+#define KEEP_f64(p, i, x) ((p)[i] = (x))
+#define KEEP_i64(p, i, x) ((p)[i] = (x))
+#define KEEP_i32(p, i, x) ((p)[i] = (x))
+#define KEEP_u8(p, i, x) ((p)[i] = (x))
+#define KEEP_bool(p, i, x) ((p)[i] = (x))
+
 // The largest number that STORE writes as 0: half of the smallest one.
 #define ROUNDED_TO_0_f16 2.98023224e-8f
 #define ROUNDED_TO_0_bf16 4.59177481e-41f

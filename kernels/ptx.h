@@ -99,6 +99,14 @@ FUNCTION u16 f32_to_bf16(f32 v) {
     return (u16)both;
 }
 
+// The first number of the two is in the upper half, as in an f32.
+FUNCTION f32 rounded_bf16(f32 v) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(v), "f"(0.0f));
+    return as_f32(both);
+}
+#define ROUND_bf16(x) rounded_bf16(to_odd(x))
+
 #define HAS_BEST_NAN
 FUNCTION f32 max_nan_(f32 a, f32 b) {
     f32 v;

@@ -20,6 +20,7 @@
 // FINISH_MEAN, FINISH_NORM, FINISH_LOG: flag, the function of the joined result: quotient by `divisor`, root, logarithm
 // TWOFOLD: flag, `second` gets 1 over the number of elements equal to the extremum; of JOIN_SPREAD the mean; of JOIN_POWERS the
 //   largest elements, then the logarithms of the sums relative to them
+// SUMS: 2.., sums that the steps of ROW make, each of which has its own y
 // LAST_NAN: flag, a position is that of the last NaN, not of the first
 // SQUARES: flag, squares are joined
 // EDGES: flag, with SQUARES, sums may leave the range
@@ -72,6 +73,8 @@ typedef A Divisor;
 #include "reduction/fold/product.h"
 #elif defined(TWOFOLD)
 #include "reduction/fold/ties.h"
+#elif defined(SUMS)
+#include "reduction/fold/sums.h"
 #else
 #include "reduction/fold/value.h"
 #endif
@@ -111,6 +114,10 @@ FUNCTION idx element(Ints p, idx number) {
     }
     return at;
 }
+
+#ifndef SUM_PARAMETERS
+#define SUM_PARAMETERS
+#endif
 
 // How threads share the work.
 #ifdef ROWS

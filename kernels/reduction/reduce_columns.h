@@ -2,8 +2,8 @@
 
 // Adjacent threads compute adjacent results, VECTOR each. A group covers `width` vectors of results, a power of 2; the threads
 // beyond `width` take other lines. `results` and the last kept extent count vectors.
-KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
-                       i64 shift, i64 width, Divisor divisor ROW_PARAMETERS) {
+KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second SUM_PARAMETERS, Ints p, i64 results, i64 count,
+                       i64 part, i64 step, i64 shift, i64 width, Divisor divisor ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
     LET_NEXT_START();
     // The upper half of the threads passes its values to the lower half.

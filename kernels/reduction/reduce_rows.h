@@ -15,8 +15,8 @@ TEAM_JOINED(team_joined, P, exchange, join, member == 0)
 
 // A team of threads computes one result; a group has THREADS / team teams. A thread takes every team-th vector, with one
 // accumulator per lane of a vector. team: a power of 2.
-KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
-                    i64 shift, i64 team, Divisor divisor LAST_PARAMETERS ROW_PARAMETERS) {
+KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second SUM_PARAMETERS, Ints p, i64 results, i64 count,
+                    i64 part, i64 step, i64 shift, i64 team, Divisor divisor LAST_PARAMETERS ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
     LET_NEXT_START();
     SHARED(P, shared, THREADS);

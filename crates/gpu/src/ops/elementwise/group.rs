@@ -1,9 +1,9 @@
 //! Several calls in one kernel. Results that later steps read stay in registers, rounded as in memory.
 
 use crate::launch::device::Gpu;
-use crate::ops::elementwise::pointwise::{Elements, Number, Source, Step, launch, reads};
+use crate::ops::elementwise::pointwise::{Body, Elements, Number, Source, Step, launch, reads};
 use crate::ops::elementwise::rows;
-use crate::ops::reduction::reduce::{self, Team};
+use crate::ops::reduction::reduce::{self, Order, Team};
 use isograd_core::{DType, Operand, Result};
 use smallvec::SmallVec;
 
@@ -27,8 +27,8 @@ pub enum Reduces {
     Nothing,
     /// The last dimensions of the operands, so many, which are rows of such teams.
     Rows(usize, Team),
-    /// The last step sums over the dimensions in which its output has one element.
-    Sum,
+    /// Steps sum, in this order, over the dimensions in which their outputs have one element.
+    Sums(Order),
 }
 
 impl Group {
@@ -37,10 +37,15 @@ impl Group {
         reads(&self.steps, &self.stored, output)
     }
 
-    /// The output of the last step.
-    pub fn summed(&self) -> Option<usize> {
-        let last = self.steps.iter().map(|step| step.results.len()).sum::<usize>().checked_sub(1)?;
-        self.stored.iter().position(|source| *source == Source::Result(last))
+    /// The outputs of the steps that reduce.
+    pub fn reduced(&self) -> Option<SmallVec<[usize; 2]>> {
+        let mut next = 0;
+        let firsts = self.steps.iter().map(|step| {
+            next += step.results.len();
+            (next - step.results.len(), step)
+        });
+        let reduced = firsts.filter(|(_, step)| matches!(step.body, Body::Reduce(_)));
+        reduced.map(|(n, _)| self.stored.iter().position(|source| *source == Source::Result(n))).collect()
     }
 }
 
@@ -49,7 +54,7 @@ pub fn run(gpu: &Gpu, op: &'static str, group: &Group, inputs: &[Operand<'_>], o
     match group.reduces {
         Reduces::Nothing => (),
         Reduces::Rows(dims, team) => return rows::launch(gpu, op, group, (dims, team), inputs, outputs),
-        Reduces::Sum => return reduce::group(gpu, op, group, inputs, outputs),
+        Reduces::Sums(order) => return reduce::group(gpu, op, group, order, inputs, outputs),
     }
     let elements = Elements {
         op,

@@ -21,6 +21,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+/// Bytes that a device reads from memory together.
+const SECTOR: usize = 32;
+
 /// The computation of an element, or of a number of a row of elements.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
@@ -70,6 +73,8 @@ pub struct Generator {
     pub outputs: SmallVec<[DType; 4]>,
     /// Per operand, inputs first: its stride along the last dimension is 0.
     pub is_still: SmallVec<[bool; 8]>,
+    /// Operands whose elements are moved one by one where others are moved in words.
+    pub apart: SmallVec<[usize; 4]>,
     pub rank: usize,
     /// Elements that a thread takes side by side.
     pub vector: usize,
@@ -197,6 +202,9 @@ fn launch_in_order(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], o
     let mut joint = Joint::new(operands.iter().copied());
     let addresses: SmallVec<[u64; 8]> =
         operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect::<Result<_>>()?;
+    let vector = vector(&joint, &operands, &addresses);
+    let apart = |k: &usize| vector > 1 && joint.strides[*k].last().is_some_and(|&stride| stride > 1);
+    let apart = (0..operands.len()).filter(apart).collect();
     let generator = Generator {
         steps: elements.steps.clone(),
         stored: elements.stored.clone(),
@@ -204,7 +212,8 @@ fn launch_in_order(gpu: &Gpu, elements: &Elements<'_>, inputs: &[Operand<'_>], o
         acc,
         is_still: joint.strides.iter().map(|s| s.last().is_none_or(|&s| s == 0)).collect(),
         rank: joint.rank(),
-        vector: vector(&joint, &operands, &addresses),
+        vector,
+        apart,
         is_wide: joint.is_wide(),
         sums: 0,
         is_squared: false,
@@ -292,17 +301,20 @@ pub fn acc(op: &'static str, body: Body, mut dtypes: impl Iterator<Item = DType>
     Ok(acc)
 }
 
-/// How many neighbours a thread takes at once: 16 bytes of the largest dtype, where all operands allow it.
+/// How many neighbours a thread takes at once: 16 bytes of the largest dtype, where all operands allow it. Neighbours may lie apart within a
+/// sector.
 fn vector(joint: &Joint, operands: &[&Operand<'_>], addresses: &[u64]) -> usize {
     let Some(&last) = joint.extents.last() else { return 1 };
     let moving = || joint.strides.iter().zip(operands).zip(addresses).filter(|((s, _), _)| s.last() != Some(&0));
     let Some(size) = moving().map(|((_, o), _)| o.dtype.size()).max() else { return 1 };
     let vector = 16 / size;
-    let are_contiguous = moving().all(|((strides, _), _)| strides.last() == Some(&1));
-    let outer = moving().flat_map(|((strides, _), _)| &strides[..joint.rank() - 1]).copied();
+    let is_near = |stride: usize, o: &Operand<'_>| stride == 1 || joint.rank() > 1 && stride * o.dtype.size() <= SECTOR;
+    let are_near = moving().all(|((strides, o), _)| strides.last().is_some_and(|&stride| is_near(stride, o)));
+    let in_words = || moving().filter(|((strides, _), _)| strides.last() == Some(&1));
+    let outer = in_words().flat_map(|((strides, _), _)| &strides[..joint.rank() - 1]).copied();
     let steps = outer.chain((joint.rank() > 1).then_some(last));
-    let memory = moving().map(|((_, o), &address)| (address, o.dtype.size()));
-    if are_contiguous && fits(vector, steps, memory) { vector } else { 1 }
+    let memory = in_words().map(|((_, o), &address)| (address, o.dtype.size()));
+    if are_near && fits(vector, steps, memory) { vector } else { 1 }
 }
 
 impl Body {
@@ -393,6 +405,7 @@ impl Generator {
             .define("RANK", self.rank)
             .define("VECTOR", self.vector)
             .define("STILL", still)
+            .define("APART", self.apart.iter().map(|k| 1 << k).sum::<usize>())
             .flags([("NEEDS_F64", self.acc == DType::F64), ("WIDE", self.is_wide)]);
         const NAMES: [&str; 16] =
             ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12", "T13", "T14", "T15"];
@@ -535,7 +548,7 @@ impl Generator {
     pub fn store(&self, m: usize, to: &str, at: &str) -> String {
         let storage = self.operands()[self.inputs.len() + m].0;
         match self.stored[m] {
-            Source::Result(n) if self.is_read(n) => format!("{to}[{at}] = s{n}[0];"),
+            Source::Result(n) if self.is_read(n) => format!("KEEP_{storage}({to}, {at}, s{n});"),
             Source::Result(n) => format!("STORE_{storage}({to}, {at}, r{n});"),
             _ => format!("{to}[{at}] = c{m};"),
         }
@@ -564,11 +577,10 @@ impl Generator {
     /// `r0, r1, ..` of the values of the inputs; `read` are the values that outputs had. Results that later steps read are rounded as
     /// in memory, `s0, s1, ..`.
     fn compute(&self, indent: &str, inputs: &[String], read: &[String], position: &str, text: &mut String) {
-        let dtypes = self.result_dtypes();
         let value = |source: &Source| match *source {
             Source::Input(k) => inputs[k].clone(),
             Source::Output(m) => read[m].clone(),
-            Source::Result(n) => format!("LOAD_{}(s{n}, 0)", dtypes[n].name()),
+            Source::Result(n) => format!("s{n}"),
         };
         (0..self.steps.len()).for_each(|s| self.step(s, indent, &value, position, text));
     }
@@ -629,7 +641,7 @@ impl Generator {
         }
         for n in (first..first + step.count()).filter(|&n| self.is_read(n)) {
             let dtype = dtypes[n].name();
-            let _ = writeln!(text, "{indent}S_{dtype} s{n}[1];\n{indent}STORE_{dtype}(s{n}, 0, r{n});");
+            let _ = writeln!(text, "{indent}R_{dtype} s{n} = ROUND_{dtype}(r{n});");
         }
     }
 
@@ -647,6 +659,7 @@ impl Generator {
 
     /// A vector: whole words are moved, and their elements are computed one by one in registers.
     pub fn vector_body(&self, text: &mut String) {
+        const EACH: &str = "#pragma unroll\n        for (int j = 0; j < VECTOR; j++) ";
         let all = self.operands();
         // A branch between the stores of a word's halves would keep the word in memory instead of a register.
         let is_half = |size: usize| size == 2;
@@ -660,7 +673,13 @@ impl Generator {
             if k >= self.inputs.len() && is_half(size) {
                 let _ = writeln!(text, "        S_{storage} e{k}[VECTOR];");
             }
-            if k < self.inputs.len() || self.reads(k - self.inputs.len()) {
+            let is_read = k < self.inputs.len() || self.reads(k - self.inputs.len());
+            if self.apart.contains(&k) {
+                if is_read {
+                    let from = format!("{name}[o{k} + j * (idx){}]", self.stride(k, self.rank - 1));
+                    let _ = writeln!(text, "{EACH}w{k}.each[j] = {from};");
+                }
+            } else if is_read {
                 let is_constant = if k < self.inputs.len() { "const " } else { "" };
                 let _ = writeln!(text, "        w{k}.all = *(GLOBAL {is_constant}{word} *)({name} + o{k});");
             }
@@ -683,10 +702,16 @@ impl Generator {
         for (k, &(_, size)) in all.iter().enumerate().skip(first) {
             let word = word(self.vector * size);
             if is_half(size) {
-                let _ =
-                    writeln!(text, "#pragma unroll\n        for (int j = 0; j < VECTOR; j++) w{k}.each[j] = e{k}[j];");
+                let _ = writeln!(text, "{EACH}w{k}.each[j] = e{k}[j];");
             }
-            let _ = writeln!(text, "        *(GLOBAL {word} *)({} + o{k}) = w{k}.all;", self.operand(k));
+            let name = self.operand(k);
+            let _ = match self.apart.contains(&k) {
+                true => {
+                    let to = format!("{name}[o{k} + j * (idx){}]", self.stride(k, self.rank - 1));
+                    writeln!(text, "{EACH}{to} = w{k}.each[j];")
+                }
+                false => writeln!(text, "        *(GLOBAL {word} *)({name} + o{k}) = w{k}.all;"),
+            };
         }
     }
 }

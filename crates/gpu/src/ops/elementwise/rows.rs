@@ -90,6 +90,7 @@ pub fn launch(
             inputs: inputs.iter().map(|o| o.dtype).collect(),
             outputs: outputs.iter().map(|o| o.dtype).collect(),
             is_still,
+            apart: SmallVec::new(),
             rank: rows.rank(),
             vector: team.vector,
             is_wide: rows.is_wide() || numel > i32::MAX as usize,
@@ -377,7 +378,7 @@ impl RowGenerator {
             Source::Input(k) => k,
             // The value that an output had, which threads keep.
             Source::Output(m) => self.generator.inputs.len() + m,
-            Source::Result(n) => return format!("LOAD_{}(s{n}, 0)", self.generator.result_dtypes()[n].name()),
+            Source::Result(n) => return format!("s{n}"),
         };
         let dtype = self.generator.operands()[k].0;
         match (self.generator.is_still[k], self.keeps(k)) {
@@ -429,14 +430,15 @@ impl RowGenerator {
         let indent = "                ";
         let dtypes = generator.result_dtypes();
         for &n in &known {
-            let _ = writeln!(text, "{indent}S_{} s{n}[1];\n{indent}s{n}[0] = h{n}[t].each[j];", dtypes[n].name());
+            let dtype = dtypes[n].name();
+            let _ = writeln!(text, "{indent}R_{dtype} s{n} = LOAD_{dtype}(h{n}[t].each, j);");
         }
         for &s in &steps {
             generator.step(s, indent, &|source| self.value(*source), "0", text);
             for n in
                 (self.first(s)..self.first(s) + generator.steps[s].results.len()).filter(|n| held.get(n) == Some(&turn))
             {
-                let _ = writeln!(text, "{indent}h{n}[t].each[j] = s{n}[0];");
+                let _ = writeln!(text, "{indent}KEEP_{}(h{n}[t].each, j, s{n});", dtypes[n].name());
             }
         }
         let raw = |k: usize| match (generator.is_still[k], self.keeps(k)) {
@@ -509,7 +511,7 @@ impl RowGenerator {
         let _ = writeln!(
             text,
             "        JOIN_ROW(acc{step}, {join}, {joined}, {is_symmetric});\n        A r{n} = {value};\n        \
-             S_{dtype} s{n}[1];\n        STORE_{dtype}(s{n}, 0, r{n});"
+             R_{dtype} s{n} = ROUND_{dtype}(r{n});"
         );
     }
 

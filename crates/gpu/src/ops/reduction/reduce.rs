@@ -26,6 +26,7 @@ use isograd_core::ops::elementwise::pointwise_sum::PointwiseSum;
 use isograd_core::ops::reduction::reduce::{LogSumExp, LogSumExpOutputs, Variance, VarianceOutputs};
 use isograd_core::{Call, DType, Error, Kernel, Operand, Result};
 use smallvec::{SmallVec, smallvec};
+use std::iter;
 
 /// The longest sum without a tree: threads take no more elements one after the other.
 const TERMS: usize = 4000;
@@ -34,6 +35,8 @@ const PAIR: usize = 16;
 const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
+/// Most local memory of a group that adds up several sums.
+const MOST_LOCAL: usize = 32 << 10;
 /// Groups and threads that keep a multiprocessor busy. A long row has more groups than run together, so that faster
 /// multiprocessors take more of them. It has fewer where the last group joins the results of all others.
 const BUSY_GROUPS: usize = 8;
@@ -131,6 +134,10 @@ struct Task<'a> {
     is_wide: bool,
     /// The pointwise function in front of it.
     prologue: Option<&'a Prologue>,
+    /// Where the sums after the first go.
+    others: SmallVec<[Address; 2]>,
+    /// The order of the sums, if it is not this task's own.
+    order: Option<Order>,
 }
 
 pub const FAMILY: Family = Family {
@@ -230,6 +237,8 @@ fn fold_of<'a>(
         divisor,
         is_wide: false,
         prologue: None,
+        others: SmallVec::new(),
+        order: None,
     }
 }
 
@@ -242,20 +251,23 @@ fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     reduce(gpu, sum_of(call.op, &prologue, x.dtype.acc(), &found(x)?, &found(y)?))
 }
 
-/// The steps of a group, the last of which is a sum.
+/// The steps of a group, some of which are sums in this order.
 pub fn group(
     gpu: &Gpu,
     op: &'static str,
     group: &Group,
+    order: Order,
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<()> {
     let all = |operands: &[Operand<'_>]| operands.iter().map(found).collect::<Result<SmallVec<[_; 8]>>>();
     let (inputs, outputs) = (all(inputs)?, all(outputs)?);
     let missing = || Error::backend(op, "the operands of a sum are not as it reads them");
-    let y = group.summed().ok_or_else(missing)?;
-    let prologue = Prologue::of_group(group, y, &inputs, &outputs).ok_or_else(missing)?;
-    reduce(gpu, sum_of(op, &prologue, group.acc, &inputs[prologue.first()], &outputs[y]))
+    let summed = group.reduced().ok_or_else(missing)?;
+    let prologue = Prologue::of_group(group, &inputs, &outputs).ok_or_else(missing)?;
+    let task = sum_of(op, &prologue, group.acc, &inputs[prologue.first()], &outputs[summed[0]]);
+    let others = summed[1..].iter().map(|&m| outputs[m].0).collect();
+    reduce(gpu, Task { others, order: Some(order), ..task })
 }
 
 fn found(operand: &Operand<'_>) -> Result<Found> {
@@ -289,6 +301,8 @@ fn sum_of<'a>(op: &'static str, prologue: &'a Prologue, acc: DType, x: &Found, y
         divisor,
         is_wide: false,
         prologue: Some(prologue),
+        others: SmallVec::new(),
+        order: None,
     }
 }
 
@@ -308,6 +322,27 @@ impl Order {
         let Schedule { is_columns, vector, threads, team, part, parts, .. } = Schedule::new(limits, task);
         Order { is_columns, vector, threads, team, part, parts }
     }
+
+    /// Whether the last group of a result joins the parts of so many sums.
+    fn last_joins(&self, limits: &Limits, task: &Task<'_>, sums: usize) -> bool {
+        let words = sums * task.partial_size().div_ceil(4);
+        let is_one_team = !self.is_columns && self.parts > 1 && self.team == self.threads;
+        is_one_team && limits.is_coherent && last_group::has_room(task.kept.numel(), self.parts, words)
+    }
+}
+
+/// Whether sums of what a prologue makes can be added up in an order.
+pub fn takes(limits: &Limits, prologue: &Prologue, acc: DType, x: &Found, ys: &[&Found], order: Order) -> bool {
+    let task = sum_of("reduce", prologue, acc, x, ys[0]);
+    let joins = |sums: usize| order.last_joins(limits, &task, sums);
+    let room = if order.is_columns { order.threads / 2 * order.vector } else { order.threads };
+    let steps = |y: &Found| -> SmallVec<[usize; 8]> {
+        y.2.strides().iter().zip(y.2.shape().dims()).filter(|(_, d)| **d > 1).map(|(s, _)| *s).collect()
+    };
+    ys.iter().all(|y| y.1 == ys[0].1 && steps(y) == steps(ys[0]))
+        && (order.vector == 1 || order.vector <= task.widest_vector(order.is_columns))
+        && joins(1) == joins(ys.len())
+        && room * ys.len() * acc.size() <= limits.local_memory.min(MOST_LOCAL)
 }
 
 /// The order of the sum of what a prologue makes.
@@ -352,6 +387,8 @@ pub fn team(
         divisor: 1.0,
         is_wide: false,
         prologue,
+        others: SmallVec::new(),
+        order: None,
     };
     let Schedule { is_columns, vector, threads, team, parts, .. } = Schedule::new(limits, &task);
     let is_one = !is_columns && parts == 1 && count.is_multiple_of(vector);
@@ -374,32 +411,41 @@ fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
         return task.launch(gpu, &schedule);
     }
     let (rows, parts) = (task.kept.numel(), schedule.parts);
-    let size = task.partial_size();
-    let scratch = gpu.scratch(rows * parts * size)?;
+    let size = rows * parts * task.partial_size();
+    let ys: SmallVec<[Address; 4]> = iter::once(task.y).chain(task.others.iter().copied()).collect();
+    let scratch = gpu.scratch(ys.len() * size)?;
+    let partials = |sum: usize| scratch.address + (sum * size) as Address;
     let partial = task.fold.partial.is_none().then_some(task.acc);
     let extents = task.kept.extents.clone();
     // Parts of a row lie side by side, and so do columns of a part.
     let (unit, step) = if schedule.is_columns { (1, rows) } else { (parts, 1) };
     let mut strides: SmallVec<[usize; 8]> = smallvec![unit; extents.len()];
     (1..extents.len()).rev().for_each(|d| strides[d - 1] = strides[d] * extents[d]);
-    let second = Task {
+    let second = |sum: usize| Task {
         from: partial,
-        x: scratch.address,
+        x: partials(sum),
+        y: ys[sum],
+        second: if sum == 0 { task.second } else { ys[sum] },
+        others: SmallVec::new(),
+        order: None,
         kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
         reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
         fold: Fold { is_squared: false, is_shared: false, ..task.fold },
         prologue: None,
         ..task
     };
+    let seconds: SmallVec<[Task<'_>; 1]> = (0..ys.len()).map(second).collect();
     let first = Task {
         to: partial,
-        y: scratch.address,
-        kept: Joint { extents, strides: smallvec![task.kept.strides[0].clone(), strides] },
+        y: partials(0),
+        others: (1..ys.len()).map(partials).collect(),
+        kept: Joint { extents: extents.clone(), strides: smallvec![task.kept.strides[0].clone(), strides.clone()] },
         fold: Fold { finish: None, ..task.fold },
+        reduced: task.reduced.clone(),
         ..task
     };
     first.launch(gpu, &schedule)?;
-    reduce(gpu, second)
+    seconds.into_iter().try_for_each(|second| reduce(gpu, second))
 }
 
 /// How a task is spread over the device.
@@ -426,7 +472,21 @@ impl Schedule {
         let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
         let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
         let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
+        if let Some(order) = task.order {
+            return Schedule::ordered(limits, task, order);
+        }
         if is_columns { Schedule::columns(limits, task) } else { Schedule::rows(limits, task) }
+    }
+
+    /// In an order that is given.
+    fn ordered(limits: &Limits, task: &Task<'_>, order: Order) -> Schedule {
+        let Order { is_columns, vector, threads, team, part, parts } = order;
+        let last_joins = order.last_joins(limits, task, 1 + task.others.len());
+        let (unroll, at_once) = match is_columns {
+            true => (if vector > 1 { 4 } else { 8 }, None),
+            false => task.reads(limits, vector, parts > 1),
+        };
+        Schedule { is_columns, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest: false }
     }
 
     fn rows(limits: &Limits, task: &Task<'_>) -> Schedule {
@@ -566,6 +626,18 @@ impl Task<'_> {
         widest(most, steps.chain(self.reduced.extents.last()).copied(), self.moved(size))
     }
 
+    /// Elements side by side in words of 16 bytes, where all operands lie in such words.
+    fn widest_vector(&self, is_columns: bool) -> usize {
+        let (Some(size), joint) = (self.size(), if is_columns { &self.kept } else { &self.reduced }) else { return 1 };
+        let outer = joint.rank() - 1;
+        if joint.strides[0][outer] != 1 {
+            return 1;
+        }
+        let others = if is_columns { &self.reduced } else { &self.kept };
+        let steps = joint.strides[0][..outer].iter().chain(&others.strides[0]).chain([&joint.extents[outer]]);
+        widest(16 / size, steps.copied(), self.moved(size))
+    }
+
     /// As many columns side by side as lie in 16 bytes, or fewer.
     fn column_vector(&self, limits: &Limits) -> usize {
         let Some(size) = self.size() else { return 1 };
@@ -610,6 +682,7 @@ impl Task<'_> {
             .optional("WORD", self.from.filter(|_| schedule.vector > 1).map(|from| word(schedule.vector * from.size())))
             .optional("AT_ONCE", schedule.at_once)
             .optional("SCALED", is_scaled.then_some("i64"))
+            .optional("SUMS", (!self.others.is_empty()).then_some(1 + self.others.len()))
             .flags([
                 ("PARTIAL_X", self.from.is_none()),
                 ("PARTIAL_Y", self.to.is_none()),
@@ -640,7 +713,8 @@ impl Task<'_> {
         let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
         let numbers = [results, self.reduced.numel(), schedule.part, step, shift as usize / size, schedule.team];
         let arguments =
-            Arguments::new().pointers([self.x - shift, self.y, self.second]).named(integers).numbers(numbers);
+            Arguments::new().pointers([self.x - shift, self.y, self.second]).pointers(self.others.iter().copied());
+        let arguments = arguments.named(integers).numbers(numbers);
         let mut arguments = arguments.float(self.divisor, self.acc);
         if schedule.last_joins {
             arguments = arguments.pointers(gpu.partials.starts(&gpu.pool)?);

@@ -1,4 +1,4 @@
-//! Elementwise steps in front of a sum: one of their results is summed and others are written, in one pass over their operands.
+//! Elementwise steps in front of sums: some of their results are summed and others are written, in one pass over their operands.
 
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
@@ -36,24 +36,24 @@ struct Located {
 /// Where an operand is, its dtype, and its layout in the shape of what is summed.
 pub type Found = (Address, DType, Layout);
 
-/// The result that is summed.
+/// A value that is summed.
 #[derive(Clone, Copy, Debug)]
 struct Term {
-    number: usize,
+    value: Source,
     /// The dtype to which it is rounded.
     dtype: DType,
     /// A sum or a mean.
     kind: Reduce,
 }
 
-/// Steps in front of a sum, with their operands.
+/// Steps in front of sums, with their operands.
 pub struct Prologue {
     generator: Generator,
     inputs: SmallVec<[Located; 4]>,
     /// The input that is the operand of the reduction.
     first: usize,
     outputs: SmallVec<[Located; 4]>,
-    term: Term,
+    terms: SmallVec<[Term; 2]>,
     numbers: SmallVec<[Number; 4]>,
 }
 
@@ -87,32 +87,61 @@ impl Prologue {
         let written: SmallVec<[Found; 4]> = stored.iter().map(|&m| outputs[m].clone()).collect();
         let numbers = sum.attributes.iter().map(|&v| Number::Float(v)).collect();
         let to = outputs[term].2.shape();
-        let term = Term { number: term, dtype: acc, kind: Reduce::Sum };
-        Prologue::with(generator, term, numbers, (inputs, &written), to)
+        let terms = SmallVec::from_iter([Term { value: Source::Result(term), dtype: acc, kind: Reduce::Sum }]);
+        Prologue::with(generator, terms, numbers, (inputs, &written), to)
             .expect("the first input of the row has its shape")
     }
 
-    /// Of the steps of a group, the last of which sums a result to the output of this number, with these operands. None if an operand is
+    /// Of the steps of a group, some of which sum, with these operands. None if the sums are of several kinds, or if an operand is
     /// not in memory as the reduction reads it.
-    pub fn of_group(group: &Group, y: usize, inputs: &[Found], outputs: &[Found]) -> Option<Prologue> {
-        let (sum, steps) = group.steps.split_last()?;
-        let (Source::Result(term), Body::Reduce(kind)) = (sum.sources[0], sum.body) else { return None };
-        let dtype = *steps.iter().flat_map(|step| &step.results).nth(term)?;
-        let term = Term { number: term, dtype, kind };
-        let others = |m: &usize| *m != y;
+    pub fn of_group(group: &Group, inputs: &[Found], outputs: &[Found]) -> Option<Prologue> {
+        let summed = group.reduced()?;
+        let dtypes: Vec<DType> = group.steps.iter().flat_map(|step| step.results.iter().copied()).collect();
+        // The numbers of results without those of the sums.
+        let (mut next, mut number) = (0, Vec::new());
+        for step in &group.steps {
+            let is_sum = matches!(step.body, Body::Reduce(_));
+            number.extend((0..step.results.len()).map(|i| next + i));
+            next += if is_sum { 0 } else { step.results.len() };
+        }
+        let renumbered = |source: Source| match source {
+            Source::Result(n) => Source::Result(number[n]),
+            other => other,
+        };
+        let (mut steps, mut terms) = (SmallVec::new(), SmallVec::<[Term; 2]>::new());
+        for step in &group.steps {
+            let Body::Reduce(kind) = step.body else {
+                let sources = step.sources.iter().map(|source| renumbered(*source)).collect();
+                steps.push(Step { sources, ..step.clone() });
+                continue;
+            };
+            let dtype = match step.sources[0] {
+                Source::Input(k) => inputs[k].1,
+                Source::Output(m) => outputs[m].1,
+                Source::Result(n) => dtypes[n],
+            };
+            terms.push(Term { value: renumbered(step.sources[0]), dtype, kind });
+        }
+        let first = terms.first()?;
+        // A mean of f16 is not scaled, as others are.
+        let is_scaled = |term: &Term| term.kind == Reduce::Mean && term.dtype != DType::F16;
+        if terms.iter().any(|term| term.kind != first.kind || is_scaled(term) != is_scaled(first)) {
+            return None;
+        }
+        let others = || (0..outputs.len()).filter(|m| !summed.contains(m));
         let generator = Generator {
-            steps: steps.iter().cloned().collect(),
-            stored: (0..outputs.len()).filter(others).map(|m| group.stored[m]).collect(),
+            steps,
+            stored: others().map(|m| renumbered(group.stored[m])).collect(),
             is_group: true,
             ..generator(group.acc)
         };
-        let written: SmallVec<[Found; 4]> = (0..outputs.len()).filter(others).map(|m| outputs[m].clone()).collect();
-        Prologue::with(generator, term, group.numbers.clone(), (inputs, &written), outputs[y].2.shape())
+        let written: SmallVec<[Found; 4]> = others().map(|m| outputs[m].clone()).collect();
+        Prologue::with(generator, terms, group.numbers.clone(), (inputs, &written), outputs[summed[0]].2.shape())
     }
 
     fn with(
         generator: Generator,
-        term: Term,
+        terms: SmallVec<[Term; 2]>,
         numbers: SmallVec<[Number; 4]>,
         (inputs, outputs): (&[Found], &[Found]),
         summed: &Shape,
@@ -134,14 +163,14 @@ impl Prologue {
             inputs,
             first,
             outputs,
-            term,
+            terms,
             numbers,
         })
     }
 
-    /// Whether a sum or a mean is made, and of which dtype.
+    /// Whether sums or means are made, and of which dtype.
     pub fn summed(&self) -> (Reduce, DType) {
-        (self.term.kind, self.term.dtype)
+        (self.terms[0].kind, self.terms[0].dtype)
     }
 
     /// The number of the input that the reduction reads.
@@ -173,7 +202,8 @@ impl Prologue {
             variant.of_text(&text())
         } else {
             let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
-            variant.define("PLACES", places).define("WRITTEN", self.outputs.len()).define("TERM", self.term.number)
+            let Source::Result(term) = self.terms[0].value else { return variant };
+            variant.define("PLACES", places).define("WRITTEN", self.outputs.len()).define("TERM", term)
         };
         const NAMES: [&str; 16] =
             ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12", "T13", "T14", "T15"];
@@ -236,7 +266,15 @@ impl Prologue {
             let _ = writeln!(text, "        fixed.x{k}[j] = x{k}[{at}];");
         }
         text += "    }\n    return fixed;\n}\n";
-        text += "FUNCTION void take_words(A *acc, Read w, Fixed fixed, A share, idx at, idx i ROW_PARAMETERS) {\n";
+        let sums = self.terms.len();
+        let accumulator = if sums > 1 { "Sums" } else { "A" };
+        if sums > 1 {
+            let _ = writeln!(text, "typedef struct {{\n    A v[{sums}];\n}} Sums;");
+        }
+        let _ = writeln!(
+            text,
+            "FUNCTION void take_words({accumulator} *acc, Read w, Fixed fixed, A share, idx at, idx i ROW_PARAMETERS) {{"
+        );
         for (m, part) in outputs() {
             let _ = writeln!(text, "    union {{ {} all; {} each[VECTOR]; }} w{m};", word(part), storage(part));
             // Apart from the word, as in elementwise kernels.
@@ -249,13 +287,12 @@ impl Prologue {
             At::Kept | At::One => (format!("fixed.x{k}"), fixed_at),
             At::Summed => (format!("x{k}"), summed_at),
         };
-        let dtypes = generator.result_dtypes();
         let value = |source: &Source| match *source {
             Source::Input(k) => {
                 let (from, at) = place(k);
                 format!("LOAD_{}({from}, {at})", generator.inputs[k].name())
             }
-            Source::Result(n) => format!("LOAD_{}(s{n}, 0)", dtypes[n].name()),
+            Source::Result(n) => format!("s{n}"),
             // A sum does not read what it writes.
             Source::Output(m) => format!("LOAD_{}(y{m}, at)", generator.outputs[m].name()),
         };
@@ -264,15 +301,17 @@ impl Prologue {
             generator.moved_to(m, "        ", &|k| format!("{}[{}]", place(k).0, place(k).1), &mut text);
             let _ = writeln!(text, "        {}", generator.store(m, &format!("e{m}"), "j"));
         }
-        let Term { number, dtype, kind } = self.term;
-        let mut term = format!("r{number}");
-        if dtype != generator.acc {
-            let name = dtype.name();
-            let _ = writeln!(text, "        S_{name} term[1];\n        STORE_{name}(term, 0, {term});");
-            term = format!("LOAD_{name}(term, 0)");
+        for (i, Term { value: term, dtype, kind }) in self.terms.iter().enumerate() {
+            let value = match *term {
+                Source::Result(n) if *dtype != generator.acc => format!("ROUND_{}(r{n})", dtype.name()),
+                Source::Result(n) => format!("r{n}"),
+                other => format!("(A){}", value(&other)),
+            };
+            let share = if *kind == Reduce::Mean && *dtype != DType::F16 { " * share" } else { "" };
+            let sum = if sums > 1 { format!("acc[j].v[{i}]") } else { "acc[j]".to_string() };
+            let _ = writeln!(text, "        {sum} = {sum} + {value}{share};");
         }
-        let share = if kind == Reduce::Mean && dtype != DType::F16 { " * share" } else { "" };
-        let _ = writeln!(text, "        acc[j] = acc[j] + {term}{share};\n    }}");
+        text += "    }\n";
         for (m, part) in outputs() {
             let _ = writeln!(text, "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) w{m}.each[j] = e{m}[j];");
             let _ = writeln!(text, "    *(GLOBAL {} *)(y{m} + at) = w{m}.all;", word(part));
@@ -315,6 +354,7 @@ fn generator(acc: DType) -> Generator {
         inputs: SmallVec::new(),
         outputs: SmallVec::new(),
         is_still: SmallVec::new(),
+        apart: SmallVec::new(),
         rank: 1,
         vector: 1,
         is_wide: false,

@@ -21,7 +21,7 @@ use std::iter;
 /// Instructions of f32 in the time in which a device moves a byte: some 7 on an H200, more on those before it.
 const OPERATIONS_PER_BYTE: usize = 6;
 /// Instructions that round a result to 16 bits, and convert it back.
-const ROUNDING: usize = 3;
+const ROUNDING: usize = 2;
 /// Operands of a kernel, for which there are names.
 const MOST_OPERANDS: usize = 16;
 
@@ -99,7 +99,7 @@ impl Rows {
 pub struct Sum {
     pub shape: Shape,
     /// The shape of the sum, with one element in the dimensions over which it goes.
-    to: Shape,
+    pub to: Shape,
     /// The order in which a launch of its own adds up.
     order: Order,
 }
@@ -394,19 +394,18 @@ impl Draft {
                 old.any(is_bad).then_some("as the kernel would read again what it has written")
             }
             Frame::Sum(_) if !self.old().is_empty() => Some("as a sum does not read what it writes"),
-            Frame::Sum(sum) => {
-                (self.order(limits) != Some(sum.order)).then_some("as the sum would be in another order")
-            }
+            Frame::Sum(sum) => (!self.takes(limits, sum.order)).then_some("as the sum would be in another order"),
         }
     }
 
-    /// The order in which the kernel's sum is added up; none if it cannot be.
-    fn order(&self, limits: &Limits) -> Option<Order> {
+    /// Whether the kernel's sums can be added up in an order.
+    fn takes(&self, limits: &Limits, order: Order) -> bool {
         let (group, inputs, outputs) = self.clone().group(Vec::new());
         let all = |parts: &[KeptOperand]| parts.iter().map(found).collect::<Vec<_>>();
-        let (inputs, outputs, y) = (all(&inputs), all(&outputs), group.summed()?);
-        let prologue = Prologue::of_group(&group, y, &inputs, &outputs)?;
-        Some(reduce::order(limits, &prologue, self.acc, &inputs[prologue.first()], &outputs[y]))
+        let (inputs, outputs) = (all(&inputs), all(&outputs));
+        let Some(prologue) = Prologue::of_group(&group, &inputs, &outputs) else { return false };
+        let summed: Vec<&Found> = group.reduced().into_iter().flatten().map(|m| &outputs[m]).collect();
+        reduce::takes(limits, &prologue, self.acc, &inputs[prologue.first()], &summed, order)
     }
 
     /// Leaves out steps whose results are neither stored nor read, and inputs that no step reads. An input that is an output as well is
@@ -522,7 +521,7 @@ impl Draft {
             reduces: match frame {
                 None => Reduces::Nothing,
                 Some(Frame::Rows(rows)) => Reduces::Rows(rows.dims, rows.team),
-                Some(Frame::Sum(_)) => Reduces::Sum,
+                Some(Frame::Sum(sum)) => Reduces::Sums(sum.order),
             },
             ops,
         };

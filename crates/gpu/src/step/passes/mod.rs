@@ -4,8 +4,11 @@ mod dead;
 mod draft;
 mod pointwise;
 mod recompute;
+mod shapes;
 mod split;
 mod sums;
+mod together;
+mod versions;
 
 use crate::driver::Limits;
 use crate::step::program::Program;

@@ -10,7 +10,7 @@ use crate::step::passes::Report;
 use crate::step::passes::draft::{
     Draft, Elementwise, Frame, Made, Reduction, Region, are_apart, elementwise, reduction, walk,
 };
-use crate::step::passes::{recompute, split, sums};
+use crate::step::passes::{recompute, shapes, split, sums, together, versions};
 use crate::step::program::{Entry, KeptOperand, Program, Work};
 use isograd_core::{DType, Kernel, Shape};
 use smallvec::SmallVec;
@@ -70,6 +70,8 @@ struct Member {
 }
 
 pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
+    shapes::run(program);
+    let versions = versions::run(program);
     let pairs = split::run(program, limits);
     sums::run(program, limits);
     let (mut items, saved) = Grouping::new(program, limits).run();
@@ -78,7 +80,7 @@ pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
     let (again, saved_again) = recompute::run(&program.entries, &mut items, &mut uses, &bytes);
     split::join(pairs, &mut program.entries, &mut items, |place| uses.again.contains(&place));
     report.again += again;
-    report.saved += saved + saved_again;
+    report.saved += saved + saved_again + together::run(&program.entries, &mut items, &uses);
     let drafts: Vec<_> =
         items.iter().map(|item| (item.draft(&program.entries, &uses), item.ops(&program.entries))).collect();
     let mut entries: Vec<Option<Entry>> = std::mem::take(&mut program.entries).into_iter().map(Some).collect();
@@ -106,6 +108,7 @@ pub fn run(program: &mut Program, limits: &Limits, report: &mut Report) {
             outputs: outputs.into_iter().collect(),
         });
     }
+    versions::join(versions, program);
 }
 
 impl Item {

@@ -6,7 +6,7 @@
 use crate::memory::block::Place;
 use crate::step::passes::draft::{Draft, Region, elementwise, walk};
 use crate::step::passes::pointwise::{Item, MOST_CALLS, Uses, draft, operands};
-use crate::step::program::Entry;
+use crate::step::program::{Entry, KeptOperand};
 use isograd_core::DType;
 use std::collections::HashMap;
 
@@ -36,16 +36,18 @@ pub fn run(entries: &[Entry], items: &mut [Item], uses: &mut Uses<'_>, bytes: &[
     let (mut count, mut saved) = (0, 0);
     for k in 0..items.len() {
         for i in items[k].members.clone() {
-            if let Some(gain) = again(entries, items, uses, bytes, &mut memory, k, i) {
-                count += 1;
-                saved += gain;
+            for part in &entries[i].outputs {
+                if let Some(gain) = again(entries, items, uses, bytes, &mut memory, k, (i, part)) {
+                    count += 1;
+                    saved += gain;
+                }
             }
         }
     }
     (count, saved)
 }
 
-/// Lets all readers of the result of call `i`, which is in item `k`, compute it again. Returns the bytes that this saves, if it does.
+/// Lets all readers of a result of call `i`, which is in item `k`, compute it again. Returns the bytes that this saves, if it does.
 fn again(
     entries: &[Entry],
     items: &mut [Item],
@@ -53,10 +55,9 @@ fn again(
     bytes: &[usize],
     memory: &mut Memory,
     k: usize,
-    i: usize,
+    (i, part): (usize, &KeptOperand),
 ) -> Option<usize> {
     items[k].group.as_ref()?;
-    let [part] = &entries[i].outputs[..] else { return None };
     let Place::Later(number) = part.place else { return None };
     let elements = Region::new(part);
     let mut readers = memory.readers.get(&part.place)?.clone();
@@ -110,6 +111,7 @@ fn again(
         drafts.push(item.kernel(entries, uses));
         joined.push((reader, clones, acc));
     }
+    let pinned: Vec<Place> = inputs.iter().copied().filter(|place| uses.pinned.insert(*place)).collect();
     uses.again.insert(part.place);
     let with = |(reader, clones, acc): &(usize, Vec<usize>, Option<DType>)| {
         let frame = items[*reader].group.as_ref().and_then(|open| open.frame.as_ref());
@@ -120,6 +122,9 @@ fn again(
     let has_room = then.iter().all(|draft| draft.refusal(uses.limits).is_none());
     if !has_room || sum(&drafts, Draft::cost) <= sum(&then, Draft::cost) {
         uses.again.remove(&part.place);
+        pinned.iter().for_each(|place| {
+            uses.pinned.remove(place);
+        });
         return None;
     }
     for (reader, clones, acc) in joined {
@@ -129,11 +134,10 @@ fn again(
         }
         inputs.iter().for_each(|place| memory.readers.entry(*place).or_default().push(reader));
     }
-    uses.pinned.extend(inputs);
     Some(sum(&drafts, Draft::traffic).saturating_sub(sum(&then, Draft::traffic)))
 }
 
-/// The calls of item `k` that make the result of call `i`, in order, and the memory that they read. None if they are too many, or if what they
+/// The calls of item `k` that make the elements of the results of call `i`, in order, and the memory that they read. None if they are too many, or if what they
 /// read is written later on.
 fn chain(
     entries: &[Entry],
@@ -152,6 +156,9 @@ fn chain(
         if chain.len() > MOST_CHAIN || !is_alone || entry.is_inout() {
             return None;
         }
+        let shape = entry.outputs[0].layout.shape();
+        let is_element =
+            |made: usize| elementwise(&entries[made]).is_some() && entries[made].outputs[0].layout.shape() == shape;
         for part in &entry.inputs {
             let elements = Region::new(part);
             let makes = |&&made: &&usize| entries[made].outputs.iter().any(|part| Region::new(part) == elements);
@@ -164,7 +171,12 @@ fn chain(
                 Some(&made) if chain.contains(&made) => (),
                 // A value that other kernels read is stored anyway.
                 Some(_) if is_in_memory && is_read_elsewhere() && is_unchanged() => inputs.push(part.place),
-                Some(&made) => chain.push(made),
+                Some(&made) if is_element(made) => chain.push(made),
+                // A number of a row, which takes little to store.
+                Some(made) if is_in_memory && is_unchanged() && items[k].members.contains(made) => {
+                    inputs.push(part.place)
+                }
+                Some(_) => return None,
                 None if is_in_memory && is_unchanged() => inputs.push(part.place),
                 None => return None,
             }
