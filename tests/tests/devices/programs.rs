@@ -34,6 +34,8 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("what_changes_is_not_computed_again", computed_again),
         check("norms_and_softmaxes_by_hand_are_kernels_of_rows", by_hand),
         check("sums_over_columns_and_over_all_compute_what_they_add_up", sums),
+        check("sums_of_the_same_elements_are_one_kernel", sums_together),
+        check("slices_of_every_second_element_are_read_and_written_by_one_kernel", pairs),
         check("rows_that_threads_cannot_keep_are_read_before_they_change", long_rows),
         check("rows_that_begin_within_a_word_have_their_own_order", rows_of_a_view),
     ];
@@ -376,6 +378,8 @@ fn sums(device: &Device) -> Result<Outcome> {
     let middle: Function = |x, w| x.mul(w)?.tanh()?.mean([0isize, 2]);
     let all: Function = |x, w| x.sub(w)?.square()?.mul_scalar(0.5)?.mean(..);
     let total: Function = |x, w| x.sub(w)?.abs()?.sqrt()?.mul(w)?.sum(..);
+    let masked: Function = |x, w| x.mul(&w.narrow(-1, 0, 1)?)?.sum(1isize);
+    let of_rows: Function = |x, w| x.mul(&w.narrow(1, 0, 1)?.narrow(-1, 3, 1)?)?.sum([1isize, 2]);
     for (name, f, shape) in [
         ("columns", columns, &[640, 48][..]),
         ("columns", columns, &[3000, 8]),
@@ -383,6 +387,8 @@ fn sums(device: &Device) -> Result<Outcome> {
         ("all", all, &[1 << 19]),
         ("all", all, &[512, 1024]),
         ("total", total, &[1 << 19]),
+        ("masked", masked, &[6, 32, 64]),
+        ("of_rows", of_rows, &[40, 6, 64]),
     ] {
         for dtype in [DType::F32, DType::BF16, DType::F16] {
             let w = values(&Shape::from(shape), dtype, 1, device)?;
@@ -399,6 +405,71 @@ fn sums(device: &Device) -> Result<Outcome> {
             if captured.is_recorded() && text.contains("Reduce(") {
                 return Ok(Err(format!("{name} {dtype} {shape:?}: the sum is a call of its own\n{text}")));
             }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Norms of rows and of channels by hand: the gradients of gain and bias are one kernel, which computes the normalised elements again.
+fn sums_together(device: &Device) -> Result<Outcome> {
+    fn normalised(x: &Tensor, axes: &[isize]) -> Result<Tensor> {
+        let c = x.sub(&x.mean_keepdim(axes)?)?;
+        c.mul(&c.square()?.mean_keepdim(axes)?.add_scalar(1e-5)?.rsqrt()?)
+    }
+    for (axes, dims, of_gain) in [(&[-1isize][..], &[96, 64][..], &[64][..]), (&[0, 2, 3], &[6, 16, 8, 8], &[16, 1, 1])]
+    {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let [w, b] = [1, 2].map(|seed| values(&Shape::from(of_gain), dtype, seed, device));
+            let (w, b) = (w?, b?);
+            let step = |x: Tensor| {
+                let [x, w, b] = [&x, &w, &b].map(|t| t.detach().require_grad());
+                let (x, w, b) = (x?, w?, b?);
+                let y = normalised(&x, axes)?.mul(&w)?.add(&b)?;
+                grad_with(&y.tanh()?.sum(..)?, &[&x, &w, &b], &BackwardOptions::default())
+            };
+            let mut captured = device.capture(step);
+            for run in 0..3 {
+                let x = values(&Shape::from(dims), dtype, 7 + run, device)?;
+                let (expected, got) = (step(x.clone())?, captured.run(x)?);
+                for (i, (a, b)) in expected.iter().zip(&got).enumerate() {
+                    if !equal(a, b)? {
+                        let text = captured.explain().unwrap_or_default();
+                        return Ok(Err(format!("{dtype} {dims:?}, run {run}, result {i}\n{text}")));
+                    }
+                }
+            }
+            let text = captured.explain().unwrap_or_default();
+            let sums = |line: &str| line.split(" -> ").nth(1).map_or(0, |results| results.matches("[1, ").count());
+            if captured.is_recorded() && text.lines().all(|line| sums(line) < 2) {
+                return Ok(Err(format!("{dtype} {dims:?}: each sum is a kernel of its own\n{text}")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// A rotation of neighbouring elements.
+fn pairs(device: &Device) -> Result<Outcome> {
+    for dtype in [DType::F32, DType::BF16, DType::F16, DType::I64] {
+        let [cos, sin] = [1, 2].map(|seed| values(&Shape::from((24, 1, 16)), dtype, seed, device));
+        let (cos, sin) = (cos?, sin?);
+        let step = |x: Tensor| {
+            let halves = x.reshape((2, 24, 3, 16, 2))?;
+            let (a, b) = (halves.select(-1, 0)?, halves.select(-1, 1)?);
+            let turned = [a.mul(&cos)?.sub(&b.mul(&sin)?)?, a.mul(&sin)?.add(&b.mul(&cos)?)?];
+            Tensor::stack(&[&turned[0], &turned[1]], -1)?.reshape((2, 24, 3, 32))
+        };
+        let mut captured = device.capture(step);
+        for run in 0..3 {
+            let x = values(&Shape::from((2, 24, 3, 32)), dtype, 7 + run, device)?;
+            let (expected, got) = (step(x.clone())?, captured.run(x)?);
+            if !equal(&expected, &got)? {
+                return Ok(Err(format!("{dtype}, run {run}\n{}", captured.explain().unwrap_or_default())));
+            }
+        }
+        let text = captured.explain().unwrap_or_default();
+        if captured.is_recorded() && !text.contains("one kernel of 8 calls") {
+            return Ok(Err(format!("{dtype}: several kernels\n{text}")));
         }
     }
     Ok(Ok(()))

@@ -46,6 +46,7 @@ const MATH: &str = "#include <math.h>
 #define pow_ MATH(pow)
 #define pow_of_ MATH(pow)
 #define divide_(a, b) ((a) / (b))
+#define quotient_(a, b) ((a) / (b))
 #define floor_ MATH(floor)
 #define ceil_ MATH(ceil)
 #define trunc_ MATH(trunc)

@@ -181,6 +181,13 @@ impl Real for CText {
         sinh(); cosh(); tanh(); asinh(); acosh(); atanh(); erf(); erfc(); floor(); ceil(); trunc(); round();
         normal_cdf(); atan2(x); fmod(other);
     }
+    fn sigmoid(self) -> CText {
+        let (zero, one) = (CText::c(0.0), CText::c(1.0));
+        let e = (-self.abs()).exp();
+        let (numerator, divisor) = (CText::select(self.lt(zero), e, one), one + e);
+        // The divisor is between 1 and 2, where a quick quotient is nearly exact.
+        value(format_args!("quotient_({numerator}, {divisor})"))
+    }
     fn pow(self, other: CText) -> CText {
         // All threads take the same branch: they do not diverge.
         value(format_args!("{}({self}, {other})", if other.1 { "pow_of_" } else { "pow_" }))

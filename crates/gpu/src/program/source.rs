@@ -18,13 +18,14 @@ use std::path::PathBuf;
 pub use isograd_kernels::COMMON as FILES;
 
 /// Definitions of functions that a row of floats calls by other names than the prelude's. Powers with a common exponent of 1 or 2
-/// need no logarithm. `NEAR` is defined where results are rounded to 16 bits.
+/// need no logarithm. The divisor of `quotient_` is between 1 and 2. `NEAR` is defined where results are rounded to 16 bits.
 pub const FLOATS: &str = "\
 #ifdef NEAR
 #define divide_(a, b) divide_near_(a, b)
 #else
 #define divide_(a, b) ((a) / (b))
 #endif
+#define quotient_ divide_
 #define abs_ fabs_
 #define pow_ powr_
 #define pow_of_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))
@@ -40,6 +41,10 @@ const NEAR: &str = "\
 #define log1p_ log1p_near_
 #undef powr_
 #define powr_ pow_near_
+#undef tanh_
+#define tanh_ tanh_near_
+#undef quotient_
+#define quotient_ divide_near_
 ";
 
 /// Definitions of less exact functions for a row, if all its results are rounded to 16 bits; else none.

@@ -351,7 +351,7 @@ fn operations(text: &str) -> usize {
     const FUNCTION: usize = 16;
     const QUOTIENT: usize = 8;
     let of_line = |line: &str| match line.split_once(" = ") {
-        Some((_, value)) if value.contains("divide_(") => QUOTIENT,
+        Some((_, value)) if value.contains("divide_(") || value.contains("quotient_(") => QUOTIENT,
         Some((_, value)) if value.contains("_(") && !value.contains("abs_(") => FUNCTION,
         _ => 1,
     };

@@ -2,6 +2,7 @@
 
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
+use crate::launch::layout::Joint;
 use crate::launch::operands::start_of;
 use crate::ops::elementwise::group::Group;
 use crate::ops::elementwise::pointwise::{Body, Generator, Number, Source, Step};
@@ -23,14 +24,18 @@ enum At {
     Summed,
     /// There is only one.
     One,
+    /// Elsewhere: it repeats in other dimensions than these.
+    Apart,
 }
 
 /// An operand in memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Located {
     address: Address,
     dtype: DType,
     at: At,
+    /// Its dimensions that are kept, and those that are summed.
+    dims: [Joint; 2],
 }
 
 /// Where an operand is, its dtype, and its layout in the shape of what is summed.
@@ -148,7 +153,14 @@ impl Prologue {
     ) -> Option<Prologue> {
         let shape = inputs.iter().chain(outputs).map(|found| found.2.shape()).next()?;
         let part = |(address, dtype, layout): &Found| {
-            Some(Located { address: *address, dtype: *dtype, at: at(layout, shape, summed)? })
+            let at = at(layout, shape, summed).filter(|at| generator.is_group || *at != At::Apart)?;
+            let of = |is_summed: bool| {
+                let dims = shape.dims().iter().zip(summed.dims()).zip(layout.strides());
+                let some = dims.filter(|((d, y), _)| (d != y) == is_summed).map(|((d, _), stride)| (*d, *stride));
+                let (extents, strides): (Vec<usize>, Vec<usize>) = some.unzip();
+                Joint::of(&extents, [&strides[..]].into_iter())
+            };
+            Some(Located { address: *address, dtype: *dtype, at, dims: [of(false), of(true)] })
         };
         let inputs = inputs.iter().map(part).collect::<Option<SmallVec<[Located; 4]>>>()?;
         let outputs = outputs.iter().map(part).collect::<Option<SmallVec<[Located; 4]>>>()?;
@@ -231,6 +243,7 @@ impl Prologue {
         let outputs = || self.outputs.iter().enumerate();
         let same = || inputs().filter(|(_, part)| part.at == At::Same);
         let fixed = || inputs().filter(|(_, part)| matches!(part.at, At::Kept | At::One));
+        let apart = || inputs().filter(|(_, part)| part.at == At::Apart);
         let mut parameters: Vec<(String, String)> = Vec::new();
         let pointer =
             |constant: &str, part: &Located, name: String| (format!("GLOBAL {constant}{} *", storage(part)), name);
@@ -258,12 +271,19 @@ impl Prologue {
         for (k, part) in fixed() {
             let _ = writeln!(text, "    {} x{k}[SIDE_BY_SIDE];", storage(part));
         }
+        for (k, _) in apart() {
+            let _ = writeln!(text, "    idx o{k}[SIDE_BY_SIDE];");
+        }
         text +=
             "} Fixed;\nFUNCTION Fixed fixed_of(idx number ROW_PARAMETERS) {\n    Fixed fixed;\n    fixed.none = 0;\n";
         text += "#pragma unroll\n    for (int j = 0; j < SIDE_BY_SIDE; j++) {\n";
         for (k, part) in fixed() {
             let at = if part.at == At::One { "0" } else { "number * SIDE_BY_SIDE + j" };
             let _ = writeln!(text, "        fixed.x{k}[j] = x{k}[{at}];");
+        }
+        for (k, part) in apart() {
+            let at = place_of(&part.dims[0], "(number * SIDE_BY_SIDE + j)");
+            let _ = writeln!(text, "        fixed.o{k}[j] = {at};");
         }
         text += "    }\n    return fixed;\n}\n";
         let sums = self.terms.len();
@@ -280,12 +300,19 @@ impl Prologue {
             // Apart from the word, as in elementwise kernels.
             let _ = writeln!(text, "    {} e{m}[VECTOR];", storage(part));
         }
-        text += "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) {\n";
         let (fixed_at, summed_at) = if is_columns { ("j", "i") } else { ("0", "i + j") };
+        if is_columns {
+            for (k, part) in apart() {
+                let _ = writeln!(text, "    idx a{k} = {};", place_of(&part.dims[1], "i"));
+            }
+        }
+        text += "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) {\n";
         let place = |k: usize| match self.inputs[k].at {
-            At::Same => (format!("w.x{k}.each"), "j"),
-            At::Kept | At::One => (format!("fixed.x{k}"), fixed_at),
-            At::Summed => (format!("x{k}"), summed_at),
+            At::Same => (format!("w.x{k}.each"), "j".to_string()),
+            At::Kept | At::One => (format!("fixed.x{k}"), fixed_at.to_string()),
+            At::Summed => (format!("x{k}"), summed_at.to_string()),
+            At::Apart if is_columns => (format!("x{k}"), format!("fixed.o{k}[j] + a{k}")),
+            At::Apart => (format!("x{k}"), format!("fixed.o{k}[0] + {}", place_of(&self.inputs[k].dims[1], "(i + j)"))),
         };
         let value = |source: &Source| match *source {
             Source::Input(k) => {
@@ -320,6 +347,21 @@ impl Prologue {
     }
 }
 
+/// The place in memory of the element of a number, which counts elements of these dimensions.
+fn place_of(dims: &Joint, number: &str) -> String {
+    let mut text = String::from("0");
+    let mut below = 1;
+    for (d, (&extent, &stride)) in dims.extents.iter().zip(&dims.strides[0]).enumerate().rev() {
+        let index = if below == 1 { number.to_string() } else { format!("{number} / {below}") };
+        let index = if d == 0 { index } else { format!("{index} % {extent}") };
+        if stride > 0 {
+            text += &format!(" + {index} * (idx){stride}");
+        }
+        below *= extent;
+    }
+    text
+}
+
 /// Where an operand's elements are; none if the reduction has no name for it.
 fn at(layout: &Layout, shape: &Shape, summed: &Shape) -> Option<At> {
     if layout.shape() != shape {
@@ -340,6 +382,7 @@ fn at(layout: &Layout, shape: &Shape, summed: &Shape) -> Option<At> {
         () if are(&|_| false) => At::One,
         () if are(&|is_summed| !is_summed) => At::Kept,
         () if are(&|is_summed| is_summed) => At::Summed,
+        () if dims().any(|((&stride, _), _)| stride == 0) => At::Apart,
         () => return None,
     })
 }

@@ -118,12 +118,14 @@ impl Item {
         draft(entries, &self.members, &self.clones, (acc, frame), uses)
     }
 
-    /// The kernel of a group; none of a single call whose results all are read.
+    /// The kernel of a group; none of a single call whose results all are stored.
     fn draft(&self, entries: &[Entry], uses: &Uses<'_>) -> Option<Draft> {
         let open = self.group.as_ref()?;
         let outputs = self.members.iter().map(|&i| entries[i].outputs.len()).sum::<usize>();
         let is_single = self.members.len() + self.clones.len() == 1;
-        let may_leave_out = outputs > 1 || matches!(open.frame, Some(Frame::Sum(_)));
+        let is_unread =
+            self.members.iter().flat_map(|&i| &entries[i].outputs).any(|part| uses.again.contains(&part.place));
+        let may_leave_out = outputs > 1 || is_unread || matches!(open.frame, Some(Frame::Sum(_)));
         if is_single && !may_leave_out {
             return None;
         }
