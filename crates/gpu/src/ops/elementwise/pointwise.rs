@@ -405,7 +405,7 @@ impl Generator {
             .define("RANK", self.rank)
             .define("VECTOR", self.vector)
             .define("STILL", still)
-            .define("APART", self.apart.iter().map(|k| 1 << k).sum::<usize>())
+            .optional("APART", (!self.apart.is_empty()).then(|| self.apart.iter().map(|k| 1 << k).sum::<usize>()))
             .flags([("NEEDS_F64", self.acc == DType::F64), ("WIDE", self.is_wide)]);
         const NAMES: [&str; 16] =
             ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12", "T13", "T14", "T15"];

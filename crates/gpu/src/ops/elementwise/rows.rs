@@ -213,8 +213,31 @@ impl RowGenerator {
             });
         }
         let dtypes = self.generator.result_dtypes();
-        let bytes: usize = held.keys().map(|&n| dtypes[n].size() * self.words * self.team.vector).sum();
-        if bytes.div_ceil(4) > REGISTERS { BTreeMap::new() } else { held }
+        let registers = |n: usize| (dtypes[n].size() * self.words * self.team.vector).div_ceil(4);
+        if held.keys().map(|&n| registers(n)).sum::<usize>() <= REGISTERS {
+            return held;
+        }
+        // One by one the result that saves the most, while there is room.
+        let (mut chosen, mut room) = (BTreeMap::new(), REGISTERS);
+        loop {
+            let with = |n: usize, turn: usize| {
+                let mut with = chosen.clone();
+                with.insert(n, turn);
+                with
+            };
+            let others = held.iter().filter(|(n, _)| !chosen.contains_key(n) && registers(**n) <= room);
+            let best = others.min_by_key(|(n, turn)| self.operations(phases, &with(**n, **turn)));
+            let Some((&n, &turn)) = best else { return chosen };
+            chosen.insert(n, turn);
+            room -= registers(n);
+        }
+    }
+
+    /// About how many instructions all turns take for an element.
+    fn operations(&self, phases: &[(usize, bool)], held: &BTreeMap<usize, usize>) -> usize {
+        let last = phases.iter().map(|phase| phase.0).max().unwrap_or(0);
+        let steps = (0..=last).flat_map(|turn| self.needed(phases, turn, held, self.roots(phases, turn)).0);
+        steps.map(|s| self.generator.steps[s].body.operations()).sum()
     }
 
     /// About how many instructions make the results of a step from what threads have.
