@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times what a new user waits for: the first build of the command, the first build of a program that has the CPU alone, the time from an edit to
 its run, and `cargo check` of the workspace after an edit of core. It works on a clone in a folder of its own, with crates already downloaded,
-and prints one line of JSON a measurement: seconds on the clock, and seconds of all processors.
+and prints one line of JSON a measurement: seconds on the clock, and seconds of all processors. It also counts crates and the bytes of the command.
 
     python3 benches/build.py [FOLDER]
 """
@@ -24,6 +24,13 @@ def timed(name, command, folder):
     print(json.dumps({"measured": name, "clock_s": round(clock, 1), "processor_s": round(processors, 1), "processors": os.cpu_count()}), flush=True)
 
 
+def count(name, arguments, folder):
+    """Counts the crates that a build compiles: different names and versions."""
+    tree = ["cargo", "tree", "--offline", "--edges", "normal", "--prefix", "none", *arguments]
+    lines = subprocess.run(tree, cwd=folder, check=True, capture_output=True, text=True).stdout.splitlines()
+    print(json.dumps({"measured": name, "crates": len({tuple(line.split()[:2]) for line in lines})}), flush=True)
+
+
 def edit(file):
     """Adds a line to a file: a private constant, so that the compiler has work to do."""
     with open(file, "a") as text:
@@ -35,6 +42,10 @@ def main():
     clone, own = folder / "isograd", folder / "program"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     subprocess.run(["cargo", "fetch", "--quiet"], cwd=clone, check=True)
+
+    count("crates of a program with the CPU alone", ["-p", "isograd", "--no-default-features", "--features", "cpu"], clone)
+    count("crates of a program with the default features", ["-p", "isograd"], clone)
+    count("crates of the command", ["-p", "isograd-cli"], clone)
 
     timed("first `cargo run --release -- train digits`", ["cargo", "run", "--offline", "--release", "--", "train", "digits"], clone)
     timed("first `cargo check --workspace`", ["cargo", "check", "--offline", "--workspace"], clone)

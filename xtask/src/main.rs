@@ -1,5 +1,5 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask check`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
-//! xtask package`, `cargo xtask publish`, `cargo xtask release`, `cargo xtask docs`.
+//! xtask deny`, `cargo xtask package`, `cargo xtask publish`, `cargo xtask release`, `cargo xtask docs`.
 
 /// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
 macro_rules! say {
@@ -11,6 +11,7 @@ macro_rules! say {
 
 mod amd;
 mod bundle;
+mod deny;
 mod docs;
 mod mutate;
 mod nvrtc;
@@ -41,6 +42,7 @@ usage: cargo xtask <chore>
                  --quick, for both: a sample of dtypes and architectures
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
+  deny           licences, double versions and sources of all dependencies, by cargo-deny
   package        package all crates, and build each from its package alone
   publish        send the packages to crates.io, each after those that it needs; --dry-run: send none
   release        the command with all features, in an archive in target/dist; --out DIR: elsewhere
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ["amd", "--quick"] => amd::run(test::Extent::Quick),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
+        ["deny"] => deny::run(),
         ["package"] => package::run(),
         ["publish"] => package::publish(false),
         ["publish", "--dry-run"] => package::publish(true),

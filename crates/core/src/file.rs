@@ -1,6 +1,6 @@
 //! Files that are replaced as a whole.
 
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
@@ -69,10 +69,7 @@ fn write_aside(folder: &Path, path: &Path, parts: &[&[u8]], access: Access) -> i
     parts.iter().try_for_each(|part| aside.file.write_all(part))?;
     aside.file.sync_all()?;
     aside.become_file(path)?;
-    // The rename is durable once the folder is flushed.
-    #[cfg(unix)]
-    File::open(folder)?.sync_all()?;
-    Ok(())
+    sys::flush_folder(folder)
 }
 
 /// A file that is being written. It is removed when this is dropped before it has its name.
@@ -113,18 +110,12 @@ fn locked_file(folder: &Path, access: Access) -> io::Result<Aside> {
 
 /// A file that was not there before, nor was a link of its name. Its name has 64 random bits, since processes of several machines or containers
 /// may share a folder.
-#[cfg_attr(not(unix), allow(unused_variables))]
 fn new_file(folder: &Path, access: Access) -> io::Result<Aside> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(
-        &mut options,
-        match access {
-            Access::AsUsual => 0o666,
-            Access::Private => 0o600,
-        },
-    );
+    if let Access::Private = access {
+        sys::make_private(&mut options);
+    }
     // The keys of maps are the random numbers that the standard library has.
     let number = RandomState::new().build_hasher().finish();
     let path = folder.join(format!("{}{number:016x}{}", ASIDE.0, ASIDE.1));

@@ -1,6 +1,6 @@
 //! Host memory whose size depends on a program's data: a failed allocation is an error, not an abort.
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, sys};
 
 /// Larger buffers are requested only if the system has that much memory: it may promise more than it can give.
 const CHECKED_FROM: usize = 1 << 30;
@@ -40,7 +40,5 @@ pub fn repeated<T: Clone>(op: &'static str, element: T, n: usize) -> Result<Vec<
 
 /// Bytes of available memory, if the system tells.
 pub fn available() -> Option<usize> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? << 10)
+    sys::available_memory()
 }

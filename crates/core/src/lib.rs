@@ -23,6 +23,7 @@ mod print;
 mod profile;
 pub mod random;
 mod shape;
+mod sys;
 pub mod tape;
 mod tensor;
 mod thread;

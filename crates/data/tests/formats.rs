@@ -322,7 +322,7 @@ fn files_that_are_no_tables_are_named() {
         let path = written(dir.path(), "some.csv", bytes);
         let error = csv::Table::read(&path, &csv::Options::default()).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
-        assert!(error.message().contains("it needs the feature `parquet`"), "{error}");
+        assert!(error.message().contains("`cargo install --path crates/cli --features parquet`"), "{error}");
     }
 }
 

@@ -6,7 +6,7 @@ use isograd_core::{Device, Error, Kind, Tensor};
 use isograd_cpu as _;
 use isograd_data::images::{
     ColorJitter, Cutout, ImageFolder, Images, Mixup, Normalize, RandomCrop, RandomHorizontalFlip, augment, cifar10,
-    cifar100, read_image,
+    cifar100, image_files, read_image,
 };
 use isograd_data::{Context, Dataset, HostTensor, Loader};
 use std::fs;
@@ -229,4 +229,29 @@ fn augmentation_resumes_with_the_same_bits_and_is_new_in_each_epoch() {
     let [first, second] = [0, 1].map(|epoch| batches(&in_order, epoch, 0));
     assert!(first.iter().zip(&second).all(|(a, b)| a[0] != b[0] && a[1] != b[1]));
     assert_ne!(batches(&in_order.seed(10), 0, 0), first);
+}
+
+#[test]
+#[cfg(unix)]
+fn links_in_a_folder_are_followed_and_a_circle_of_them_is_an_error() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir_all(path("set/a/b")).unwrap();
+    fs::create_dir_all(path("elsewhere")).unwrap();
+    for name in ["set/a/b/2.png", "set/a/c.png", "set/a/.hidden.png", "elsewhere/1.JPG"] {
+        fs::write(path(name), b"").unwrap();
+    }
+    symlink(path("elsewhere"), path("set/a/aa")).unwrap();
+    symlink(path("elsewhere"), path("set/z")).unwrap();
+    let folder = ImageFolder::open(path("set"), [4, 4]).unwrap();
+    assert_eq!(folder.classes(), ["a", "z"]);
+    let files = [("set/a/aa/1.JPG", 0), ("set/a/b/2.png", 0), ("set/a/c.png", 0), ("set/z/1.JPG", 1)];
+    assert_eq!(folder.files(), files.map(|(name, class)| (path(name), class)));
+    assert_eq!(image_files(path("set")).unwrap(), files.map(|(name, _)| path(name)));
+    symlink(path("set"), path("set/a/b/up")).unwrap();
+    let error = ImageFolder::open(path("set"), [4, 4]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Io);
+    symlink(path("nowhere"), path("elsewhere/gone")).unwrap();
+    assert_eq!(image_files(path("elsewhere")).unwrap_err().kind(), Kind::Io);
 }

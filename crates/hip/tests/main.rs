@@ -1,17 +1,25 @@
 //! AMD's libraries and compilers, and what goes wrong. What is missing is reported as ignored.
 
 mod amd;
+#[cfg(unix)]
 mod failures;
 mod rocblas;
 
 use libtest_mimic::Arguments;
 
 fn main() {
+    #[cfg(unix)]
     if std::env::var_os(failures::CHILD).is_some() {
         return println!("{}", failures::use_device().unwrap_or_else(|error| error.to_string()));
     }
     let arguments = Arguments::from_args();
-    let modules = [("rocblas", rocblas::trials()), ("failures", failures::trials()), ("amd", amd::trials())];
+    let modules = [
+        ("rocblas", rocblas::trials()),
+        // The emulator is a library of Linux's.
+        #[cfg(unix)]
+        ("failures", failures::trials()),
+        ("amd", amd::trials()),
+    ];
     let trials = modules.into_iter().flat_map(|(module, trials)| trials.into_iter().map(move |t| t.with_kind(module)));
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     amd::report();

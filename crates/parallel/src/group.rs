@@ -1,6 +1,7 @@
 //! Groups of ranks, and the collectives by which they exchange tensors.
 
 use crate::reduce::reduce;
+use crate::sys::host_name;
 use crate::transport::{Bytes, Head, Message, Received, Transport};
 use crate::watchdog::Watchdog;
 use isograd_core::collective::{Collective, Link, Reduction, Started};
@@ -529,13 +530,4 @@ impl fmt::Debug for Group {
 /// The kind of a device: the name before the colon.
 fn kind(device: &Device) -> &str {
     device.name().split(':').next().unwrap_or_default()
-}
-
-/// The name of this host, which ranks of one host share.
-fn host_name() -> Vec<u8> {
-    #[cfg(unix)]
-    let name = rustix::system::uname().nodename().to_bytes().to_vec();
-    #[cfg(not(unix))]
-    let name = std::env::var_os("COMPUTERNAME").unwrap_or_default().into_encoded_bytes();
-    name
 }

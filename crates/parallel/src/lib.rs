@@ -14,6 +14,7 @@ mod sharded;
 mod start;
 mod states;
 mod store;
+mod sys;
 mod threads;
 pub mod transport;
 mod watchdog;

@@ -3,6 +3,7 @@
 // C: handles of two kinds, and memory without types.
 #![allow(unsafe_code)]
 
+use crate::sys::open_mpi;
 use crate::transport::{Message, Received, Transport};
 use isograd_core::{Error, Result};
 use libloading::Library;
@@ -71,7 +72,7 @@ impl Mpi {
         let opened = OPENED.get_or_init(|| {
             let own = std::env::var("ISOGRAD_MPI_LIB").ok();
             let names: Vec<&str> = own.as_deref().into_iter().chain(NAMES).collect();
-            let library = names.iter().find_map(|name| load(name).ok()).ok_or_else(|| {
+            let library = names.iter().find_map(|name| open_mpi(name).ok()).ok_or_else(|| {
                 format!(
                     "the loader finds none of {} (apt install libopenmpi3, or set ISOGRAD_MPI_LIB)",
                     names.join(", ")
@@ -134,20 +135,6 @@ fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> Code) -> String {
         return "no text".into();
     }
     CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-#[cfg(unix)]
-fn load(name: &str) -> std::result::Result<Library, libloading::Error> {
-    use libloading::os::unix::{Library as Unix, RTLD_GLOBAL, RTLD_NOW};
-    // Open MPI's plugins find the library's functions among those of the program.
-    // SAFETY: MPI's initialisers ask nothing of a program.
-    Ok(unsafe { Unix::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }?.into())
-}
-
-#[cfg(not(unix))]
-fn load(name: &str) -> std::result::Result<Library, libloading::Error> {
-    // SAFETY: MPI's initialisers ask nothing of a program.
-    unsafe { Library::new(name) }
 }
 
 /// A part of a message that is on its way: MPI reads or writes the bytes until the request is complete.

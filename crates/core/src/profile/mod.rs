@@ -25,7 +25,7 @@ pub struct OpTime {
     pub part: &'static str,
     /// The direction.
     pub direction: Direction,
-    /// `file:line` of the program that called the op, in a program with line numbers.
+    /// `file:line` of the program that called the op, in a program with line numbers and isograd's feature `profile`.
     pub origin: Option<String>,
     /// Seconds from the start of the profile to that of the kernel.
     pub start: f64,
@@ -230,6 +230,9 @@ impl Profile {
         if totals.len() > rows {
             let rest: f64 = totals[rows..].iter().map(|total| total.seconds).sum();
             let _ = writeln!(text, "and {} more rows, {}", totals.len() - rows, seconds(rest));
+        }
+        if !cfg!(feature = "backtrace") {
+            text += "the feature `profile` of isograd adds the lines of the program\n";
         }
         text
     }

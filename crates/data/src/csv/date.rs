@@ -1,10 +1,11 @@
 //! Dates, with a time of day or without.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// The order of the parts of a date.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 pub enum DateOrder {
     /// `2024-05-31`, as in ISO 8601, or `2024/05/31`.
     YearFirst,
@@ -20,8 +21,8 @@ impl DateOrder {
 }
 
 /// A part of a date that a model sees as a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum DatePart {
     /// Of the common era.
     Year,

@@ -1,13 +1,15 @@
 //! How a text is cut into cells, and how its numbers are written.
 
 use super::number::Decimal;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// Bytes between cells, in the order in which they are tried: a comma may also be a decimal mark.
 pub(crate) const DELIMITERS: [u8; 4] = [b'\t', b';', b'|', b','];
 
 /// How a table is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Dialect {
     /// The byte between cells.
     pub delimiter: u8,

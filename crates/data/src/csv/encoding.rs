@@ -10,6 +10,7 @@ use crate::dataset::no_sample;
 use crate::file::invalid;
 use crate::{Context, Dataset, HostTensor};
 use isograd_core::{Error, Result};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +22,8 @@ pub struct EncodingOptions {
     pub one_hot: Vec<Column>,
 }
 
-/// How rows become inputs and targets of a model, fitted to the rows to train on; serde keeps it with the model.
+/// How rows become inputs and targets of a model, fitted to the rows to train on. With the feature `serde` it is a value of serde's, which a program
+/// keeps with its model.
 ///
 /// | column | inputs |
 /// |---|---|
@@ -31,7 +33,8 @@ pub struct EncodingOptions {
 /// | categories as one-hot | a number for each name, all 0 for a name that was not there |
 /// | numbers to predict | numbers with mean 0 and deviation 1 |
 /// | classes to predict | the index of the class |
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Encoding {
     dialect: Dialect,
     /// The columns of the table, by their names.
@@ -45,15 +48,16 @@ pub struct Encoding {
 }
 
 /// A column that a model sees.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 struct Feature {
     column: usize,
-    #[serde(flatten)]
+    #[cfg_attr(feature = "serde", serde(flatten))]
     content: Content,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(tag = "type", rename_all = "snake_case"))]
 enum Content {
     Number {
         input: Scaled,
@@ -75,7 +79,8 @@ enum Content {
 }
 
 /// A number that is scaled: the value in place of a missing one, the mean and the deviation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 struct Scaled {
     median: f32,
     mean: f64,
@@ -83,7 +88,8 @@ struct Scaled {
 }
 
 /// A column that is predicted, with the scale of numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 struct Target {
     column: usize,
     mean: f64,

@@ -1,10 +1,11 @@
 //! Numbers as texts.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// The mark between whole numbers and their fractions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum Decimal {
     /// `1234.5`, and in groups `1,234.5`.
     #[default]

@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
             #[cfg(not(feature = "parquet"))]
             return Err(Error::unsupported(
                 path.display().to_string(),
-                "a Parquet or Arrow file, which this program was built without: it needs the feature `parquet` of isograd-data",
+                "a Parquet or Arrow file, which this program reads if it is built with the feature `parquet` of isograd: `cargo install --path crates/cli --features parquet` builds such a command",
             ));
         }
         Source::text(path, text, delimiter)

@@ -6,14 +6,15 @@ use super::number::{Decimal, is_code, mark_of};
 use super::records::{Cell, Row, texts};
 use crate::file::invalid;
 use isograd_core::Result;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 /// The type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum ColumnType {
     /// Numbers.
     Number,

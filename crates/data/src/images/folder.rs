@@ -8,9 +8,9 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
 use isograd_core::{DType, Error, Result};
 use std::ffi::OsStr;
+use std::fs::{self, FileType};
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
-use walkdir::{DirEntry, WalkDir};
 
 /// The images of a folder that has a folder for each class, as `cats/1.png` and `dogs/b/2.jpg`. A sample is an image, u8 `[3, H, W]`, and
 /// its class: the number of its folder's name in alphabetical order. Images are read when they are asked for, converted to red, green
@@ -37,15 +37,14 @@ impl ImageFolder {
         let dir = dir.as_ref();
         check_size("image_folder", size)?;
         let (mut classes, mut files) = (Vec::new(), Vec::new());
-        for folder in entries(dir, 1)?.iter().filter(|entry| entry.file_type().is_dir()) {
-            let images = entries(folder.path(), usize::MAX)?.into_iter().filter(is_image);
-            let class = classes.len() as i64;
-            let before = files.len();
-            files.extend(images.map(|image| (image.into_path(), class)));
-            if files.len() == before {
-                return Err(invalid(folder.path(), "there is no png or jpeg file in this folder of a class"));
+        for folder in entries(dir)?.into_iter().filter(|entry| entry.kind.is_dir()).map(|entry| entry.path) {
+            let images = images(&folder)?;
+            if images.is_empty() {
+                return Err(invalid(&folder, "there is no png or jpeg file in this folder of a class"));
             }
-            classes.push(folder.file_name().to_string_lossy().into_owned());
+            let class = classes.len() as i64;
+            files.extend(images.into_iter().map(|image| (image, class)));
+            classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
         }
         if classes.is_empty() {
             return Err(invalid(dir, "there is no folder in this folder, expected one for each class"));
@@ -87,33 +86,72 @@ impl Dataset for ImageFolder {
 /// Errors: `Io` if there is no such file or a folder cannot be read; `Format` if there is no image.
 pub fn image_files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let path = path.as_ref();
-    let about = std::fs::metadata(path).map_err(|e| file::failed(path, e))?;
+    let about = fs::metadata(path).map_err(|e| file::failed(path, e))?;
     if !about.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
-    let images = entries(path, usize::MAX)?.into_iter().filter(is_image);
-    let files: Vec<PathBuf> = images.map(DirEntry::into_path).collect();
+    let files = images(path)?;
     if files.is_empty() {
         return Err(invalid(path, "there is no png or jpeg file in this folder"));
     }
     Ok(files)
 }
 
-/// The entries of a folder, down to a depth, in the order of their names. Names that begin with a dot are left out.
-fn entries(dir: &Path, depth: usize) -> Result<Vec<DirEntry>> {
-    let is_shown = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
-    let walk = WalkDir::new(dir).min_depth(1).max_depth(depth).follow_links(true).sort_by_file_name();
-    let entries = walk.into_iter().filter_entry(is_shown).collect::<std::result::Result<Vec<_>, _>>();
-    entries.map_err(|e| {
-        let (path, message) = (e.path().unwrap_or(dir).to_path_buf(), e.to_string());
-        // A link to a folder above it is no error of the system.
-        Error::io(&path, "reading the folder", e.into_io_error().unwrap_or_else(|| io::Error::other(message)))
-    })
+/// A file or a folder; a link is what it leads to.
+struct Entry {
+    path: PathBuf,
+    kind: FileType,
 }
 
-fn is_image(entry: &DirEntry) -> bool {
-    let extension = entry.path().extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
-    entry.file_type().is_file() && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
+/// The entries of a folder in the order of their names. Names that begin with a dot are left out.
+fn entries(dir: &Path) -> Result<Vec<Entry>> {
+    let failed = |path: &Path, e| Error::io(path, "reading the folder", e);
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|e| failed(dir, e))? {
+        let entry = entry.map_err(|e| failed(dir, e))?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        let kind = match entry.file_type() {
+            Ok(kind) if kind.is_symlink() => fs::metadata(&path).map(|about| about.file_type()),
+            kind => kind,
+        };
+        entries.push(Entry { kind: kind.map_err(|e| failed(&path, e))?, path });
+    }
+    entries.sort_unstable_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
+    Ok(entries)
+}
+
+/// The images of a folder and of the folders in it, in the order of names.
+fn images(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut images = Vec::new();
+    collect_images(dir, &mut Vec::new(), &mut images)?;
+    Ok(images)
+}
+
+/// Adds a folder's images. `above` has the folders that lead to it, without links.
+fn collect_images(dir: &Path, above: &mut Vec<PathBuf>, images: &mut Vec<PathBuf>) -> Result<()> {
+    let failed = |e| Error::io(dir, "reading the folder", e);
+    let own = dir.canonicalize().map_err(failed)?;
+    if above.contains(&own) {
+        return Err(failed(io::Error::other(format!("a link leads back to {}, which it is in", own.display()))));
+    }
+    above.push(own);
+    for Entry { path, kind } in entries(dir)? {
+        if kind.is_dir() {
+            collect_images(&path, above, images)?;
+        } else if kind.is_file() && is_named_image(&path) {
+            images.push(path);
+        }
+    }
+    above.pop();
+    Ok(())
+}
+
+fn is_named_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
 /// Errors: `Attr` for a size of 0 or more than `u32` holds.

@@ -75,7 +75,7 @@ fn pretrained(path: &Path, bytes: &[u8]) -> Result<Box<dyn Tokenizer>> {
 
 #[cfg(not(feature = "tokenizers"))]
 fn pretrained(path: &Path, _: &[u8]) -> Result<Box<dyn Tokenizer>> {
-    let message = "not a tokenizer of isograd; this program was built without the feature `tokenizers`, which reads those of Hugging Face";
+    let message = "not a tokenizer of isograd, and this program reads those of Hugging Face if it is built with the feature `tokenizers` of isograd: `cargo install --path crates/cli --features tokenizers` builds such a command";
     Err(file::invalid(path, message))
 }
 
