@@ -1,12 +1,15 @@
 //! Files of every format, changed at random: no panic, no large allocation, and no wrong content where there is a checksum. The program counts
-//! its allocations. `ISOGRAD_QUICK=1` tries a tenth of the changes.
+//! its allocations. `ISOGRAD_QUICK=1` tries a twentieth of the changes.
 
 use flate2::{Compression, write::GzEncoder};
+use isograd::data::graph::GraphFolder;
 use isograd::data::images::{cifar100, read_image};
 use isograd::data::mesh::{parse_obj, parse_ply};
 use isograd::data::{HostTensor, TokenType, Tokens, csv, idx, npy};
+use isograd::models::{CausalLm, CausalLmOptions, Pretrained};
 use isograd::nn::gguf::Gguf;
-use isograd::nn::{Metadata, StateDict, load, load_checked, save, shapes};
+use isograd::nn::{Init, Metadata, StateDict, load, load_checked, save, shapes};
+use isograd::parity::Folder;
 use isograd::{DType, Device, Error, Kind, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -63,7 +66,7 @@ fn changes() -> u64 {
     if let Ok(number) = std::env::var("ISOGRAD_CHANGES") {
         return number.parse().unwrap();
     }
-    if std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1") { 2_000 } else { 20_000 }
+    if std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1") { 1_000 } else { 20_000 }
 }
 
 /// Memory beside a file's content: buffers of readers, of which that of archives has 64 KiB, and texts of errors.
@@ -218,6 +221,95 @@ fn changed_files_of_npy() {
         assert!(array.dims().iter().product::<usize>() * array.dtype().size() <= 4 * bytes.len());
         Ok(())
     });
+}
+
+#[test]
+fn changed_packed_files_of_npy() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let array = HostTensor::new(&(0..6000).map(|i| (i * i) as f32).collect::<Vec<_>>(), [60, 100]).unwrap();
+    npy::write(&path, &array).unwrap();
+    let plain = fs::read(&path).unwrap();
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(&plain).unwrap();
+    try_changes("npy, packed", &encoder.finish().unwrap(), plain.len(), |bytes| {
+        assert_eq!(npy::parse(Path::new("changed"), bytes)?, array);
+        Ok(())
+    });
+}
+
+#[test]
+fn changed_configurations() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("changed");
+    let options = CausalLmOptions {
+        vocab: 11,
+        context: 8,
+        layers: 2,
+        heads: 2,
+        key_heads: 1,
+        width: 4,
+        hidden: 6,
+        tied: true,
+        ..CausalLmOptions::llama2_7b()
+    };
+    let init = Init::new(&cpu());
+    CausalLm::new(&options, &init).unwrap().save(&folder).unwrap();
+    let path = folder.join("config.json");
+    let whole = fs::read(&path).unwrap();
+    try_changes("config.json", &whole, 1 << 20, |bytes| {
+        fs::write(&path, bytes).unwrap();
+        match CausalLm::load(&folder, &init) {
+            // Options that the weights do not have.
+            Err(error) if matches!(error.kind(), Kind::Value | Kind::Attr) => Ok(()),
+            found => found.map(drop),
+        }
+    });
+}
+
+#[test]
+fn changed_cases() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("changed");
+    fs::create_dir(&folder).unwrap();
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/cases");
+    for name in ["cases.json", "pytorch.safetensors"] {
+        fs::copy(original.join(name), folder.join(name)).unwrap();
+    }
+    let path = folder.join("cases.json");
+    let whole = fs::read(&path).unwrap();
+    try_changes("cases.json", &whole, 16 * whole.len(), |bytes| {
+        fs::write(&path, bytes).unwrap();
+        Folder::read(&folder).map(drop).map_err(|why| Error::format(why, "it is refused"))
+    });
+}
+
+#[test]
+fn changed_graphs() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("changed");
+    fs::create_dir(&folder).unwrap();
+    let lines = |line: &dyn Fn(usize) -> String| (0..100).map(line).collect::<String>();
+    let splits = ["train", "valid", "test", ""];
+    let files = [
+        ("edges.csv", lines(&|i| format!("{i},{}\n", (i * 7) % 100))),
+        ("features.csv", lines(&|i| format!("{i}.5,-{i}e-1,{}\n", i % 3))),
+        ("labels.csv", lines(&|i| format!("{},{}\n", i % 4, splits[i % 4]))),
+    ];
+    files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+    for (name, text) in &files {
+        // A cell of one digit is a number of eight bytes, twice while a list grows.
+        try_changes(name, text.as_bytes(), 16 * text.len(), |bytes| {
+            fs::write(folder.join(name), bytes).unwrap();
+            let graph = GraphFolder::open(&folder)?;
+            assert_eq!((graph.labels.len(), graph.src.len()), (graph.nodes(), graph.dst.len()));
+            Ok(())
+        });
+        fs::write(folder.join(name), text).unwrap();
+    }
 }
 
 #[test]

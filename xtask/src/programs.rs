@@ -105,7 +105,10 @@ pub fn at_once<T: Send>(jobs: VecDeque<T>, run: impl Fn(T) -> Result<usize, Fail
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| {
+        (1..workers).for_each(|_| drop(thread::Builder::new().spawn_scoped(scope, work)));
+        work();
+    });
     let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
     if failures.is_empty() { Ok(passed.into_inner()) } else { Err(failures.join("\n")) }
 }

@@ -157,6 +157,7 @@ const RUNS: &[Run] = &[
     Run { on: ON_HIP_64, ..run_of("hip", "failures", "checked", ON_HIP_64, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("hip", "rocblas", "checked", ON_HIP_64, CHECKED) },
     Run { on: ON_CUDA, slow: &["::f16", "::f64"], ..run_of("cuda", "blaslt", "checked", ON_CUDA, CHECKED) },
+    Run { on: ON_CUDA, ..run_of("cuda", "failures", "checked", ON_CUDA, CHECKED) },
 ];
 
 /// Builds the emulator, tests it, and runs the suite on it. Without clang it says so; `ISOGRAD_REQUIRE=simt` makes that a

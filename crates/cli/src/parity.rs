@@ -184,7 +184,8 @@ fn check(options: &Parity) -> Result<Report> {
     // Compilers of OpenCL work for one thread of a process at a time, or do not bear more.
     let apart = devices.iter().map(|device| device.name().to_string()).filter(|name| name.starts_with("opencl"));
     let (program, arguments) = (std::env::current_exe()?, vec![WORKER.into()]);
-    let apart = Apart { program, arguments, environment, devices: apart.collect() };
+    let longest = Apart::LONGEST;
+    let apart = Apart { program, arguments, environment, devices: apart.collect(), longest };
     let options = Options {
         devices,
         filter: options.filter.clone(),

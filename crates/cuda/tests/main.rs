@@ -2,13 +2,26 @@
 
 mod blaslt;
 mod cudnn;
+mod failures;
 mod nvrtc;
 
 use libtest_mimic::Arguments;
 
 fn main() {
+    if std::env::var_os(failures::CHILD).is_some() {
+        match failures::use_device() {
+            Ok(said) => println!("{said}"),
+            Err(error) => println!("{error}"),
+        }
+        return;
+    }
     let arguments = Arguments::from_args();
-    let modules = [("blaslt", blaslt::trials()), ("cudnn", cudnn::trials()), ("nvrtc", nvrtc::trials())];
+    let modules = [
+        ("blaslt", blaslt::trials()),
+        ("cudnn", cudnn::trials()),
+        ("failures", failures::trials()),
+        ("nvrtc", nvrtc::trials()),
+    ];
     let trials = modules.into_iter().flat_map(|(module, trials)| trials.into_iter().map(move |t| t.with_kind(module)));
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     nvrtc::report();

@@ -273,6 +273,12 @@ fn options_that_the_weights_do_not_have_end_before_the_memory() -> Result<()> {
     refused(CausalLm::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
     write_config(path, "2000000000", "99999999999999999999");
     refused(CausalLm::load(path, &init(1)), Kind::Format, "expected a whole number of 31 bits");
+    Bert::new(&bert(), &init(1))?.save(path)?;
+    write_config(path, r#""num_hidden_layers": 1"#, r#""num_hidden_layers": 2000000000"#);
+    refused(Bert::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
+    Vit::new(&vit(), &init(1))?.save(path)?;
+    write_config(path, r#""intermediate_size": 6"#, r#""intermediate_size": 2000000000"#);
+    refused(Vit::load(path, &init(1)), Kind::Value, "is more than what the file of the weights has");
     // Loaded parameters are not drawn.
     Gpt2::new(&GPT2, &init(1))?.save(path)?;
     let init = init(5);

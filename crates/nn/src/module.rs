@@ -211,7 +211,7 @@ pub trait Module {
 
     /// Copies tensors, from any device, into parameters and buffers of the same names. For a tensor with several names in the
     /// module, one is enough. Errors: `Value` naming every missing and unexpected tensor, and every tensor of another shape or
-    /// dtype; then nothing has changed.
+    /// dtype; `Value` if the state has other values under another name of a tensor; then nothing has changed.
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
         self.load_state_dict_with(state, &LoadOptions::default()).map(drop)
     }
@@ -226,10 +226,11 @@ pub trait Module {
         let unmatched = compare_states("load_state_dict", &own, state, options)?;
         // Allocations, which may fail, come first.
         let mut copies = Vec::new();
-        for (t, s) in own.iter().filter_map(|(name, t)| Some((t, state.get(name)?))) {
-            copies.push((t, s.detach().cast(t.dtype())?.to_device(t.device())?.copy()?));
+        for (name, t, s) in own.iter().filter_map(|(name, t)| Some((name, t, state.get(name)?))) {
+            copies.push((name, t, s.detach().cast(t.dtype())?.to_device(t.device())?.copy()?));
         }
-        no_grad(|| copies.iter().try_for_each(|(t, copy)| t.copy_(copy)))?;
+        check_tied("load_state_dict", &copies)?;
+        no_grad(|| copies.iter().try_for_each(|(_, t, copy)| t.copy_(copy)))?;
         Ok(unmatched)
     }
 }
@@ -374,6 +375,25 @@ fn has_same_elements(a: &Tensor, b: &Tensor) -> bool {
         axes
     };
     a.shares_memory(b) && a.layout().offset() == b.layout().offset() && axes(a) == axes(b)
+}
+
+/// Checks that all names of a tensor have the same values: a copy has a name, the tensor that it is for, and its values. Errors: `Value`.
+fn check_tied(op: &'static str, copies: &[(&String, &Tensor, Tensor)]) -> Result<()> {
+    // The values in the order of memory, in which a transpose has the axes of its source.
+    let in_order = |t: &Tensor, values: &Tensor| {
+        let mut axes: Vec<isize> = (0..t.rank() as isize).collect();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(t.layout().strides()[axis as usize]));
+        values.permute(&axes)?.to_bytes()
+    };
+    let mut firsts = HashMap::new();
+    for (i, (name, t, values)) in copies.iter().enumerate() {
+        let (first, of_first, expected) = &copies[*firsts.entry((t.key().memory(), t.layout().offset())).or_insert(i)];
+        let is_tied = first != name && has_same_elements(t, of_first);
+        if is_tied && in_order(t, values)? != in_order(of_first, expected)? {
+            return Err(Error::value(op, format!("{first} and {name} differ, which are one tensor of the module")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that no tensor is in a list of parameters twice. Errors: `Value`.

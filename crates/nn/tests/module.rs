@@ -150,6 +150,25 @@ fn a_tied_tensor_may_be_saved_under_one_of_its_names() {
         let options = LoadOptions { names: LoadNames::Shared, ..LoadOptions::default() };
         assert_eq!(tied.load_state_dict_with(&state, &options).unwrap(), Unmatched::default());
     }
+    // Two names with the same values, and with others, which change nothing.
+    let turned = new.t().unwrap();
+    let mut state: StateDict =
+        [("0", &new), ("1", &new), ("2", &turned), ("3", &new)].map(|(n, t)| (n.into(), t.clone())).into();
+    tied.load_state_dict(&state).unwrap();
+    assert_eq!((values(&tied[0]), values(&tied[2])), (vec![1.0, 2.0, 3.0, 4.0], vec![1.0, 3.0, 2.0, 4.0]));
+    let other = new.mul_scalar(2.0).unwrap();
+    for (name, wrong) in [("1", &other), ("2", &new)] {
+        let before = state.insert(name.into(), wrong.clone()).unwrap();
+        state.insert("3".into(), other.clone());
+        let error = tied.load_state_dict(&state).unwrap_err();
+        assert_eq!(error.kind(), Kind::Value);
+        assert!(
+            error.message().contains(&format!("0 and {name} differ, which are one tensor of the module")),
+            "{error}"
+        );
+        assert_eq!((values(&tied[0]), values(&tied[3])), (vec![1.0, 2.0, 3.0, 4.0], vec![1.0, 2.0, 3.0, 4.0]));
+        state.insert(name.into(), before);
+    }
     // Not of another's memory, nor of a part.
     for missing in [&["0", "1", "2"][..], &["3"]] {
         let mut state = whole.clone();

@@ -333,16 +333,13 @@ impl Driver for OpenCl {
             });
         }
         let landing = self.landing.lock();
-        let mut at = 0;
-        for (i, (from, part)) in parts.iter().enumerate() {
+        let froms: Vec<(Address, usize)> = parts.iter().map(|(from, part)| (*from, part.len())).collect();
+        let enqueue = |i: usize, from, at, bytes| {
             // SAFETY: as above; there is room for all parts, and nobody else has the mapping. The queue is in order: when the
             // last one is there, all are.
-            let enqueued =
-                unsafe { self.enqueue_copy(op, *from, landing.mapped.add(at).cast(), part.len(), i == last) };
-            // The parts before this one may still be on their way to the buffer.
-            enqueued.inspect_err(|_| drop(self.queue.finish()))?;
-            at += part.len();
-        }
+            unsafe { self.enqueue_copy(op, from, landing.mapped.add(at).cast(), bytes, i == last) }
+        };
+        one_after_the_other(&froms, enqueue, || drop(self.queue.finish()))?;
         // SAFETY: so many bytes have been written, and nothing writes there before the lock is given back.
         let mut landed = unsafe { std::slice::from_raw_parts(landing.mapped, bytes) };
         for (_, part) in parts {
@@ -495,9 +492,45 @@ impl Driver for OpenCl {
     }
 }
 
+/// Enqueues copies into one buffer, each behind those before it: its number, where it is from, its place in the buffer and its bytes. After an
+/// error `wait` waits for those that are on their way, so that the buffer is free.
+fn one_after_the_other(
+    copies: &[(Address, usize)],
+    enqueue: impl Fn(usize, Address, usize, usize) -> Result<()>,
+    wait: impl FnOnce(),
+) -> Result<()> {
+    let mut at = 0;
+    let mut copies = copies.iter().enumerate();
+    let enqueued = copies.try_for_each(|(i, &(from, bytes))| {
+        at += bytes;
+        enqueue(i, from, at - bytes, bytes)
+    });
+    enqueued.inspect_err(|_| wait())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
+
+    #[test]
+    fn copies_on_their_way_are_waited_for_if_a_later_one_fails() {
+        let copies = [(7, 100), (8, 0), (9, 20), (10, 1)];
+        for failing in [0, 2, 4] {
+            let (enqueued, is_free) = (RefCell::new(Vec::new()), Cell::new(false));
+            let enqueue = |i, from, at, bytes| {
+                if i == failing {
+                    return Err(Error::backend("download", "a failure"));
+                }
+                enqueued.borrow_mut().push((from, at, bytes));
+                Ok(())
+            };
+            let result = one_after_the_other(&copies, enqueue, || is_free.set(true));
+            assert_eq!((result.is_err(), is_free.get()), (failing < 4, failing < 4));
+            let expected = [(7, 0, 100), (8, 100, 0), (9, 100, 20), (10, 120, 1)];
+            assert_eq!(*enqueued.borrow(), expected[..failing]);
+        }
+    }
 
     #[test]
     fn a_source_says_what_it_defines() {

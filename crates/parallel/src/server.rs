@@ -326,4 +326,79 @@ mod tests {
         drop(hosted);
         assert!(!path.exists());
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_secret_that_is_no_file_of_this_user_is_refused() {
+        use std::os::unix::fs::{chown, symlink};
+        let folder = std::env::temp_dir().join(format!("isograd-test-{}-secrets", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [pipe, link, of_other] = ["pipe", "link", "other"].map(|name| folder.join(name));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::fs::write(&of_other, "a guess").unwrap();
+        symlink(&of_other, &link).unwrap();
+        // Only root can give a file away, and others have some files of root's.
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            chown(&of_other, Some(1), None).unwrap();
+        }
+        let of_other = if is_root { of_other } else { "/etc/hostname".into() };
+        for path in [&pipe, &link, &of_other] {
+            let started = Instant::now();
+            let secret = Secret::File(path.clone());
+            let error = Store::connect("127.0.0.1:1", [1, 2], "run".into(), &secret, TIMEOUT).err().unwrap();
+            assert_eq!(error.kind(), isograd_core::Kind::Format, "{error}");
+            assert!(error.message().contains("is not a file of this user"), "{error}");
+            assert!(started.elapsed() < TIMEOUT);
+        }
+        // Rank 0 puts a file in place of a pipe.
+        let (hosted, at) = hosted(&Secret::File(pipe.clone()));
+        rank_1(at, &Secret::File(pipe)).send(0, 2, message()).unwrap();
+        assert!(matches!(hosted.receive(1, 2, Instant::now() + TIMEOUT).unwrap(), Received::Message(_)));
+        drop(hosted);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The processor time of this process, in hundredths of a second.
+    #[cfg(target_os = "linux")]
+    fn ticks(stat: &mut std::fs::File) -> u64 {
+        use std::io::{Seek, SeekFrom};
+        let mut text = String::new();
+        stat.seek(SeekFrom::Start(0)).unwrap();
+        stat.read_to_string(&mut text).unwrap();
+        let fields = text.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+        fields.map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+
+    /// Runs in a process of its own, which may open few files.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_server_that_cannot_accept_pauses_and_then_goes_on() {
+        const CHILD: &str = "ISOGRAD_TEST_FEW_FILES";
+        if std::env::var_os(CHILD).is_none() {
+            let own = std::env::current_exe().unwrap();
+            let name = "server::tests::a_server_that_cannot_accept_pauses_and_then_goes_on";
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", r#"ulimit -n 64 && exec "$0" "$@""#]).arg(own).args(["--exact", name]).env(CHILD, "1");
+            let ended = command.output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (hosted, at) = hosted(&text());
+        let mut stat = std::fs::File::open("/proc/self/stat").unwrap();
+        let mut files: Vec<std::fs::File> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert!((8..64).contains(&files.len()));
+        // One for the client, and none for the server's end of the connection.
+        drop(files.pop());
+        let _client = TcpStream::connect(at).unwrap();
+        assert!(std::fs::File::open("/dev/null").is_err());
+        let before = ticks(&mut stat);
+        thread::sleep(Duration::from_secs(1));
+        let spent = ticks(&mut stat) - before;
+        assert!(spent < 10, "{spent} hundredths of a second");
+        drop(files);
+        rank_1(at, &text()).send(0, 2, message()).unwrap();
+        assert!(matches!(hosted.receive(1, 2, Instant::now() + TIMEOUT).unwrap(), Received::Message(_)));
+    }
 }

@@ -281,7 +281,8 @@ fn processes(timeout: Duration) -> Result<Processes> {
 
 #[cfg(test)]
 mod tests {
-    use super::first_host;
+    use super::{first_host, interface};
+    use std::net::{IpAddr, Ipv4Addr};
 
     #[test]
     fn the_first_of_hosts() {
@@ -291,5 +292,16 @@ mod tests {
         assert_eq!(of("a,b[1-2]"), "a");
         assert_eq!(of("rack[2,4]-gpu"), "rack2-gpu");
         assert_eq!(first_host(""), None);
+    }
+
+    #[test]
+    fn a_store_is_served_at_the_address_of_the_host() {
+        let (here, all) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv4Addr::UNSPECIFIED));
+        assert_eq!(interface(Some("127.0.0.1"), true), here);
+        // Ranks of other hosts would not reach it there.
+        assert_eq!(interface(Some("127.0.0.1"), false), all);
+        // An address for documents, RFC 5737, which no host has.
+        assert_eq!(interface(Some("192.0.2.1"), false), all);
+        assert_eq!(interface(None, true), all);
     }
 }

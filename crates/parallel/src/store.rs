@@ -7,9 +7,11 @@ use crate::transport::{Message, Received, Transport};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+#[cfg(unix)]
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The first query of a connection: the number that follows shows that the client speaks this protocol.
@@ -52,9 +54,35 @@ impl Secret {
         match self {
             Secret::None => Ok(None),
             Secret::Text(text) => Ok(Some(text.clone())),
-            Secret::File(path) => std::fs::read_to_string(path).map(Some),
+            Secret::File(path) => own_text(path).map(Some),
         }
     }
+}
+
+/// The text of a file of this user's. The folder of temporary files is everyone's. Errors: `InvalidData` for another user's file, and for what is
+/// no file, such as a pipe, which might wait for ever.
+#[cfg(unix)]
+fn own_text(path: &Path) -> io::Result<String> {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    let check = |about: Metadata| match about.is_file() && about.uid() == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => {
+            let message = format!("the secret of the ranks, {}, is not a file of this user", path.display());
+            Err(io::Error::new(ErrorKind::InvalidData, message))
+        }
+    };
+    check(std::fs::symlink_metadata(path)?)?;
+    // Another file may have come in its place.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    check(file.metadata()?)?;
+    io::read_to_string(file)
+}
+
+#[cfg(not(unix))]
+fn own_text(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path)
 }
 
 /// A connection whose reads and writes end at a deadline.
@@ -119,7 +147,7 @@ struct Connection {
 
 impl Store {
     /// Connects to the store at an address such as `host:29500`. `prefix` tells apart runs that use one store. `timeout` is the time that the
-    /// server may take for an answer. Errors: `Io`; `Format` if the server is no such store.
+    /// server may take for an answer. Errors: `Io`; `Format` if the server is no such store, or the secret no file of this user.
     pub fn connect(
         address: &str,
         [rank, size]: [usize; 2],

@@ -7,7 +7,10 @@ use crate::report::{DeviceRun, Finding, Outcome};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A request to a process: one line of JSON. The answer is another line: findings, or the reason why there are none.
 #[derive(Serialize, Deserialize)]
@@ -69,14 +72,19 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// A running process.
+/// The time in which a process ends that gets no more tasks.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// A running process. A thread writes tasks and reads answers, so that a process that hangs does not keep this one waiting.
 struct Process {
     child: Child,
     /// The number of further tasks that it may get.
     left: usize,
-    // Taken to end the process.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    longest: Duration,
+    /// Lines for the process; none at its end.
+    tasks: Option<Sender<String>>,
+    /// Lines of the process, of which an empty one is the end.
+    answers: Receiver<io::Result<String>>,
 }
 
 impl Process {
@@ -84,29 +92,55 @@ impl Process {
         let mut command = Command::new(&apart.program);
         command.args(&apart.arguments).env_clear().envs(apart.environment.iter().cloned());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (input @ Some(_), Some(output)) => {
-                Ok(Process { child, left: MOST_TASKS, input, output: BufReader::new(output) })
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("it has no input or output"));
+        };
+        let ((tasks, received), (sender, answers)) = (mpsc::channel::<String>(), mpsc::channel());
+        let exchange = move || {
+            let mut output = BufReader::new(output);
+            for line in received {
+                // If the write fails, the process has ended, which reading the answer reports.
+                let _ = input.write_all(line.as_bytes());
+                let mut answer = String::new();
+                let _ = sender.send(output.read_line(&mut answer).map(|_| answer));
             }
-            _ => Err(io::Error::other("it has no input or output")),
-        }
+        };
+        let process = Process { child, left: MOST_TASKS, longest: apart.longest, tasks: Some(tasks), answers };
+        thread::Builder::new().name("isograd-apart".into()).spawn(exchange)?;
+        Ok(process)
     }
 
-    /// Runs a task. An error describes how the process ended.
+    /// Runs a task. An error describes how the process ended, or that it was ended because it gave no answer in time.
     fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
         self.left = self.left.saturating_sub(1);
-        let mut line = serde_json::to_string(task)? + "\n";
-        // If the write fails, the process has ended, which reading the answer reports.
-        let _ = self.input.as_mut().map(|input| input.write_all(line.as_bytes()));
-        line.clear();
-        if self.output.read_line(&mut line)? == 0 {
+        let line = serde_json::to_string(task)? + "\n";
+        let _ = self.tasks.as_ref().map(|tasks| tasks.send(line));
+        let answer = match self.answers.recv_timeout(self.longest) {
+            Ok(answer) => answer?,
+            Err(RecvTimeoutError::Disconnected) => String::new(),
+            Err(RecvTimeoutError::Timeout) => {
+                self.child.kill()?;
+                let message = format!("the process hangs: it gave no answer in {:?}, and was ended", self.longest);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+        };
+        if answer.is_empty() {
             return Err(io::Error::other(format!("the process ended: {}", self.end()?)));
         }
-        serde_json::from_str::<Result<_, String>>(&line)?.map_err(io::Error::other)
+        serde_json::from_str::<Result<_, String>>(&answer)?.map_err(io::Error::other)
     }
 
-    fn end(&mut self) -> io::Result<std::process::ExitStatus> {
-        drop(self.input.take());
+    /// Waits for the end of the process, which gets no more tasks.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        drop(self.tasks.take());
+        let started = Instant::now();
+        while started.elapsed() < ENDING {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill()?;
         self.child.wait()
     }
 }

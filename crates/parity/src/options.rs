@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A check of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -156,6 +157,14 @@ pub struct Apart {
     pub environment: Vec<(OsString, OsString)>,
     /// The names of the devices.
     pub devices: Vec<String>,
+    /// The time for the checks of an op in one dtype, with all that they compile. A process that takes longer hangs: it is ended, and its checks
+    /// have failed.
+    pub longest: Duration,
+}
+
+impl Apart {
+    /// An hour, which no checks take.
+    pub const LONGEST: Duration = Duration::from_secs(60 * 60);
 }
 
 /// The options of a run.

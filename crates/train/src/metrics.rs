@@ -96,9 +96,10 @@ impl Metric for Mean {
         let [sum, lost, weight] = added(ranks)?;
         let device = self.sum.device();
         let f32 = |v: f64| Tensor::scalar(v as f32, device);
-        // The sum of the ranks may have more digits than f32.
-        let (sum, lost) = (f32(sum)?, f32(lost + (sum - f64::from(sum as f32)))?);
-        (self.sum, self.lost, self.weight) = (sum, lost, weight);
+        // The sum of the ranks may have more digits than f32. An infinite sum has lost nothing.
+        let rest = lost + (sum - f64::from(sum as f32));
+        self.lost = f32(if (sum as f32).is_finite() { rest } else { 0.0 })?;
+        (self.sum, self.weight) = (f32(sum)?, weight);
         Ok(())
     }
 }

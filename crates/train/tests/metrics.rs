@@ -75,6 +75,21 @@ fn joined<M: Metric>(begin: impl Fn() -> Result<M>, update: impl Fn(&mut M, usiz
 }
 
 #[test]
+fn a_joined_infinity_is_no_nan() -> Result<()> {
+    for (values, expected) in [
+        ([1.0f32, f32::INFINITY, 2.0, 3.0, 4.0], f64::INFINITY),
+        ([1.0, 2.0, 3.0, f32::NEG_INFINITY, 4.0], f64::NEG_INFINITY),
+        // Each rank has a finite sum, both together have more than f32 holds.
+        ([3e38, 0.0, 0.0, 3e38, 0.0], f64::INFINITY),
+    ] {
+        let update = |mean: &mut Mean, i: usize| mean.update(&Tensor::scalar(values[i], &cpu())?, 1);
+        let [_, joined] = joined(|| Mean::new(&cpu()), update)?;
+        assert_eq!(joined.value()?, expected, "{values:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn states_of_ranks_are_joined() -> Result<()> {
     let number = |i: usize| Tensor::scalar([0.1f32, 7.5, 3.25, 1e7, 2.0][i], &cpu());
     let class = |i: usize| classes(&[[0, 1, 1, 0, 1][i]]);

@@ -88,6 +88,28 @@ fn a_run_is_that_of_one_rank() {
     }
 }
 
+#[test]
+fn frozen_parameters_are_left_out() {
+    let run = |group: &Group| -> Result<(Vec<Vec<f64>>, Vec<Vec<f64>>, Vec<Epoch>)> {
+        let model = model(group.rank() as u64)?;
+        model.freeze_matching("0.*")?;
+        let mut trainer = trainer(&model, group, false)?;
+        let read = || model.parameters().iter().map(|t| t.detach().to_f64_vec()).collect::<Result<Vec<_>>>();
+        let before = read()?;
+        assert_eq!(trainer.run()?, End::Finished);
+        Ok((before, read()?, trainer.history().to_vec()))
+    };
+    let (before, weights, history) = run(&Group::alone()).unwrap();
+    assert!(before[..2] == weights[..2] && before[2] != weights[2] && before[3] != weights[3]);
+    for (own_before, own_weights, own) in threads(2, |group| run(&group)).unwrap() {
+        // Those of the first rank, which the other gets.
+        assert!(own_before == before && own_weights[..2] == before[..2]);
+        let pairs = own_weights.concat().into_iter().zip(weights.concat());
+        assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-5));
+        assert_eq!(own.len(), history.len());
+    }
+}
+
 /// Weights and states of a run in a folder.
 fn saved(folder: &Path) -> Result<(StateDict, StateDict)> {
     let checkpoint = Checkpoint::load(folder.join(CHECKPOINT), &cpu())?;

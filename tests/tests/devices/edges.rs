@@ -7,7 +7,7 @@ use isograd::ops::{
     Put, Replacement,
 };
 use isograd::tape::{BackwardOptions, grad, grad_with};
-use isograd::{DType, Device, Kind, Result, Rng, Tensor, autocast, no_grad};
+use isograd::{DType, Device, Error, Kind, Result, Rng, Tensor, autocast, no_grad};
 use isograd_tests::harness::{self, Outcome, equal, refused};
 use libtest_mimic::Trial;
 use std::any::TypeId;
@@ -33,10 +33,70 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("randint", "range", whole_numbers),
         check("bernoulli_each", "certain_and_impossible", certain),
         check("pow", "special_values", special_powers),
+        check("add_scalar", "numbers_of_arithmetic_are_not_rounded", wide_scalars),
+        check("clamp", "numbers_that_elements_are_compared_with_are_rounded", rounded_scalars),
         check("prod", "gradient", gradient_of_products),
         check("linear", "gradients_of_activations_before_it", before_products),
         check("linear", "who_else_asks_for_the_gradient", seen_before_products),
     ]
+}
+
+/// 16-bit elements are computed with a number of f32.
+fn wide_scalars(device: &Device) -> Result<Outcome> {
+    type Run = fn(&Tensor, f64) -> Result<Tensor>;
+    let ops: [(&str, Run, fn(f64, f64) -> f64); 8] = [
+        ("add_scalar", |x, s| x.add_scalar(s), |x, s| x + s),
+        ("sub_scalar", |x, s| x.sub_scalar(s), |x, s| x - s),
+        ("rsub_scalar", |x, s| x.rsub_scalar(s), |x, s| s - x),
+        ("mul_scalar", |x, s| x.mul_scalar(s), |x, s| x * s),
+        ("div_scalar", |x, s| x.div_scalar(s), |x, s| x / s),
+        ("rdiv_scalar", |x, s| x.rdiv_scalar(s), |x, s| s / x),
+        ("pow_scalar", |x, s| x.pow_scalar(s), f64::powf),
+        ("rpow_scalar", |x, s| x.rpow_scalar(s), |x, s| s.powf(x)),
+    ];
+    for dtype in [DType::F16, DType::BF16] {
+        let of = |values: &[f64]| {
+            let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+            Tensor::from_slice(&values, values.len(), device)?.cast(dtype)
+        };
+        // In bf16 this is 1, in f16 1.00390625.
+        let s = 1.0038;
+        let rounded = of(&[s])?.to_f64_vec()?[0];
+        let xs = of(&(1..=64).map(|i| f64::from(i) * 0.0613).collect::<Vec<_>>())?.to_f64_vec()?;
+        for (name, run, expected) in ops {
+            let found = run(&of(&xs)?, s)?.to_f64_vec()?;
+            let with = |s: f64| of(&xs.iter().map(|&x| expected(x, s)).collect::<Vec<_>>())?.to_f64_vec();
+            if with(s)? == with(rounded)? {
+                return Ok(Err(format!("{name} {dtype}: the numbers do not tell both apart")));
+            }
+            let outcome = equal(&format!("{name} {dtype}"), found, with(s)?);
+            if outcome.is_err() {
+                return Ok(outcome);
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// 0.1 in bf16 is larger than 0.1, so that it is equal only to a bound that is rounded.
+fn rounded_scalars(device: &Device) -> Result<Outcome> {
+    let s = 0.1;
+    let run = |f: fn(&Tensor, f64) -> Result<Tensor>| {
+        let x = Tensor::scalar(s as f32, device)?.cast(DType::BF16)?.require_grad()?;
+        let y = f(&x, s)?;
+        y.backward()?;
+        let dx = x.grad().map_or(Ok(f64::NAN), |g| Ok::<_, Error>(g.to_f64_vec()?[0]))?;
+        Ok::<_, Error>([y.to_f64_vec()?[0] / x.to_f64_vec()?[0], dx])
+    };
+    let found = [
+        run(|x, s| x.clamp(None, Some(s.into())))?,
+        run(|x, s| x.hardtanh(s, 1.0))?,
+        run(|x, s| x.threshold(s, 0.0))?,
+        run(|x, s| x.softshrink(s))?,
+        run(|x, s| x.hardshrink(s))?,
+    ];
+    let expected = [[1.0, 1.0], [1.0, 0.0], [0.0; 2], [0.0; 2], [0.0; 2]];
+    Ok(equal("shares and slopes", found.concat(), expected.concat()))
 }
 
 /// A position drops its dimension, and is written like a range.

@@ -22,6 +22,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("optimizers_that_share_a_parameter_step_one_after_the_other", after_each_other),
         check("a_gradient_that_f16_does_not_hold_is_kept_by_unscaling", tiny),
         check("a_step_is_the_same_with_gradients_that_were_unscaled_before", unscaled_before),
+        check("a_scale_never_falls_to_0", floor),
     ]
 }
 
@@ -62,6 +63,27 @@ fn is_refused(result: Result<()>) -> Outcome {
         Err(error) if error.kind() == Kind::Value => Ok(()),
         other => Err(format!("{other:?}, expected a Value error")),
     }
+}
+
+/// After 200 infinite steps, of which each halves the scale, a finite step goes as far as its gradient.
+fn floor(device: &Device) -> Result<Outcome> {
+    let mut s = Setup::new(device, 1.0)?;
+    let mut optimizer = sgd(&[&s.a, &s.b]);
+    let mut step = |s: &mut Setup, slope: f32| -> Result<f32> {
+        let scale = s.scaler.scale(&Tensor::scalar(1f32, device)?)?.item::<f32>()?;
+        set_grad(&s.a, scale * slope)?;
+        set_grad(&s.b, scale)?;
+        s.scaler.step(&mut optimizer)?;
+        s.scaler.update()?;
+        Ok(scale)
+    };
+    for _ in 0..200 {
+        step(&mut s, f32::INFINITY)?;
+    }
+    let untouched = s.expect(0.0, 0.0)?;
+    let scale = step(&mut s, 1.0)?;
+    let is_floor = if scale == 2f32.powi(-24) { Ok(()) } else { Err(format!("the scale is {scale}, expected 2^-24")) };
+    Ok(untouched.and(is_floor).and(s.expect(-1.0, -1.0)?))
 }
 
 fn overlapping(device: &Device) -> Result<Outcome> {

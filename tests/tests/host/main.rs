@@ -1,6 +1,7 @@
-//! What is tested on the CPU alone: the tape, memory, threads, random numbers, and the C text of pointwise functions.
+//! What is tested on the CPU alone: the tape, memory, threads, random numbers, decompositions, and the C text of pointwise functions.
 
 mod c_text;
+mod linalg;
 mod memory;
 mod random;
 mod tape;

@@ -84,12 +84,14 @@ API Result cuMemcpyHtoD_v2(DevicePtr to, const void *from, size_t n) { return co
 API Result cuMemcpyDtoH_v2(void *to, DevicePtr from, size_t n) { return copy(to, at(from), n, Direction::ToHost); }
 API Result cuMemcpyDtoD_v2(DevicePtr to, DevicePtr from, size_t n) { return copy(at(to), at(from), n, Direction::Within); }
 API Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void *from, size_t n, Handle stream) {
+    if (Code code = planned("cuMemcpyHtoDAsync")) return code;
     return copy_in(at(to), from, n, Direction::ToDevice, stream);
 }
 API Result cuMemcpyDtoHAsync_v2(void *to, DevicePtr from, size_t n, Handle stream) {
     return copy_in(to, at(from), n, Direction::ToHost, stream);
 }
 API Result cuMemcpyDtoDAsync_v2(DevicePtr to, DevicePtr from, size_t n, Handle stream) {
+    if (Code code = planned("cuMemcpyDtoDAsync")) return code;
     return copy_in(at(to), at(from), n, Direction::Within, stream);
 }
 API Result cuMemsetD8_v2(DevicePtr to, unsigned char v, size_t n) { return fill_in(at(to), v, 1, n, nullptr); }
@@ -106,7 +108,10 @@ API Result cuStreamQuery(Handle stream) { return query(stream); }
 API Result cuStreamWaitEvent(Handle stream, Handle event, unsigned) { return wait_for(stream, event); }
 API Result cuEventCreate(Handle *event, unsigned) { return create_event(event); }
 API Result cuEventDestroy_v2(Handle event) { return destroy_event(event); }
-API Result cuEventRecord(Handle event, Handle stream) { return record(event, stream); }
+API Result cuEventRecord(Handle event, Handle stream) {
+    if (Code code = planned("cuEventRecord")) return code;
+    return record(event, stream);
+}
 API Result cuEventSynchronize(Handle event) { return synchronize_event(event); }
 API Result cuEventQuery(Handle event) { return query_event(event); }
 API Result cuEventElapsedTime(float *ms, Handle from, Handle to) { return elapsed(ms, from, to); }

@@ -28,6 +28,14 @@ Code fail_loudly(Code code, const std::string &why) {
 
 const char *last_failure() { return failure.c_str(); }
 
+Code planned(const char *call) {
+    static const char *set = getenv("SIMT_FAIL");
+    size_t length = strlen(call);
+    if (!set || strncmp(set, call, length) || set[length] != ':') return Success;
+    static std::atomic<long> left = strtol(set + length + 1, nullptr, 10);
+    return --left ? Success : fail(LaunchFailed, "SIMT_FAIL asks for it");
+}
+
 const char *name_of(Code code) {
     switch (code) {
     case Success: return "SUCCESS";

@@ -37,6 +37,9 @@ const char *name_of(Code code);
 // Sets the text. Failures of kernels are shown, too, even if the program that meets them says only the number.
 Code fail_loudly(Code code, const std::string &why);
 
+// A failure if SIMT_FAIL asks for it: `NAME:N` makes the N-th call of the function NAME fail.
+Code planned(const char *call);
+
 // Where the vendors differ.
 struct Vendor {
     bool is_hip;

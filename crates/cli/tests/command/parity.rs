@@ -175,7 +175,8 @@ fn found_by(program: &str, arguments: &[&str]) -> Vec<Value> {
 pub fn apart(program: &str, arguments: &[&str]) -> Apart {
     let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
     let environment = std::env::vars_os().collect();
-    Apart { program: program.into(), arguments, environment, devices: vec!["cpu".into()] }
+    let (devices, longest) = (vec!["cpu".into()], Apart::LONGEST);
+    Apart { program: program.into(), arguments, environment, devices, longest }
 }
 
 fn found(apart: Option<Apart>) -> Vec<Value> {
@@ -218,6 +219,20 @@ fn a_process_that_crashes_is_a_failure_of_its_checks_alone() {
     assert_eq!(ops, [["gelu"; 4], ["pow"; 4]].concat());
     let absent = found_by("/no/such/program", &[]);
     assert!(absent.iter().all(|finding| finding["outcome"]["failed"].is_string()), "{absent:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_process_that_hangs_is_a_failure_of_its_checks_alone() {
+    let started = Instant::now();
+    let findings =
+        found(Some(Apart { longest: Duration::from_secs(1), ..apart("sh", &["-c", "read task; exec sleep 1000"]) }));
+    assert!(started.elapsed() < Duration::from_secs(100));
+    assert!(!findings.is_empty());
+    for finding in findings {
+        let outcome = finding["outcome"]["failed"].as_str().unwrap();
+        assert!(outcome.contains("the process hangs: it gave no answer in 1s, and was ended"), "{finding}");
+    }
 }
 
 #[test]

@@ -55,7 +55,8 @@ impl Tensor {
         add("sub", self, b, (-1).into())
     }
 
-    /// `a + alpha b`. Operands broadcast. Float and integer dtypes; integers wrap.
+    /// `a + alpha b`. Operands broadcast. Float and integer dtypes; integers wrap. A float alpha is rounded to the dtype of arithmetic, f32 for
+    /// f16 and bf16, not to that of a.
     pub fn add_scaled(&self, b: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
         add("add_scaled", self, b, alpha.into())
     }
@@ -109,13 +110,13 @@ impl Tensor {
         differentiable("pow", Pointwise::Pow, slopes, self, b)
     }
 
-    /// `x + s`. Float and integer dtypes.
+    /// `x + s`. Float and integer dtypes. A float s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn add_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let y = with_scalar("add_scalar", Pointwise::AddScalar, self, s.into())?;
         record("add_scalar", &[self], y, |t| gradients![Some(t.dy().clone())])
     }
 
-    /// `x - s`. Float and integer dtypes.
+    /// `x - s`. Float and integer dtypes. A float s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn sub_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let negated = match s.into() {
             Scalar::Int(v) => Scalar::Int(v.wrapping_neg()),
@@ -125,27 +126,27 @@ impl Tensor {
         record("sub_scalar", &[self], y, |t| gradients![Some(t.dy().clone())])
     }
 
-    /// `s - x`. Float and integer dtypes.
+    /// `s - x`. Float and integer dtypes. A float s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn rsub_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let y = with_scalar("rsub_scalar", Pointwise::RsubScalar, self, s.into())?;
         record("rsub_scalar", &[self], y, |t| gradients![Some(t.dy().neg()?)])
     }
 
-    /// `x s`. Float and integer dtypes.
+    /// `x s`. Float and integer dtypes. A float s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn mul_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let s = s.into();
         let y = with_scalar("mul_scalar", Pointwise::MulScalar, self, s)?;
         record("mul_scalar", &[self], y, move |t| gradients![Some(t.dy().mul_scalar(s)?)])
     }
 
-    /// `x / s`. Float dtypes.
+    /// `x / s`. Float dtypes. The number s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn div_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let s = s.into();
         let y = with_scalar("div_scalar", Pointwise::DivScalar, self, s)?;
         record("div_scalar", &[self], y, move |t| gradients![Some(t.dy().div_scalar(s)?)])
     }
 
-    /// `s / x`. Float dtypes.
+    /// `s / x`. Float dtypes. The number s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn rdiv_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let s = s.into();
         let y = with_scalar("rdiv_scalar", Pointwise::RdivScalar, self, s)?;
@@ -155,7 +156,8 @@ impl Tensor {
         })
     }
 
-    /// `x^s`. Float and integer dtypes. Errors: `Attr` for an integer tensor with a negative exponent.
+    /// `x^s`. Float and integer dtypes. A float s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x. Errors: `Attr`
+    /// for an integer tensor with a negative exponent.
     pub fn pow_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.pow_scalar(s);
@@ -186,7 +188,7 @@ impl Tensor {
         })
     }
 
-    /// `s^x`. Float dtypes.
+    /// `s^x`. Float dtypes. The number s is rounded to the dtype of arithmetic, f32 for f16 and bf16, not to that of x.
     pub fn rpow_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.rpow_scalar(s);

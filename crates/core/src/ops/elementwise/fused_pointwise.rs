@@ -123,8 +123,8 @@ impl Tensor {
         })
     }
 
-    /// `min(max(x, lo), hi)`. Either bound is optional. The gradient at the bounds is 1. Float and integer dtypes. Errors: `Attr`
-    /// if both bounds are absent, or if an integer dtype cannot hold a bound that elements would become.
+    /// `min(max(x, lo), hi)`. Either bound is optional. The gradient at the bounds is 1. Float and integer dtypes. Float bounds are rounded to the
+    /// dtype of x first. Errors: `Attr` if both bounds are absent, or if an integer dtype cannot hold a bound that elements would become.
     pub fn clamp(&self, lo: Option<Scalar>, hi: Option<Scalar>) -> Result<Tensor> {
         let op = "clamp";
         if lo.is_none() && hi.is_none() {

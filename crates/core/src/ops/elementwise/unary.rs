@@ -272,7 +272,8 @@ impl Tensor {
         unary("softplus", self, Pointwise::Softplus, Slope::Input(Pointwise::SoftplusBackward), &[beta, threshold])
     }
 
-    /// `min(max(x, lo), hi)`; the gradient at the bounds is 0. Float dtypes. Errors: `Attr` if `lo > hi`.
+    /// `min(max(x, lo), hi)`; the gradient at the bounds is 0. Float dtypes. The bounds are rounded to the dtype of x first. Errors: `Attr` if
+    /// `lo > hi`.
     pub fn hardtanh(&self, lo: f64, hi: f64) -> Result<Tensor> {
         if lo.is_nan() || hi.is_nan() || lo > hi {
             return Err(Error::attr("hardtanh", format!("the bounds are {lo} and {hi}, expected min <= max")));
@@ -281,20 +282,22 @@ impl Tensor {
         unary("hardtanh", self, Pointwise::Hardtanh, Slope::Input(Pointwise::HardtanhBackward), &bounds)
     }
 
-    /// `value` where `x <= threshold`, `x` elsewhere. Float dtypes.
+    /// `value` where `x <= threshold`, `x` elsewhere. Float dtypes. Both numbers are rounded to the dtype of x.
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
         let attributes = [self.dtype().rounded(threshold), value];
         unary("threshold", self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &attributes)
     }
 
-    /// `x - lambda` above lambda, `x + lambda` below -lambda, and 0 between. Float dtypes. Errors: `Attr` if lambda is negative.
+    /// `x - lambda` above lambda, `x + lambda` below -lambda, and 0 between. Float dtypes. Lambda is rounded to the dtype of x first. Errors:
+    /// `Attr` if lambda is negative.
     pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
         check_lambda("softshrink", lambda)?;
         let lambda = self.dtype().rounded(lambda);
         unary("softshrink", self, Pointwise::Softshrink, Slope::Input(Pointwise::ShrinkBackward), &[lambda])
     }
 
-    /// `x` outside of -lambda to lambda, and 0 within. Float dtypes. Errors: `Attr` if lambda is negative.
+    /// `x` outside of -lambda to lambda, and 0 within. Float dtypes. Lambda is rounded to the dtype of x first. Errors: `Attr` if lambda is
+    /// negative.
     pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
         check_lambda("hardshrink", lambda)?;
         let lambda = self.dtype().rounded(lambda);

@@ -4,7 +4,7 @@ use super::types::{Dequantise, Elements, TensorType};
 use isograd_core::{DType, Device, Error, Kind, Result, Shape, Tensor, bf16, f16, host};
 use isograd_files::{Mapped, Order};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// Tensors with more blocks are converted by several threads.
@@ -81,12 +81,12 @@ impl Packed {
     fn numbers<const N: usize>(
         &self,
         dequantise: Dequantise,
-        convert: impl Fn(f32) -> [u8; N] + Copy + Send,
+        convert: impl Fn(f32) -> [u8; N] + Sync,
     ) -> Result<Vec<u8>> {
         let (elements, bytes) = (self.kind.block_elements(), self.kind.block_bytes());
         let blocks = self.bytes().len() / bytes;
         let mut converted = host::repeated("gguf", 0u8, blocks * elements * N)?;
-        in_parts(self.bytes(), bytes, &mut converted, elements * N, move |packed, converted| {
+        in_parts(self.bytes(), bytes, &mut converted, elements * N, |packed, converted| {
             let mut values = vec![0.0; AT_ONCE * elements];
             let parts = packed.chunks(AT_ONCE * bytes).zip(converted.chunks_mut(AT_ONCE * elements * N));
             for (packed, converted) in parts {
@@ -99,19 +99,30 @@ impl Packed {
     }
 }
 
-/// Calls a function with all blocks of two slices, which have `a` and `b` items each: in one part, or in as many as there are threads.
+/// Calls a function with all blocks of two slices, which have `a` and `b` items each: in one part, or in as many as there are processors, which
+/// this thread shares with those that can be started.
 pub(super) fn in_parts<A: Sync, B: Send>(
     from: &[A],
     a: usize,
     to: &mut [B],
     b: usize,
-    part: impl Fn(&[A], &mut [B]) + Copy + Send,
+    part: impl Fn(&[A], &mut [B]) + Sync,
 ) {
     let blocks = from.len() / a;
     if blocks <= SERIAL {
         return part(from, to);
     }
-    let each = blocks.div_ceil(thread::available_parallelism().map_or(1, usize::from));
-    let parts = from.chunks(each * a).zip(to.chunks_mut(each * b));
-    thread::scope(|scope| parts.for_each(|(from, to)| drop(scope.spawn(move || part(from, to)))));
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let each = blocks.div_ceil(threads);
+    let parts = Mutex::new(from.chunks(each * a).zip(to.chunks_mut(each * b)));
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((from, to)) = next() {
+            part(from, to);
+        }
+    };
+    thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(thread::Builder::new().spawn_scoped(scope, work)));
+        work();
+    });
 }
