@@ -1,6 +1,6 @@
 //! The three maps of a convolution. The other two are the gradients of each.
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, INPUT, OUTPUT, WEIGHT};
 use super::{columns, products};
 use crate::fused::{Fused, has_kernel, of_sizes, run_fused};
 use crate::operands;
@@ -166,11 +166,6 @@ pub(in crate::ops) struct Maps {
     /// Whether the channels of input, weight and output are last in memory. A gradient has the order of its tensor.
     pub are_last: [bool; 3],
 }
-
-/// The results of the maps.
-pub(super) const INPUT: usize = 0;
-pub(super) const WEIGHT: usize = 1;
-pub(super) const OUTPUT: usize = 2;
 
 impl Maps {
     /// `y[n, o, q] = b[o] + sum of x[n, c, q stride - padding + i dilation] w[o, c, i]` over the channels c of the group of o
