@@ -48,7 +48,7 @@ struct Recorder {
 }
 
 thread_local! {
-    /// Of the thread that records.
+    /// The step that the thread records.
     static RECORDER: RefCell<Recorder> = RefCell::default();
 }
 

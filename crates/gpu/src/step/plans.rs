@@ -90,7 +90,7 @@ fn number_of(place: Place) -> Option<usize> {
 }
 
 impl Entry {
-    /// The same on other memory.
+    /// The entry on other memory.
     fn at(&self, to: impl Fn(Place) -> Option<Place>) -> Entry {
         let moved = |part: &KeptOperand| KeptOperand { place: to(part.place).unwrap_or(part.place), ..part.clone() };
         let Entry { op, whole, ref work, ref inputs, ref outputs } = *self;
