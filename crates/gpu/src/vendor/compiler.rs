@@ -13,6 +13,7 @@ pub type Program = *mut c_void;
 pub type Code = c_int;
 
 /// The functions of a compiler.
+#[allow(clippy::type_complexity)]
 pub struct Compiler {
     /// The compiler's name in errors.
     pub name: &'static str,
