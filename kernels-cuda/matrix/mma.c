@@ -114,18 +114,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
             }
         }
 #ifdef HAS_ABSENT
-    int is_nan = 0;
-#pragma unroll
-    for (int i = 0; i < BLOCKS_M; i++)
-#pragma unroll
-        for (int j = 0; j < BLOCKS_N; j++)
-#pragma unroll
-            for (int r = 0; r < SUMS; r++) is_nan |= sums[i][j][r] != sums[i][j][r];
-    if (!is_nan) return;
-    for (int i = 0; i < BLOCKS_M * BLOCKS_N * SUMS; i++) {
-        int row = own_m + i / (BLOCKS_N * SUMS) * 16 + RESULT_ROW(i / 2 % 2);
-        int column = own_n + i / SUMS % BLOCKS_N * 8 + RESULT_COLUMN + i % 2;
-        AGAIN(row, column, k0);
-    }
+#define ROW_OF_SUM(i, r) (own_m + (i) * 16 + RESULT_ROW((r) / 2))
+#define COLUMN_OF_SUM(j, r) (own_n + (j) * 8 + RESULT_COLUMN + (r) % 2)
+    AGAIN_IF_NAN(SUMS, ROW_OF_SUM, COLUMN_OF_SUM);
 #endif
 }

@@ -157,18 +157,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         }
     }
 #ifdef HAS_ABSENT
-    int is_nan = 0;
-#pragma unroll
-    for (int i = 0; i < BLOCKS_M; i++)
-#pragma unroll
-        for (int j = 0; j < BLOCKS_N; j++)
-#pragma unroll
-            for (int r = 0; r < RESULTS; r++) is_nan |= sums[i][j][r] != sums[i][j][r];
-    if (!is_nan) return;
-    for (int i = 0; i < BLOCKS_M * BLOCKS_N * RESULTS; i++) {
-        int row = own_m + i / (BLOCKS_N * RESULTS) * 16 + RESULT_ROW;
-        int column = own_n + i / RESULTS % BLOCKS_N * 16 + RESULT_COLUMN + i % RESULTS;
-        AGAIN(row, column, k0);
-    }
+#define ROW_OF_SUM(i, r) (own_m + (i) * 16 + RESULT_ROW)
+#define COLUMN_OF_SUM(j, r) (own_n + (j) * 16 + RESULT_COLUMN + (r))
+    AGAIN_IF_NAN(RESULTS, ROW_OF_SUM, COLUMN_OF_SUM);
 #endif
 }

@@ -30,3 +30,19 @@ FUNCTION A sum_again(Factor a, Factor b, int row, int column, i64 count) {
             FINISH(again, 1, from, (row) * C_STRIDES(1) + (column) * C_STRIDES(2), to, to_z, (row) * n + (column)); \
         } \
     }
+
+// Writes all results of a thread of matrix units again if one is NaN: `sums`, BLOCKS_M x BLOCKS_N blocks of `count` numbers. The number r of
+// block (i, j) is in row `row_of(i, r)` and column `column_of(j, r)`. The group's part of K starts at k0.
+#define AGAIN_IF_NAN(count, row_of, column_of) \
+    do { \
+        int is_nan = 0; \
+        _Pragma("unroll") for (int i = 0; i < BLOCKS_M; i++) \
+            _Pragma("unroll") for (int j = 0; j < BLOCKS_N; j++) \
+                _Pragma("unroll") for (int r = 0; r < (count); r++) is_nan |= sums[i][j][r] != sums[i][j][r]; \
+        if (!is_nan) break; \
+        for (int each = 0; each < BLOCKS_M * BLOCKS_N * (count); each++) { \
+            int i = each / (BLOCKS_N * (count)), j = each / (count) % BLOCKS_N, r = each % (count); \
+            int row = row_of(i, r), column = column_of(j, r); \
+            AGAIN(row, column, k0); \
+        } \
+    } while (0)

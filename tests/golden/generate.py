@@ -28,6 +28,7 @@ FAMILIES = {
     "elementwise/unary": 4,
     "graph/edges": 36,
     "graph/mesh": 25,
+    "graph/messages": 38,
     "image/pooling": 14,
     "image/resampling": 22,
     "indexing/embedding": 2,
@@ -41,6 +42,7 @@ FAMILIES = {
     "matrix/products": 28,
     "normalization/channel_norm": 15,
     "normalization/norm": 12,
+    "normalization/softmax": 37,
     "optimizer": 10,
     "random": 32,
     "recurrent": 24,
@@ -49,6 +51,7 @@ FAMILIES = {
     "shape/arrange": 27,
     "shape/concat": 33,
     "shape/factory": 34,
+    "shape/pad": 39,
     "shape/view": 35,
     "sparse": 26,
 }

@@ -13,7 +13,8 @@ macro_rules! families {
 
 families! {
     "attention" "conv" "elementwise/activation" "elementwise/binary" "elementwise/copy" "elementwise/fused_pointwise" "elementwise/in_place"
-    "elementwise/unary" "graph/edges" "graph/mesh" "image/pooling" "image/resampling" "indexing/embedding" "indexing/index" "indexing/segment"
-    "indexing/select" "linalg" "loss" "matrix/gemm_bias" "matrix/matmul" "matrix/products" "normalization/channel_norm" "normalization/norm"
-    "optimizer" "random" "recurrent" "reduction" "sequence" "shape/arrange" "shape/concat" "shape/factory" "shape/view" "sparse"
+    "elementwise/unary" "graph/edges" "graph/mesh" "graph/messages" "image/pooling" "image/resampling" "indexing/embedding" "indexing/index"
+    "indexing/segment" "indexing/select" "linalg" "loss" "matrix/gemm_bias" "matrix/matmul" "matrix/products" "normalization/channel_norm"
+    "normalization/norm" "normalization/softmax" "optimizer" "random" "recurrent" "reduction" "sequence" "shape/arrange" "shape/concat"
+    "shape/factory" "shape/pad" "shape/view" "sparse"
 }

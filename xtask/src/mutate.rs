@@ -197,7 +197,7 @@ impl Stand {
         self.folder.join("source")
     }
 
-    /// Of compiled kernels, whose names depend on their whole text.
+    /// The folder of compiled kernels, whose names depend on their whole text.
     fn cache(&self) -> PathBuf {
         self.folder.join("cache")
     }

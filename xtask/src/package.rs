@@ -84,7 +84,7 @@ fn published() -> Result<Vec<Published>, Failure> {
     let text = tools::output("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
     let json: Value = serde_json::from_str(&text).map_err(|e| format!("cargo metadata: {e}"))?;
     let packages = json["packages"].as_array().into_iter().flatten();
-    // Of one that is not, the list of registries is empty.
+    // A package that is not published has an empty list of registries.
     let packages = packages.filter(|package| package["publish"].is_null());
     let text = |json: &Value| json.as_str().unwrap_or_default().to_string();
     let published = packages.map(|package| {

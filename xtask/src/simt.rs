@@ -16,7 +16,7 @@ struct Target {
     name: &'static str,
     /// As tests are named.
     device: &'static str,
-    /// Of kernels.
+    /// Folders of kernels.
     folders: &'static [&'static str],
     environment: Environment,
 }
@@ -62,7 +62,7 @@ const ON_HIP_32: Targets = &[&HIP_32];
 /// One start of a test program.
 struct Run {
     program: &'static str,
-    /// Of the program; all that it has if this is empty.
+    /// A module of the program; empty for all of them.
     module: &'static str,
     what: &'static str,
     /// For which it is started, and for which with `--quick`, too.

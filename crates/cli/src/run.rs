@@ -142,7 +142,7 @@ pub struct Report {
     pub parameters: Option<usize>,
     pub epochs: u64,
     pub steps: u64,
-    /// Of the best epoch.
+    /// The loss of the best epoch.
     pub train_loss: f64,
     /// Losses and metrics of samples that were not learnt: of the validation, which chose the epoch, and of a test, if there are others.
     #[serde(flatten)]

@@ -66,9 +66,9 @@ pub enum Determinism {
 /// When bad indices and values in a kernel's data are errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
-    /// Of the call that met them, which waits for the device.
+    /// The call that met them waits for the device.
     AtOnce,
-    /// Of the next call that waits for the device.
+    /// The next call that waits for the device fails.
     Later,
 }
 

@@ -4,7 +4,7 @@ use crate::autocast::{self, Casts};
 use crate::backend::Call;
 use crate::capture::Capture;
 use crate::random::RngState;
-use crate::tape::{self, Attribute};
+use crate::tape::{self, Attribute, Descriptor};
 use crate::tensor::Storage;
 use crate::{DType, Device, Result, Rng, Tensor};
 use std::any::{Any, TypeId};
@@ -144,12 +144,13 @@ pub(crate) fn with<R>(f: impl FnOnce(&Thread) -> R) -> R {
 
 /// An event on a thread, such as an op or an allocation.
 pub(crate) enum Event<'a> {
-    /// An op has returned. Ops that only go on the tape have no attributes.
+    /// An op has returned. It has attributes or a descriptor, unless it only goes on the tape.
     Op {
         name: &'static str,
         inputs: &'a [&'a Tensor],
         outputs: &'a [&'a Tensor],
         attributes: Option<&'a [(&'static str, Attribute)]>,
+        descriptor: Option<&'a Descriptor>,
     },
     /// A kernel starts.
     Kernel(&'a Run<'a>),

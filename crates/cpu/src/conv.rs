@@ -241,8 +241,8 @@ fn each_pair<A: Acc>(to: &mut [A], from: &[A], stride: usize, mut f: impl FnMut(
 }
 
 /// True if a group has so few channels that products of matrices would move more than they multiply.
-fn is_direct(of: &Geometry) -> bool {
-    of.channels * of.outputs <= 4
+fn is_direct(geometry: &Geometry) -> bool {
+    geometry.channels * geometry.outputs <= 4
 }
 
 fn has_nan<A: Acc>(values: &[A]) -> bool {
@@ -427,8 +427,14 @@ fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
 }
 
 /// `dx` of groups of few channels: a task takes the channels of a group of a sample.
-fn input_directly<A: Acc>(op: &'static str, of: &Geometry, g: &[A], w: &[A], mut target: Output<'_>) -> Result<()> {
-    let Geometry { groups, channels, outputs, ref windows, .. } = *of;
+fn input_directly<A: Acc>(
+    op: &'static str,
+    geometry: &Geometry,
+    g: &[A],
+    w: &[A],
+    mut target: Output<'_>,
+) -> Result<()> {
+    let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
     let (per_sample, volume, dtype) = (windows.outputs(), windows.volume(), target.target.dtype);
     let runs = runs(op, windows, &WindowBlock { samples: 0..1, windows: 0..per_sample }, volume)?;
     let size = channels * runs.len();
@@ -483,8 +489,14 @@ fn product<A: Acc>(runs: &[Run], x: &[A], g: &[A], stride: usize) -> f64 {
 }
 
 /// `dw` of groups of few channels, in f32: a task takes a group, and adds up in lanes.
-fn weight_directly<A: Acc>(op: &'static str, of: &Geometry, g: &[A], x: &[A], mut target: Output<'_>) -> Result<()> {
-    let Geometry { batch, groups, channels, outputs, ref windows } = *of;
+fn weight_directly<A: Acc>(
+    op: &'static str,
+    geometry: &Geometry,
+    g: &[A],
+    x: &[A],
+    mut target: Output<'_>,
+) -> Result<()> {
+    let Geometry { batch, groups, channels, outputs, ref windows } = *geometry;
     let (per_sample, volume, dtype) = (windows.outputs(), windows.volume(), target.target.dtype);
     let runs = runs(op, windows, &WindowBlock { samples: 0..1, windows: 0..per_sample }, volume)?;
     let size = channels * runs.len();

@@ -70,9 +70,9 @@ fn read_position(dtype: DType, bytes: &[u8], at: usize) -> usize {
 }
 
 /// The largest element of each window, and its position if this is an output.
-pub fn max(call: &Call<'_>, of: &MaxPoolForward) -> Result<()> {
-    let (Input { x }, MaxPoolOutputs { y, index }) = (of.inputs(call), of.outputs(call));
-    let windows = &of.0;
+pub fn max(call: &Call<'_>, pool: &MaxPoolForward) -> Result<()> {
+    let (Input { x }, MaxPoolOutputs { y, index }) = (pool.inputs(call), pool.outputs(call));
+    let windows = &pool.0;
     if u32::try_from(windows.volume()).is_err() {
         return Err(Error::unsupported(call.op, "the CPU has maxima of volumes of up to 2^32 elements"));
     }
@@ -249,8 +249,9 @@ impl<'a> Places<'a> {
 }
 
 /// `dx`, from dy and the positions of the maxima.
-pub fn max_backward(call: &Call<'_>, of: &MaxPoolBackward) -> Result<()> {
-    let (MaxPoolBackwardInputs { dy, index }, Output { y: dx }, windows) = (of.inputs(call), of.outputs(call), &of.0);
+pub fn max_backward(call: &Call<'_>, pool: &MaxPoolBackward) -> Result<()> {
+    let (MaxPoolBackwardInputs { dy, index }, Output { y: dx }, windows) =
+        (pool.inputs(call), pool.outputs(call), &pool.0);
     let (dy, places) = (Source::new(dy)?, Places::new(windows, index)?);
     let are_apart = !windows.is_adaptive && (0..3).all(|d| windows.reach(d) < windows.stride[d]);
     if !are_apart {
@@ -293,11 +294,11 @@ fn divisors(op: &'static str, windows: &Windows, lines: &Lines, divisor: Divisor
 }
 
 /// The sum of each window over its divisor. Sums are in f64; one that is out of the dtype's range is infinite.
-pub fn avg(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
-    let (Input { x }, Output { y }) = (of.inputs(call), of.outputs(call));
-    let (source, mut target, windows) = (Source::new(x)?, Target::new(y)?, &of.windows);
+pub fn avg(call: &Call<'_>, pool: &AvgPoolForward) -> Result<()> {
+    let (Input { x }, Output { y }) = (pool.inputs(call), pool.outputs(call));
+    let (source, mut target, windows) = (Source::new(x)?, Target::new(y)?, &pool.windows);
     let (dtype, lines) = (target.dtype, lines(call.op, windows)?);
-    let divisors = divisors(call.op, windows, &lines, of.divisor)?;
+    let divisors = divisors(call.op, windows, &lines, pool.divisor)?;
     let planes = target.elements().par_chunks_mut(windows.outputs() * dtype.size());
     planes
         .enumerate()
@@ -348,9 +349,9 @@ fn each_element(windows: &Windows, [depths, rows, columns]: &Lines, mut f: impl 
 }
 
 /// `dx` of averages.
-pub fn avg_backward(call: &Call<'_>, of: &AvgPoolBackward) -> Result<()> {
-    let (Input { x: dy }, Output { y: dx }) = (of.inputs(call), of.outputs(call));
-    let AvgPoolForward { windows, divisor } = &of.0;
+pub fn avg_backward(call: &Call<'_>, pool: &AvgPoolBackward) -> Result<()> {
+    let (Input { x: dy }, Output { y: dx }) = (pool.inputs(call), pool.outputs(call));
+    let AvgPoolForward { windows, divisor } = &pool.0;
     let dy = Source::new(dy)?;
     let lines = lines(call.op, windows)?;
     let divisors = divisors(call.op, windows, &lines, *divisor)?;

@@ -13,14 +13,14 @@ use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, Operand, Result};
 
 /// The classes of all losses; `None` where a target is ignored. Errors: `Index` for the first that is out of range.
-fn classes(op: &'static str, target: &Operand<'_>, of: &CrossEntropyForward) -> Result<Vec<Option<usize>>> {
+fn classes(op: &'static str, target: &Operand<'_>, loss: &CrossEntropyForward) -> Result<Vec<Option<usize>>> {
     let source = Source::new(target)?;
-    let mut targets = vec![0i64; of.outer * of.inner];
+    let mut targets = vec![0i64; loss.outer * loss.inner];
     load(source.view(), &Strided::new(source.layout), 0, &mut targets);
     let class = |(i, &class): (usize, &i64)| match usize::try_from(class) {
-        _ if class == of.ignored => Ok(None),
-        Ok(found) if found < of.classes => Ok(Some(found)),
-        _ => Err(class_error(op, &index_error(op, i as i64, class, of.classes))),
+        _ if class == loss.ignored => Ok(None),
+        Ok(found) if found < loss.classes => Ok(Some(found)),
+        _ => Err(class_error(op, &index_error(op, i as i64, class, loss.classes))),
     };
     targets.iter().enumerate().map(class).collect()
 }

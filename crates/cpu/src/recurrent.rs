@@ -80,7 +80,7 @@ impl<A: Real> WithSimd for Width<A> {
 }
 
 impl<'a, A: Real> Panels<'a, A> {
-    /// Of the matrix with these strides of rows and columns.
+    /// The panels of the matrix with these strides of rows and columns.
     fn new(call: &Call<'a>, w: &[A], [k, n]: [usize; 2], [row, column]: [usize; 2]) -> Result<Panels<'a, A>> {
         let width = Arch::new().dispatch(Width::<A>(PhantomData));
         let columns = n.next_multiple_of(width);
@@ -202,10 +202,10 @@ struct Task<'a> {
 }
 
 impl<A: Real> Steps<A> {
-    fn new(op: &'static str, of: Recurrence, row: Pointwise) -> Result<Steps<A>> {
+    fn new(op: &'static str, recurrence: Recurrence, row: Pointwise) -> Result<Steps<A>> {
         let unsupported = || Error::unsupported(op, format!("`{}` does not run on {}", row.name(), A::DTYPE));
         let eval = A::function(row).ok_or_else(unsupported)?;
-        Ok(Steps { op, of, eval, columns: of.cell.gates() * of.extents[2] })
+        Ok(Steps { op, of: recurrence, eval, columns: recurrence.cell.gates() * recurrence.extents[2] })
     }
 
     fn width(&self) -> usize {
@@ -286,10 +286,10 @@ fn panels<'a, A: Real>(call: &Call<'a>, source: &Source<'_>, is_turned: bool) ->
 }
 
 /// All steps, forward.
-pub fn forward(call: &Call<'_>, of: &RecurrentForward) -> Result<()> {
+pub fn forward(call: &Call<'_>, recurrent: &RecurrentForward) -> Result<()> {
     match call.outputs[0].dtype {
-        DType::F64 => forward_as::<f64>(call, of),
-        _ => forward_as::<f32>(call, of),
+        DType::F64 => forward_as::<f64>(call, recurrent),
+        _ => forward_as::<f32>(call, recurrent),
     }
 }
 
@@ -364,10 +364,10 @@ fn forward_as<A: Real>(call: &Call<'_>, kernel: &RecurrentForward) -> Result<()>
 }
 
 /// All steps, backward through time.
-pub fn backward(call: &Call<'_>, of: &RecurrentBackward) -> Result<()> {
+pub fn backward(call: &Call<'_>, recurrent: &RecurrentBackward) -> Result<()> {
     match call.outputs[0].dtype {
-        DType::F64 => backward_as::<f64>(call, of),
-        _ => backward_as::<f32>(call, of),
+        DType::F64 => backward_as::<f64>(call, recurrent),
+        _ => backward_as::<f32>(call, recurrent),
     }
 }
 

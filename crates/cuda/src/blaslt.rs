@@ -228,7 +228,7 @@ fn epilogue(problem: &MatmulProblem) -> Epilogues {
         (Epilogue::GeluTanh, false, true) => Epilogues::CUBLASLT_EPILOGUE_GELU_BIAS,
         (Epilogue::GeluTanh, true, false) => Epilogues::CUBLASLT_EPILOGUE_GELU_AUX,
         (Epilogue::GeluTanh, true, true) => Epilogues::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-        // Of products without a bias.
+        // Products without a bias have these.
         (Epilogue::Masked, ..) => Epilogues::CUBLASLT_EPILOGUE_DRELU,
         (Epilogue::GeluTanhGradient, ..) => Epilogues::CUBLASLT_EPILOGUE_DGELU,
     }

@@ -229,7 +229,7 @@ impl Driver for Cuda {
     }
 
     fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
-        let cubin = self.nvrtc.compile(source, &self.architecture)?.cubin;
+        let cubin = self.nvrtc.compile(source, &self.architecture)?.code;
         Ok((self.load(&cubin)?, Some(cubin)))
     }
 

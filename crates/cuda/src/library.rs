@@ -29,7 +29,7 @@ fn packages() -> Vec<PathBuf> {
     let on_path = std::env::split_paths(&path).filter(|folder| folder.join("python3").exists());
     let mut roots: Vec<PathBuf> = on_path.filter_map(|folder| Some(folder.parent()?.to_path_buf())).collect();
     let home = std::env::home_dir();
-    // Of the user, and of Debian's Python, whose packages are not where it is.
+    // The folders of the user, and of Debian's Python, whose packages are not where it is.
     roots.extend(home.as_ref().map(|home| home.join(".local")));
     roots.extend(["/usr/local", "/usr"].map(PathBuf::from));
     // What is on the path is a script there.

@@ -4,10 +4,10 @@
 #![allow(unsafe_code)]
 
 use crate::library::{PLACES, open_with};
-use isograd_core::{Error, Result};
+use isograd_core::Result;
+use isograd_gpu::vendor::compiler::{Code, Compiled, Compiler, Program};
 use isograd_gpu::vendor::dynlib::{Files, Opened, library};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{c_char, c_int};
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -19,12 +19,6 @@ const FILES: Files = Files {
     remedy: "pip install nvidia-cuda-nvrtc",
 };
 const BUILTINS: &str = if cfg!(windows) { "nvrtc-builtins64_" } else { "libnvrtc-builtins.so" };
-
-/// A line of sources in which nothing is contracted: CUDA C++ has no pragma for that, but the compiler an option.
-const CONTRACT_OFF: &str = "CONTRACT_OFF";
-
-type Program = *mut c_void;
-type Code = c_int;
 
 library! {
     /// The compiler.
@@ -42,17 +36,6 @@ library! {
     "nvrtcGetCUBIN" cubin: fn(Program, *mut c_char) -> Code;
 }
 
-/// What became of a source.
-pub struct Compiled {
-    /// The machine's code.
-    pub cubin: Vec<u8>,
-    /// What the compiler says of it: registers, local memory, spills.
-    pub log: String,
-}
-
-type Size = unsafe extern "C" fn(Program, *mut usize) -> Code;
-type Bytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
-
 impl Nvrtc {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Nvrtc> {
@@ -69,61 +52,23 @@ impl Nvrtc {
         format!("{major}.{minor}")
     }
 
-    /// Compiles a source for one architecture, such as `sm_90`. Errors: `Backend`, with the compiler's log.
+    /// Compiles a source for one architecture, such as `sm_90`. The log has registers, local memory and spills. Errors: `Backend`, with the
+    /// compiler's log.
     pub fn compile(&self, source: &str, architecture: &str) -> Result<Compiled> {
-        let source_text = text(source)?;
+        let compiler = Compiler {
+            name: "NVRTC",
+            file: c"isograd.cu",
+            message: self.message,
+            create: self.create,
+            compile: self.compile,
+            destroy: self.destroy,
+            log: (self.log_size, self.log),
+            code: (self.cubin_size, self.cubin),
+        };
         let architecture = format!("--gpu-architecture={architecture}");
         // Most programs call only some of what they include, which is a warning each.
-        let fixed = ["--std=c++17", "--disable-warnings", "--ptxas-options=-v"];
-        let mut options = vec![text(&architecture)?];
-        options.extend(fixed.map(text).into_iter().collect::<Result<Vec<_>>>()?);
-        if source.lines().any(|line| line == CONTRACT_OFF) {
-            options.push(text("--fmad=false")?);
-        }
-        let mut program = null_mut();
-        // SAFETY: the text ends with 0 and outlives the program; there are no headers.
-        let code =
-            unsafe { (self.create)(&mut program, source_text.as_ptr(), c"isograd.cu".as_ptr(), 0, null(), null()) };
-        self.check(code)?;
-        let compiled = self.run(program, &options);
-        // SAFETY: the program was made above, and nothing uses it after this.
-        unsafe { (self.destroy)(&mut program) };
-        compiled
+        let options = [&*architecture, "--std=c++17", "--disable-warnings", "--ptxas-options=-v"];
+        // SAFETY: the functions are NVRTC's.
+        unsafe { compiler.compiled(source, &options, "--fmad=false") }
     }
-
-    fn run(&self, program: Program, options: &[CString]) -> Result<Compiled> {
-        let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-        // SAFETY: the caller made the program; the options end with 0 and outlive the call.
-        let code = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
-        match self.check(code) {
-            Ok(()) => Ok(Compiled { cubin: self.bytes(program, self.cubin_size, self.cubin)?, log }),
-            Err(error) => Err(Error::backend("compile", format!("{}\n{log}", error.message()))),
-        }
-    }
-
-    fn bytes(&self, program: Program, size: Size, get: Bytes) -> Result<Vec<u8>> {
-        let mut bytes = 0;
-        // SAFETY: the program is whole, and the buffer has the size that the library asks for.
-        unsafe {
-            self.check(size(program, &mut bytes))?;
-            let mut buffer = vec![0u8; bytes];
-            self.check(get(program, buffer.as_mut_ptr().cast()))?;
-            Ok(buffer)
-        }
-    }
-
-    fn check(&self, code: Code) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
-        // SAFETY: the library has a text for every number, which stays.
-        let message = unsafe { CStr::from_ptr((self.message)(code)) };
-        Err(Error::backend("compile", format!("NVRTC: {} ({code})", message.to_string_lossy())))
-    }
-}
-
-fn text(source: &str) -> Result<CString> {
-    CString::new(source).map_err(|_| Error::backend("compile", "the source has a byte 0"))
 }

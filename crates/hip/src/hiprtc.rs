@@ -5,10 +5,10 @@
 
 use crate::library::PLACES;
 use crate::runtime::Runtime;
-use isograd_core::{Error, Result};
+use isograd_core::Result;
+use isograd_gpu::vendor::compiler::{Code, Compiler, Program};
 use isograd_gpu::vendor::dynlib::{Files, Opened, library};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{c_char, c_int};
 
 const FILES: Files = Files {
     places: &PLACES,
@@ -19,12 +19,6 @@ const FILES: Files = Files {
     stem: if cfg!(windows) { "hiprtc0" } else { "libhiprtc.so" },
     remedy: "ROCm has it",
 };
-
-/// A line of sources in which nothing is contracted.
-const CONTRACT_OFF: &str = "CONTRACT_OFF";
-
-type Program = *mut c_void;
-type Code = c_int;
 
 library! {
     /// The compiler.
@@ -41,9 +35,6 @@ library! {
     "hiprtcGetCodeSize" code_size: fn(Program, *mut usize) -> Code;
     "hiprtcGetCode" code: fn(Program, *mut c_char) -> Code;
 }
-
-type Size = unsafe extern "C" fn(Program, *mut usize) -> Code;
-type Bytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
 
 impl Hiprtc {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
@@ -71,56 +62,20 @@ impl Hiprtc {
 
     /// Compiles a source for one architecture, such as `gfx90a:sramecc+:xnack-`. Errors: `Backend`, with the compiler's log.
     pub fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>> {
-        let source_text = text(source)?;
+        let compiler = Compiler {
+            name: "HIPRTC",
+            file: c"isograd.hip",
+            message: self.message,
+            create: self.create,
+            compile: self.compile,
+            destroy: self.destroy,
+            log: (self.log_size, self.log),
+            code: (self.code_size, self.code),
+        };
+        let architecture = format!("--offload-arch={architecture}");
         // Most programs call only some of what they include, which is a warning each.
-        let mut options = vec![text(&format!("--offload-arch={architecture}"))?, c"-std=c++17".into(), c"-w".into()];
-        if source.lines().any(|line| line == CONTRACT_OFF) {
-            options.push(c"-ffp-contract=off".into());
-        }
-        let mut program = null_mut();
-        let (text, name) = (source_text.as_ptr(), c"isograd.hip".as_ptr());
-        // SAFETY: the text ends with 0 and outlives the program; there are no headers.
-        let code = unsafe { (self.create)(&mut program, text, name, 0, null(), null()) };
-        self.check(code)?;
-        let compiled = self.run(program, &options);
-        // SAFETY: the program was made above, and nothing uses it after this.
-        unsafe { (self.destroy)(&mut program) };
-        compiled
+        let options = [&*architecture, "-std=c++17", "-w"];
+        // SAFETY: the functions are HIPRTC's.
+        Ok(unsafe { compiler.compiled(source, &options, "-ffp-contract=off") }?.code)
     }
-
-    fn run(&self, program: Program, options: &[CString]) -> Result<Vec<u8>> {
-        let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-        // SAFETY: the caller made the program; the options end with 0 and outlive the call.
-        let compiled = self.check(unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) });
-        compiled.map_err(|error| {
-            let log = self.bytes(program, self.log_size, self.log);
-            let log = String::from_utf8_lossy(&log.unwrap_or_default()).trim_end_matches('\0').to_string();
-            Error::backend("compile", format!("{}\n{log}", error.message()))
-        })?;
-        self.bytes(program, self.code_size, self.code)
-    }
-
-    fn bytes(&self, program: Program, size: Size, get: Bytes) -> Result<Vec<u8>> {
-        let mut bytes = 0;
-        // SAFETY: the program is whole, and the buffer has the size that the library asks for.
-        unsafe {
-            self.check(size(program, &mut bytes))?;
-            let mut buffer = vec![0u8; bytes];
-            self.check(get(program, buffer.as_mut_ptr().cast()))?;
-            Ok(buffer)
-        }
-    }
-
-    fn check(&self, code: Code) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
-        // SAFETY: the library has a text for every number, which stays.
-        let message = unsafe { CStr::from_ptr((self.message)(code)) };
-        Err(Error::backend("compile", format!("HIPRTC: {} ({code})", message.to_string_lossy())))
-    }
-}
-
-fn text(source: &str) -> Result<CString> {
-    CString::new(source).map_err(|_| Error::backend("compile", "the source has a byte 0"))
 }

@@ -2,7 +2,7 @@
 //! Face's `GPT2LMHeadModel`.
 
 use crate::hub::{Config, Pretrained, text};
-use crate::language::{LanguageModel, Stream, check_tokens};
+use crate::language::{LanguageExtents, LanguageModel, Stream, check_tokens};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
 use isograd_core::{Error, Result, Rng, Tensor};
 use isograd_nn::{
@@ -313,16 +313,8 @@ impl Forward for Gpt2 {
 }
 
 impl LanguageModel for Gpt2 {
-    fn vocab(&self) -> usize {
-        self.options.vocab
-    }
-
-    fn context(&self) -> usize {
-        self.options.context
-    }
-
-    fn cache(&self, capacity: usize) -> KvCache {
-        KvCache::new(self.options.layers, capacity)
+    fn extents(&self) -> LanguageExtents {
+        LanguageExtents { vocab: self.options.vocab, context: self.options.context, layers: self.options.layers }
     }
 
     fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {

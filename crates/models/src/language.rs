@@ -3,17 +3,37 @@
 use isograd_core::{Error, Result, Tensor, no_grad};
 use isograd_nn::{Forward, KvCache, LayerNorm, Module, called};
 
+/// The extents of a language model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LanguageExtents {
+    /// V, the number of tokens.
+    pub vocab: usize,
+    /// The largest number of positions.
+    pub context: usize,
+    /// The layers, which have keys and values in a cache.
+    pub layers: usize,
+}
+
 /// A model that reads tokens `[B, T]` and gives the logits `[B, T, V]` of the tokens that follow each. With a cache, each call reads only
 /// tokens that are new. A [`Decoder`](crate::Decoder) draws token after token.
 pub trait LanguageModel: Module + Forward {
+    /// The extents of the model.
+    fn extents(&self) -> LanguageExtents;
+
     /// V, the number of tokens.
-    fn vocab(&self) -> usize;
+    fn vocab(&self) -> usize {
+        self.extents().vocab
+    }
 
     /// The largest number of positions.
-    fn context(&self) -> usize;
+    fn context(&self) -> usize {
+        self.extents().context
+    }
 
     /// An empty cache for sequences of up to `capacity` tokens.
-    fn cache(&self, capacity: usize) -> KvCache;
+    fn cache(&self, capacity: usize) -> KvCache {
+        KvCache::new(self.extents().layers, capacity)
+    }
 
     /// The normalised result `[B, T, E]` of the last block, for tokens `[B, T]` that follow those in the cache, which are appended to it. The
     /// sequences of a cache may have several lengths.

@@ -29,7 +29,7 @@ pub use decoder::Decoder;
 pub use encoder::Heads;
 pub use gpt2::{Gpt2, Gpt2Options};
 pub use hub::{Pretrained, Source};
-pub use language::LanguageModel;
+pub use language::{LanguageExtents, LanguageModel};
 pub use lenet::LeNet;
 pub use mobilenet::{MobileNetV2, MobileNetV2Options};
 pub use recurrent::{Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState};

@@ -82,7 +82,7 @@ pub struct MobileNetV2 {
     pub classifier: Sequential,
 }
 
-/// Of each stage: expansion, output channels, blocks, and the stride of the first block.
+/// The stages; of each, the expansion, output channels, blocks, and the stride of the first block.
 const STAGES: [[usize; 4]; 7] =
     [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 3, 2], [6, 64, 4, 2], [6, 96, 3, 1], [6, 160, 3, 2], [6, 320, 1, 1]];
 

@@ -294,8 +294,9 @@ fn with_targets(op: &Op) -> Cow<'_, Op> {
     if !elementwise::row(op).is_some_and(Pointwise::is_inout) {
         return Cow::Borrowed(op);
     }
-    let inputs = op.outputs.iter().chain(&op.inputs).cloned().collect();
-    Cow::Owned(Op { inputs, ..op.clone() })
+    let mut own = op.clone();
+    own.inputs = op.outputs.iter().chain(&op.inputs).cloned().collect();
+    Cow::Owned(own)
 }
 
 trait SameElements {

@@ -1,7 +1,7 @@
 //! An op that is translated, in the traces for two batch sizes, and the reasons why it may not be.
 
 use crate::graph::{Dim, Graph, Pair, Value, data_type, int, ints};
-use isograd_core::tape::{Attribute, Op};
+use isograd_core::tape::{Attribute, Described, Op};
 use isograd_core::{DType, Error, Result, Tensor};
 
 /// The reason why an op does not become nodes.
@@ -47,7 +47,7 @@ fn is_same(a: &Attribute, b: &Attribute) -> bool {
     a == b || bits(a).is_some_and(|of_a| bits(b) == Some(of_a))
 }
 
-impl Translation<'_> {
+impl<'a> Translation<'a> {
     /// An attribute of the op, for both batch sizes. An op without a report of its own, as a part of another, has none.
     fn attribute(&self, name: &str) -> Found<&Attribute> {
         if self.op.attributes.is_empty() {
@@ -58,6 +58,25 @@ impl Translation<'_> {
             &found.unwrap_or_else(|| panic!("{} reports no attribute `{name}`", op.name)).1
         });
         if is_same(value, other) { Ok(value) } else { absent(format!("its {name} depends on the batch size")) }
+    }
+
+    /// The descriptor of the op, the same for both batch sizes, and the values of its operands. An op without a report of its own, as a part of
+    /// another, has none.
+    pub fn described<D: Described>(&self) -> Found<(D, D::Inputs<Value>)> {
+        let [Some(descriptor), Some(other)] = [self.op, self.other].map(Op::descriptor::<D>) else {
+            return absent("ONNX has no such op");
+        };
+        if descriptor != other {
+            return absent(format!("an attribute depends on the batch size: {descriptor:?}, {other:?}"));
+        }
+        let inputs = self.op.named::<D, _>(self.inputs.iter().copied());
+        Ok((descriptor.clone(), inputs.expect("an op with a descriptor has named operands")))
+    }
+
+    /// The operands of an op with a descriptor, for both batch sizes.
+    pub fn tensors<D: Described>(&self) -> Found<D::Inputs<Pair<'a>>> {
+        let pairs = self.op.inputs.iter().zip(&self.other.inputs).map(|(a, b)| Pair(a, b));
+        self.op.named::<D, _>(pairs).map_or_else(|| absent("ONNX has no such op"), Ok)
     }
 
     pub fn int(&self, name: &str) -> Found<i64> {

@@ -159,7 +159,7 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
         Ok(state)
     }
 
-    /// Those of the whole model's groups. Every rank must ask for them at once.
+    /// The options of the whole model's groups. Every rank must ask for them at once.
     fn options(&self) -> Result<StateDict> {
         let mut state = self.state_dict()?;
         state.retain(|name, _| Groups::is_option(name));

@@ -52,7 +52,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Of no numbers yet. Errors: `OutOfMemory`.
+    /// The mean of no numbers yet. Errors: `OutOfMemory`.
     pub fn new(device: &Device) -> Result<Mean> {
         let zero = || Tensor::zeros((), DType::F32, device);
         Ok(Mean { sum: zero()?, lost: zero()?, weight: 0.0 })
@@ -113,7 +113,7 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Of no samples yet. Errors: `OutOfMemory`.
+    /// The share of no samples yet. Errors: `OutOfMemory`.
     pub fn new(k: usize, device: &Device) -> Result<TopK> {
         Ok(TopK { k, right: Tensor::zeros((), DType::I64, device)?, count: 0 })
     }
@@ -159,7 +159,7 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Of no samples yet. Errors: `OutOfMemory`.
+    /// The matrix of no samples yet. Errors: `OutOfMemory`.
     pub fn new(classes: usize, device: &Device) -> Result<Confusion> {
         Ok(Confusion { counts: Tensor::zeros(classes * classes, DType::I64, device)?, classes, ignored: None })
     }
@@ -277,7 +277,7 @@ pub struct Auc {
 }
 
 impl Auc {
-    /// Of no samples yet.
+    /// The area of no samples yet.
     pub fn new() -> Auc {
         Auc::default()
     }

@@ -5,7 +5,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
-from common import F32, F64, INF, NAN, OPS, f64, i32, i64, inner, integers, label, normal, positive
+from common import DTYPES, F32, F64, INF, NAN, OPS, f64, i32, i64, inner, integers, label, normal, positive
 
 
 def reduced(loss, reduction):
@@ -51,7 +51,7 @@ def focal_loss(x, t, *, alpha=0.25, gamma=2.0, from_logits=True, reduction="mean
 
 
 def triplet_loss(a, p, n, *, margin=1.0, norm=2.0, eps=1e-6, swap=False, reduction="mean"):
-    return F.triplet_margin_loss(a, p, n, margin=margin, p=norm, eps=eps, swap=swap, reduction=reduction)
+    return F.triplet_margin_loss(a, p, n, margin=margin, p=float(norm), eps=eps, swap=swap, reduction=reduction)
 
 
 def contrastive_loss(x1, x2, y, *, margin=1.0, reduction="mean"):
@@ -166,6 +166,26 @@ def cases(out):
     likelihood_losses(out)
     alignments(out)
     literals(out)
+    infinite_norms(out)
+    integer_weights(out)
+
+
+def infinite_norms(out):
+    rows = {"a": f64([[0.0, 0.0]]), "p": f64([[3.0, 1.0]]), "n": f64([[0.5, 2.0]])}
+    out.case("triplet_loss/infinite_norm", rows, norm="inf", eps=0.0)
+    out.case("triplet_loss/infinite_norm_swap", rows, norm="inf", eps=0.0, swap=True)
+    same = {name: torch.zeros(2, 3, dtype=F64) for name in "apn"}
+    out.case("triplet_loss/infinite_norm_of_zeros", same, grads=[], norm="inf", eps=0.0)
+
+
+def integer_weights(out):
+    target = i64([0, 2])
+    for dtype in "i64", "i32", "u8", "bool":
+        weight = {"weight": torch.ones(3, dtype=DTYPES[dtype])}
+        out.error(f"cross_entropy/weight_{dtype}", "Dtype", {"logits": normal(2, 3), "target": target} | weight)
+        probabilities = torch.softmax(normal(2, 3), 1)
+        out.error(f"cross_entropy/weight_{dtype}_probabilities", "Dtype", {"logits": normal(2, 3), "target": probabilities} | weight)
+        out.error(f"nll_loss/weight_{dtype}", "Dtype", {"logp": normal(2, 3), "target": target} | weight)
 
 
 def elementwise_losses(out):

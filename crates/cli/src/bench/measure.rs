@@ -45,7 +45,7 @@ impl fmt::Display for Pass {
 /// How much a device is given to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of one call.
+    /// The bytes that one call moves.
     pub bytes: usize,
     pub flops: f64,
     /// Read between two calls, so that nothing of a call's inputs is left in a cache.
@@ -161,8 +161,8 @@ impl Row {
 }
 
 impl Row {
-    /// Of a short call: the seconds of one of many in a row by the host's clock, launches included, and, on a device that
-    /// records, those of one in a recording of calls with inputs that no cache holds all of.
+    /// The seconds of a short call: of one of many in a row by the host's clock, launches included, and, on a device that
+    /// records, of one in a recording of calls with inputs that no cache holds all of.
     pub fn measure_in_a_row(&self, stand: &Stand, seconds: f64) -> Result<(Option<f64>, Option<f64>)> {
         let Action::Call { inputs, .. } = self.op.bench.action else { return Ok((None, None)) };
         if self.op.clock != Clock::Device || seconds > SHORT {

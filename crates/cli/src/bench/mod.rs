@@ -44,7 +44,7 @@ pub struct Bench {
 /// What the device does at most: bytes and operations a second.
 struct Ceilings {
     copy: f64,
-    /// Those that were asked for; `None` for a dtype that the device does not multiply.
+    /// The matrix rates of the dtypes that were asked for; `None` for a dtype that the device does not multiply.
     matrix: Vec<(DType, Option<f64>)>,
 }
 

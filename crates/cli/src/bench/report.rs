@@ -37,7 +37,7 @@ pub struct Record {
     /// The median.
     pub milliseconds: Option<f64>,
     pub milliseconds_min: Option<f64>,
-    /// Of a short call, one of many in a row, with its launch; and one in a recording.
+    /// The time of a short call, one of many in a row, with its launch; and of one in a recording.
     pub milliseconds_in_a_row: Option<f64>,
     pub milliseconds_captured: Option<f64>,
     pub bytes: usize,

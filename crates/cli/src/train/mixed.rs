@@ -45,7 +45,7 @@ impl Optimizer for Mixed {
         None
     }
 
-    /// Those of both, under `muon.` and `adamw.`.
+    /// The states of both optimizers, under `muon.` and `adamw.`.
     fn state_dict(&self) -> Result<StateDict> {
         let under = |prefix, state: StateDict| state.into_iter().map(move |(name, t)| (format!("{prefix}{name}"), t));
         Ok(under("muon.", self.muon.state_dict()?).chain(under("adamw.", self.adamw.state_dict()?)).collect())

@@ -25,12 +25,12 @@ pub use observe::{Event, observe};
 pub use print::{graphviz, text};
 pub use record::{record, record_outputs};
 pub use rule::{Backward, Gradient, Gradients, Saved};
-pub use trace::{Attribute, Op, Ran, Step, trace};
+pub use trace::{Attribute, Described, Op, Ran, Step, trace};
 
 pub(crate) use backward::gradients_from;
 pub(crate) use record::{Outputs, Record};
 pub(crate) use rule::Prologue;
-pub(crate) use trace::report;
+pub(crate) use trace::{Descriptor, report, report_as};
 
 use crate::thread::{self, ANOMALY, Kind, MODE, Mode, PART_OF, with_flag, within};
 use crate::{DType, Device, Error, Result, Shape, Tensor};

@@ -3,9 +3,11 @@
 use super::no_grad;
 use crate::backend::Kernel;
 use crate::fused::AnyFused;
-use crate::operands::Mask;
+use crate::operands::{Mask, Operands};
 use crate::thread::{Event, KERNELS, Kernels, Kind, Listener, Outer, Run, listen, tell, with_flag};
 use crate::{DType, Error, Result, Tensor, autocast, no_autocast};
+use std::any::{Any, type_name};
+use std::fmt;
 use std::sync::Arc;
 
 /// A step of a trace.
@@ -29,6 +31,38 @@ pub struct Op {
     /// Attributes that do not follow from the shapes of the tensors. An op from the pointwise table has `row`, the row's name, and `floats` and `ints`, its
     /// attributes.
     pub attributes: Vec<(&'static str, Attribute)>,
+    /// The descriptor of an op that has one in place of attributes.
+    descriptor: Option<Descriptor>,
+}
+
+/// The descriptor of an op: the attributes that do not follow from the shapes of its tensors, and the names of its operands.
+pub trait Described: Any + Clone + fmt::Debug + PartialEq + Send + Sync {
+    /// The operands.
+    type Inputs<T>: Operands<T>;
+}
+
+/// [`Described`] for descriptors whose type is not known.
+trait AnyDescribed: Any + fmt::Debug + Send + Sync {}
+
+impl<D: Described> AnyDescribed for D {}
+
+/// A descriptor, and the operands that are present.
+#[derive(Clone, Debug)]
+pub(crate) struct Descriptor(Arc<dyn AnyDescribed>, Mask);
+
+impl Op {
+    /// The descriptor, which is a `D`. `None` for an op without a descriptor. Panics if the descriptor is of another type.
+    pub fn descriptor<D: Described>(&self) -> Option<&D> {
+        let Descriptor(descriptor, _) = self.descriptor.as_ref()?;
+        let found = (&**descriptor as &dyn Any).downcast_ref();
+        Some(found.unwrap_or_else(|| panic!("{} reports {descriptor:?}, not a {}", self.name, type_name::<D>())))
+    }
+
+    /// Items that belong to the inputs, one each, by the names of the operands. `None` for an op without a descriptor.
+    pub fn named<D: Described, T>(&self, items: impl IntoIterator<Item = T>) -> Option<D::Inputs<T>> {
+        let Descriptor(_, mask) = self.descriptor.as_ref()?;
+        Some(D::Inputs::of(*mask, &mut items.into_iter()))
+    }
 }
 
 /// A kernel of a trace.
@@ -145,16 +179,17 @@ impl Listener for Trace {
 
     fn hear(&mut self, event: &Event<'_>) {
         match event {
-            Event::Op { name, inputs, outputs, attributes } => {
+            Event::Op { name, inputs, outputs, attributes, descriptor } => {
                 let has_reported = match self.0.last() {
                     Some(Step::Op(last)) => last.name == *name && last.outputs[0].is_same(outputs[0]),
                     _ => false,
                 };
-                if attributes.is_none() && has_reported {
+                if attributes.is_none() && descriptor.is_none() && has_reported {
                     return;
                 }
                 let attributes = attributes.unwrap_or_default().to_vec();
-                self.0.push(Step::Op(Op { name, inputs: kept(inputs), outputs: kept(outputs), attributes }));
+                let (inputs, outputs, descriptor) = (kept(inputs), kept(outputs), descriptor.cloned());
+                self.0.push(Step::Op(Op { name, inputs, outputs, attributes, descriptor }));
             }
             Event::Kernel(Run { call, inputs, outputs, .. }) => {
                 let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused.kept()) } else { None };
@@ -196,7 +231,24 @@ pub(crate) fn report<const N: usize>(
     attributes: impl FnOnce() -> [(&'static str, Attribute); N],
 ) {
     let mut found = None;
-    tell(Kind::Op, || Event::Op { name: op, inputs, outputs, attributes: Some(&*found.insert(attributes())) });
+    tell(Kind::Op, || {
+        let attributes: &[_] = found.insert(attributes());
+        Event::Op { name: op, inputs, outputs, attributes: Some(attributes), descriptor: None }
+    });
+}
+
+/// Reports an op with its descriptor.
+pub(crate) fn report_as<D: Described>(
+    op: &'static str,
+    inputs: D::Inputs<&Tensor>,
+    outputs: &[&Tensor],
+    descriptor: impl FnOnce() -> D,
+) {
+    let (mask, mut found) = (inputs.mask(), None);
+    tell(Kind::Op, || {
+        let (inputs, descriptor) = &*found.insert((inputs.present(), Descriptor(Arc::new(descriptor()), mask)));
+        Event::Op { name: op, inputs, outputs, attributes: None, descriptor: Some(descriptor) }
+    });
 }
 
 /// Reports an op that goes on the tape, unless it has reported itself.
@@ -204,6 +256,6 @@ pub(super) fn report_recorded(op: &'static str, inputs: &[&Tensor], outputs: &[T
     let mut found = None;
     tell(Kind::Op, || {
         let outputs = &*found.insert(outputs.iter().collect::<Vec<_>>());
-        Event::Op { name: op, inputs, outputs, attributes: None }
+        Event::Op { name: op, inputs, outputs, attributes: None, descriptor: None }
     });
 }

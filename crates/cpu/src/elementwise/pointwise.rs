@@ -16,8 +16,8 @@ pub fn run(call: &Call<'_>, function: Pointwise) -> Result<()> {
 }
 
 /// A row whose results are side by side.
-pub fn blocks(call: &Call<'_>, of: &Blocks) -> Result<()> {
-    compiled(call, of.row, of.attributes, of.counts)
+pub fn blocks(call: &Call<'_>, descriptor: &Blocks) -> Result<()> {
+    compiled(call, descriptor.row, descriptor.attributes, descriptor.counts)
 }
 
 /// A row over many sets of tensors, which threads share.

@@ -183,15 +183,20 @@ fn rows<'a>(x: &'a Source<'_>, &BatchNorm { batch, channels, inner, .. }: &Batch
 }
 
 /// Updates running statistics and their number of batches.
-fn update(of: &BatchNorm, outputs: &BatchNormOutputs<&Operand<'_>>, rows: &Rows<'_>, found: &[Moments]) -> Result<()> {
-    let mut share = of.momentum.unwrap_or_default();
+fn update(
+    norm: &BatchNorm,
+    outputs: &BatchNormOutputs<&Operand<'_>>,
+    rows: &Rows<'_>,
+    found: &[Moments],
+) -> Result<()> {
+    let mut share = norm.momentum.unwrap_or_default();
     if let Some(batches) = outputs.batches {
         let mut target = Target::new(batches)?;
         let number: &mut [i64] = bytemuck::cast_slice_mut(target.elements());
         number[0] += 1;
-        share = of.momentum.unwrap_or(1.0 / number[0] as f64);
+        share = norm.momentum.unwrap_or(1.0 / number[0] as f64);
     }
-    let count = (of.batch * of.inner) as f64;
+    let count = (norm.batch * norm.inner) as f64;
     let unbiased = count / (count - 1.0);
     // An infinite mean has no moments.
     let mean = |channel: usize| match found[channel].mean {

@@ -38,20 +38,20 @@ impl Moments {
 const LEAST_SQUARE: f64 = 1e-280;
 
 /// The variance and the mean.
-pub fn variance(call: &Call<'_>, of: &Variance) -> Result<()> {
+pub fn variance(call: &Call<'_>, variance: &Variance) -> Result<()> {
     let put = |m: &Moments, count: f64| {
-        let share = count / of.divisor;
+        let share = count / variance.divisor;
         [m.square * share / m.scale / m.scale, m.mean / m.scale]
     };
-    let (Input { x }, VarianceOutputs { y, mean }) = (of.inputs(call), of.outputs(call));
-    run(x, [y, mean], of.dims, true, put)
+    let (Input { x }, VarianceOutputs { y, mean }) = (variance.inputs(call), variance.outputs(call));
+    run(x, [y, mean], variance.dims, true, put)
 }
 
 /// The mean and the reciprocal deviation.
-pub fn moments(call: &Call<'_>, of: &reduce::Moments) -> Result<()> {
-    let (Input { x }, MomentsOutputs { mean, rstd }) = (of.inputs(call), of.outputs(call));
-    let put = |m: &Moments, _| [m.mean / m.scale, m.rstd(of.eps)];
-    run(x, [mean, rstd], of.dims, of.is_centred, put)
+pub fn moments(call: &Call<'_>, descriptor: &reduce::Moments) -> Result<()> {
+    let (Input { x }, MomentsOutputs { mean, rstd }) = (descriptor.inputs(call), descriptor.outputs(call));
+    let put = |m: &Moments, _| [m.mean / m.scale, m.rstd(descriptor.eps)];
+    run(x, [mean, rstd], descriptor.dims, descriptor.is_centred, put)
 }
 
 /// Writes `put(moments, number of elements)` of each slice of x to the two outputs.

@@ -105,7 +105,7 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
     let is_summed = dweight.is_some() || dbias.is_some();
     let rows = (TASK / length).max(if is_summed { SUMMED } else { 1 });
     let tasks = count.div_ceil(rows);
-    // Of each task: the sums of the products of dy and normalised rows, and of dy.
+    // The sums of each task: of the products of dy and normalised rows, and of dy.
     let mut sums = scratch::<f32>(call, tasks * 2 * length)?;
     sums.fill(0.0);
     let mut parts = host::with_room(call.op, tasks)?;

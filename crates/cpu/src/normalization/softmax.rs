@@ -27,10 +27,10 @@ pub fn forward(call: &Call<'_>, softmax: &Softmax) -> Result<()> {
 }
 
 // dx = y (dy - sum(dy y)); of the logarithm, dx = dy - e^y sum(dy)
-pub fn backward(call: &Call<'_>, of: &SoftmaxBackward) -> Result<()> {
-    let (SoftmaxBackwardInputs { dy, y, x }, Output { y: dx }) = (of.inputs(call), of.outputs(call));
+pub fn backward(call: &Call<'_>, softmax: &SoftmaxBackward) -> Result<()> {
+    let (SoftmaxBackwardInputs { dy, y, x }, Output { y: dx }) = (softmax.inputs(call), softmax.outputs(call));
     let [dy, y, x] = [dy, y, x].map(Elements::new);
-    let (x, Softmax { outer, extent, inner, kind }) = (x?, of.0);
+    let (x, Softmax { outer, extent, inner, kind }) = (x?, softmax.0);
     let exp = row(Pointwise::Exp);
     let slices = Slices::new([outer, extent, inner]);
     slices.each(call.op, dx, [&dy?, &y?], |slice, [dy, y], dx, _| {

@@ -24,11 +24,11 @@ impl DateOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum DatePart {
-    /// Of the common era.
+    /// The year of the common era.
     Year,
-    /// From 1.
+    /// The month, from 1.
     Month,
-    /// Of the month, from 1.
+    /// The day of the month, from 1.
     Day,
     /// From 0 for Monday.
     Weekday,

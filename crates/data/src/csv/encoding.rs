@@ -97,7 +97,7 @@ struct Target {
 }
 
 impl Scaled {
-    /// Of numbers, of which some are NaN: missing.
+    /// The scale of numbers. NaN is a missing one.
     fn of(values: &[f32]) -> Scaled {
         let mut present: Vec<f32> = values.iter().copied().filter(|v| !v.is_nan()).collect();
         present.sort_unstable_by(f32::total_cmp);

@@ -87,7 +87,7 @@ pub(crate) enum Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
     None,
-    /// Those without a value.
+    /// Cells without a value.
     Missing,
     /// All: they count as missing.
     Others,

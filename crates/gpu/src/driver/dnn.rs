@@ -86,7 +86,7 @@ pub struct Convolution {
 /// Attention of queries `[B, H, Tq, D]` to keys and values `[B, Hk, Tk, D]`, or its gradients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
-    /// Of all operands but the logarithms, which are f32.
+    /// The dtype of all operands but the logarithms, which are f32.
     pub dtype: DType,
     /// Whether every run must give the same bits.
     pub is_deterministic: bool,

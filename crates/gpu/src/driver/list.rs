@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 /// Enqueued work.
 pub enum Work {
-    /// Of [`Driver::launch`].
+    /// A call of [`Driver::launch`].
     Launch {
         /// The entry.
         entry: Handle,
@@ -17,11 +17,11 @@ pub enum Work {
         /// Allocations that are reached through pointers in memory.
         reached: Vec<Address>,
     },
-    /// Of [`Driver::upload`].
+    /// A call of [`Driver::upload`].
     Upload(Address, Vec<u8>),
-    /// Of [`Driver::copy`]: from, to and bytes.
+    /// A call of [`Driver::copy`]: from, to and bytes.
     Copy(Address, Address, usize),
-    /// Of [`Driver::fill`]: the place, the byte and how many.
+    /// A call of [`Driver::fill`]: the place, the byte and how many.
     Fill(Address, u8, usize),
 }
 

@@ -125,7 +125,7 @@ impl Geometry {
         Geometry { groups, threads, given: 0, follows: false }
     }
 
-    /// Of a kernel that has `AWAIT_PREVIOUS`.
+    /// The geometry of a kernel that has `AWAIT_PREVIOUS`.
     pub fn following(self) -> Geometry {
         Geometry { follows: true, ..self }
     }

@@ -23,12 +23,12 @@ unsafe impl Send for Raw {}
 // SAFETY: as above.
 unsafe impl Sync for Raw {}
 
-/// Whether an event notes when it was reached.
+/// What an event notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// It does.
+    /// The time when it was reached.
     Noted,
-    /// It only marks a start, which is quicker.
+    /// Nothing: it only marks a start, which is quicker.
     None,
 }
 

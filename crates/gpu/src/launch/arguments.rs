@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 pub struct Arguments {
     bytes: SmallVec<[u8; 256]>,
     list: SmallVec<[Argument; 16]>,
-    /// Those with names, which the program defines.
+    /// Integers with names, which the program defines.
     pub integers: Integers,
     /// Allocations that the kernel reaches through pointers in memory.
     pub reached: Vec<Address>,

@@ -11,10 +11,10 @@ use crate::memory::tables::Tables;
 use crate::program::cache;
 use crate::program::cache::Programs;
 use crate::program::source::Variant;
-use crate::step::plans::Plans;
 use half::{bf16, f16};
 use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
@@ -41,7 +41,8 @@ pub struct Gpu {
     pub(crate) is_checked: AtomicBool,
     pub(crate) is_deterministic: AtomicBool,
     pub(crate) fuses: AtomicBool,
-    pub(crate) plans: Plans,
+    /// Programs after the passes of `step`, which knows their type, by the text of the calls before.
+    pub(crate) planned: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
     /// Results of recordings that tensors may have.
     pub(crate) lent: Mutex<Vec<Weak<Later>>>,
     pub(crate) log: Mutex<Option<Vec<Launch>>>,
@@ -97,7 +98,7 @@ impl Gpu {
             tables: Tables::default(),
             partials: Partials::default(),
             programs: Programs::new(folder),
-            plans: Plans::default(),
+            planned: Mutex::default(),
             precision: Mutex::default(),
             is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
             is_dnn_off: AtomicBool::new(std::env::var("ISOGRAD_DNN").is_ok_and(|value| value == "own")),

@@ -34,7 +34,7 @@ pub struct Later {
     pub number: usize,
     pub bytes: usize,
     place: Mutex<Option<Placed>>,
-    /// Of a result that has left: the buffer to which the recording writes.
+    /// The buffer of a result that has left, to which the recording writes.
     left: Mutex<Option<Buffer>>,
 }
 
@@ -118,7 +118,7 @@ impl Block {
         Block { pool: pool.clone(), bytes: 0, home: Home::Lent(Lent { address, allocation: address }) }
     }
 
-    /// That of a step, if it is.
+    /// The memory of a step, if the block has such.
     pub fn of_step(&self) -> Option<&Arc<Later>> {
         if let Home::Later(later) = &self.home { Some(later) } else { None }
     }

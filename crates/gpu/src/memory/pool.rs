@@ -159,7 +159,7 @@ impl Pool {
         Buffer { pool: self.clone(), address, bytes, counted, size }
     }
 
-    /// Of the buffer that `bytes` bytes get.
+    /// The size of the buffer that `bytes` bytes get.
     fn size(&self, bytes: usize) -> usize {
         if self.keeps { rounded(bytes) } else { bytes.max(1).next_multiple_of(WORD) }
     }

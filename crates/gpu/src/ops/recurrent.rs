@@ -20,10 +20,11 @@ pub const FAMILY: Family = Family {
     examples: EXAMPLES,
 };
 
+/// Threads of a group.
 const THREADS: usize = 256;
 /// `[threads of a team, elements of K that it stages in local memory]` on tensor cores, which stage none.
 const WAVE: [usize; 2] = [32, 0];
-/// The same without tensor cores, fastest first; the last needs the least shared memory.
+/// The teams without tensor cores, fastest first; the last needs the least shared memory.
 const TEAMS: [[usize; 2]; 4] = [[16, 32], [16, 16], [32, 32], [32, 16]];
 /// Rows of the batch that a group multiplies at once.
 const ROWS: usize = 16;
@@ -67,10 +68,12 @@ struct RecurrentPlan {
 
 impl RecurrentPlan {
     /// The fastest one for which there is room.
-    fn new(of: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool) -> Option<RecurrentPlan> {
-        let blocks = of.extents[1].div_ceil(ROWS);
+    fn new(recurrence: &Recurrence, pass: Pass, limits: &Limits, on_matrix_units: bool) -> Option<RecurrentPlan> {
+        let blocks = recurrence.extents[1].div_ceil(ROWS);
         let plans = || {
-            UNITS.into_iter().filter_map(|units| RecurrentPlan::with_units(of, pass, limits, on_matrix_units, units))
+            UNITS
+                .into_iter()
+                .filter_map(|units| RecurrentPlan::with_units(recurrence, pass, limits, on_matrix_units, units))
         };
         // Smaller slices are faster, as long as each has a multiprocessor of its own.
         let is_spread = |plan: &RecurrentPlan| plan.units >= TILE && plan.slices * blocks <= limits.units;
@@ -78,13 +81,13 @@ impl RecurrentPlan {
     }
 
     fn with_units(
-        of: &Recurrence,
+        recurrence: &Recurrence,
         pass: Pass,
         limits: &Limits,
         on_matrix_units: bool,
         units: usize,
     ) -> Option<RecurrentPlan> {
-        let ([_, batch, hidden], gates, size) = (of.extents, of.cell.gates(), of.dtype.size());
+        let ([_, batch, hidden], gates, size) = (recurrence.extents, recurrence.cell.gates(), recurrence.dtype.size());
         let (terms, columns) = match pass {
             Pass::Forward => (hidden, gates * units),
             Pass::Backward => (gates * hidden, units),
@@ -113,54 +116,56 @@ fn takes(dtype: DType, limits: &Limits) -> bool {
 }
 
 /// Both passes need room: the backward pass reads what the kernel of the forward pass wrote.
-fn has_room(of: &Recurrence, limits: &Limits) -> bool {
-    [Pass::Forward, Pass::Backward].into_iter().all(|pass| RecurrentPlan::new(of, pass, limits, false).is_some())
+fn has_room(recurrence: &Recurrence, limits: &Limits) -> bool {
+    [Pass::Forward, Pass::Backward]
+        .into_iter()
+        .all(|pass| RecurrentPlan::new(recurrence, pass, limits, false).is_some())
 }
 
 /// Launches a pass. Groups exchange values through the memory `shared`; `flags` say which operands are present.
 fn launch<const N: usize>(
     gpu: &Gpu,
-    of: &Recurrence,
+    recurrence: &Recurrence,
     pass: Pass,
     flags: [(&'static str, bool); N],
     shared: &Operand<'_>,
     arguments: Arguments,
 ) -> Result<()> {
-    let (limits, dialect, size) = (gpu.driver().limits(), gpu.driver().dialect(), of.dtype.size());
-    let [steps, batch, hidden] = of.extents;
-    let is_tf32 = of.dtype == DType::F32 && gpu.precision() != Precision::Exact;
+    let (limits, dialect, size) = (gpu.driver().limits(), gpu.driver().dialect(), recurrence.dtype.size());
+    let [steps, batch, hidden] = recurrence.extents;
+    let is_tf32 = recurrence.dtype == DType::F32 && gpu.precision() != Precision::Exact;
     let may_be_rounded = size == 2 || is_tf32;
     let address = start_of(shared)?;
     let has_matrix = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == LOADERS[1]);
     let is_aligned = fits(16 / size, [hidden], [(address, size)]);
     let on_matrix_units =
-        RecurrentPlan::new(of, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
+        RecurrentPlan::new(recurrence, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
     let plan = on_matrix_units
-        .or_else(|| RecurrentPlan::new(of, pass, limits, false))
+        .or_else(|| RecurrentPlan::new(recurrence, pass, limits, false))
         .expect("the op asked whether there is room");
     let (row, entry) = match pass {
-        Pass::Forward => (of.cell.row(), "recurrent_forward"),
-        Pass::Backward => (of.cell.backward_row(), "recurrent_backward"),
+        Pass::Forward => (recurrence.cell.row(), "recurrent_forward"),
+        Pass::Backward => (recurrence.cell.backward_row(), "recurrent_backward"),
     };
     let variant = Variant::new("recurrent/recurrent.c")
-        .stored(of.dtype)
+        .stored(recurrence.dtype)
         .define("THREADS", THREADS)
         .define("AT_ONCE", 1usize)
         .define("BITS", if size == 2 { "u16" } else { "u32" })
         .define("QUAD", word(4 * size))
         .define("CELL", row.name())
-        .define("GATES", of.cell.gates())
+        .define("GATES", recurrence.cell.gates())
         .define("SIZE", hidden)
         .define("UNITS", plan.units)
         .define("TEAM_THREADS", plan.team)
         .define("SHARE", plan.share)
         .define("GIVEN", plan.given / 16)
         .flags([
-            ("LSTM", of.cell == Cell::Lstm),
-            ("GRU", of.cell == Cell::Gru),
+            ("LSTM", recurrence.cell == Cell::Lstm),
+            ("GRU", recurrence.cell == Cell::Gru),
             ("QUADS", hidden.is_multiple_of(4)),
             ("TF32", on_matrix_units.is_some() && is_tf32),
-            ("REVERSED", of.order == TimeOrder::Reverse),
+            ("REVERSED", recurrence.order == TimeOrder::Reverse),
             ("BACKWARD", pass == Pass::Backward),
         ])
         .flags(flags)

@@ -68,7 +68,7 @@ impl From<i64> for Value {
 }
 
 impl From<usize> for Value {
-    /// Of a number beyond 64 bits the largest, which [`assemble`] refuses too.
+    /// A number beyond 64 bits becomes the largest, which [`assemble`] refuses too.
     fn from(v: usize) -> Value {
         Value::Int(i64::try_from(v).unwrap_or(i64::MAX))
     }

@@ -74,7 +74,7 @@ pub fn compile(gpu: &Gpu, program: &Program) {
 
 /// A device that runs nothing, and finds the sources of what it should run.
 struct Scout {
-    /// Of the true device.
+    /// The driver of the true device.
     driver: Arc<dyn Driver>,
     next: AtomicU64,
     found: Arc<Mutex<Vec<String>>>,

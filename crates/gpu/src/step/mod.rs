@@ -6,7 +6,7 @@ mod ahead;
 mod arena;
 mod explain;
 mod passes;
-pub mod plans;
+mod plans;
 mod program;
 
 use crate::driver::Handle;
@@ -48,7 +48,7 @@ struct Recorder {
 }
 
 thread_local! {
-    /// Of the thread that records.
+    /// The step that the thread records.
     static RECORDER: RefCell<Recorder> = RefCell::default();
 }
 
@@ -113,11 +113,11 @@ pub fn before_wait(gpu: &Gpu, op: &'static str) -> Result<()> {
 fn launch_now(gpu: &Gpu) -> Result<()> {
     let Some(mut program) = take(gpu) else { return Ok(()) };
     let form = plans::Form::of(&program).filter(|_| gpu.fuses.load(Ordering::Relaxed));
-    let is_planned = form.as_ref().is_some_and(|form| gpu.plans.take(form, &mut program));
+    let is_planned = form.as_ref().is_some_and(|form| plans::take(gpu, form, &mut program));
     if !is_planned {
         let before = program.memory.len();
         fuse(gpu, &mut program);
-        form.into_iter().for_each(|form| gpu.plans.keep(form, &program, before));
+        form.into_iter().for_each(|form| plans::keep(gpu, form, &program, before));
     }
     let kernels = if is_planned { Kernels::Known } else { Kernels::New };
     let launched = launch_all(gpu, &program, Reuse::Yes, kernels).inspect_err(|_| drop(keep(&program, &gpu.pool)));

@@ -3,23 +3,20 @@
 
 use super::program::{Entry, KeptOperand, Program, Work};
 use crate::driver::Address;
+use crate::launch::device::Gpu;
 use crate::memory::block::Place;
 use isograd_core::Kernel;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// Kernels that read words look at the last bits of an address.
 const ALIGNED: Address = 256;
-/// Plans that are kept.
+/// Plans that a device keeps.
 const MOST: usize = 256;
 
-#[derive(Default)]
-pub struct Plans(Mutex<HashMap<String, Arc<Plan>>>);
-
 /// A program after the passes. A place is a number: that of a place of the [`Form`], or, behind these, of a memory that the passes asked for.
-pub struct Plan {
+struct Plan {
     entries: Vec<Entry>,
     further: Vec<usize>,
 }
@@ -62,29 +59,27 @@ impl Form {
     }
 }
 
-impl Plans {
-    /// Replaces the calls of a program by those of a plan, if there is one for its form.
-    pub fn take(&self, form: &Form, program: &mut Program) -> bool {
-        let Some(plan) = self.0.lock().get(&form.text).cloned() else { return false };
-        let further = plan.further.iter().map(|&bytes| Place::Later(program.allocate(bytes).number));
-        let places = form.places.iter().copied().chain(further).collect::<Vec<_>>();
-        program.entries =
-            plan.entries.iter().map(|entry| entry.at(|place| number_of(place).map(|n| places[n]))).collect();
-        true
-    }
+/// Replaces the calls of a program by those of a plan, if there is one for its form.
+pub fn take(gpu: &Gpu, form: &Form, program: &mut Program) -> bool {
+    let Some(plan) = gpu.planned.lock().get(&form.text).cloned() else { return false };
+    let plan = plan.downcast_ref::<Plan>().expect("the device keeps plans of this type");
+    let further = plan.further.iter().map(|&bytes| Place::Later(program.allocate(bytes).number));
+    let places = form.places.iter().copied().chain(further).collect::<Vec<_>>();
+    program.entries = plan.entries.iter().map(|entry| entry.at(|place| number_of(place).map(|n| places[n]))).collect();
+    true
+}
 
-    /// Keeps what the passes made of a program, which had so many memories before them.
-    pub fn keep(&self, form: Form, program: &Program, before: usize) {
-        let further = program.memory[before..].iter().map(|later| later.bytes).collect::<Vec<_>>();
-        let known = form.places.iter().copied().chain((before..program.memory.len()).map(Place::Later));
-        let numbers = known.enumerate().map(|(number, place)| (place, Place::Later(number))).collect::<HashMap<_, _>>();
-        let entries = program.entries.iter().map(|entry| entry.at(|place| numbers.get(&place).copied())).collect();
-        let mut plans = self.0.lock();
-        if plans.len() >= MOST {
-            plans.clear();
-        }
-        plans.insert(form.text, Arc::new(Plan { entries, further }));
+/// Keeps what the passes made of a program that had `before` memories before them.
+pub fn keep(gpu: &Gpu, form: Form, program: &Program, before: usize) {
+    let further = program.memory[before..].iter().map(|later| later.bytes).collect::<Vec<_>>();
+    let known = form.places.iter().copied().chain((before..program.memory.len()).map(Place::Later));
+    let numbers = known.enumerate().map(|(number, place)| (place, Place::Later(number))).collect::<HashMap<_, _>>();
+    let entries = program.entries.iter().map(|entry| entry.at(|place| numbers.get(&place).copied())).collect();
+    let mut plans = gpu.planned.lock();
+    if plans.len() >= MOST {
+        plans.clear();
     }
+    plans.insert(form.text, Arc::new(Plan { entries, further }));
 }
 
 fn number_of(place: Place) -> Option<usize> {
@@ -95,7 +90,7 @@ fn number_of(place: Place) -> Option<usize> {
 }
 
 impl Entry {
-    /// The same on other memory.
+    /// The entry on other memory.
     fn at(&self, to: impl Fn(Place) -> Option<Place>) -> Entry {
         let moved = |part: &KeptOperand| KeptOperand { place: to(part.place).unwrap_or(part.place), ..part.clone() };
         let Entry { op, whole, ref work, ref inputs, ref outputs } = *self;

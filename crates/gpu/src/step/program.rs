@@ -58,9 +58,9 @@ pub enum Work {
 #[derive(Clone)]
 pub struct Reduction {
     pub kind: Reduce,
-    /// How many dimensions it reduces, the last ones.
+    /// The number of dimensions that it reduces, which are the last ones.
     pub dims: usize,
-    /// Of the input and the output, as the call has them.
+    /// The layouts of the input and the output, as the call has them.
     pub layouts: [Layout; 2],
 }
 

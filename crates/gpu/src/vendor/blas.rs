@@ -50,25 +50,25 @@ fn try_product(gpu: &Gpu, library: &dyn Library, call: &Call<'_>) -> Result<bool
     Ok(product.is_for_libraries(gpu) && run(gpu, library, &product, call)?)
 }
 
-fn try_with_pointwise(gpu: &Gpu, library: &dyn Library, of: &MatmulPointwise, call: &Call<'_>) -> Result<bool> {
+fn try_with_pointwise(gpu: &Gpu, library: &dyn Library, fused: &MatmulPointwise, call: &Call<'_>) -> Result<bool> {
     let product = matmul::Product::new(call)?;
-    Ok(product.is_for_libraries(gpu) && run_with_pointwise(gpu, library, &product, of, call)?)
+    Ok(product.is_for_libraries(gpu) && run_with_pointwise(gpu, library, &product, fused, call)?)
 }
 
 /// Has the library compute a product and the sums of a factor at once, or the product before our sums.
-fn try_with_sums(gpu: &Gpu, library: &dyn Library, of: &MatmulSum, call: &Call<'_>) -> Result<bool> {
+fn try_with_sums(gpu: &Gpu, library: &dyn Library, fused: &MatmulSum, call: &Call<'_>) -> Result<bool> {
     let multiply = matmul::product_of_sums(call);
     let product = matmul::Product::new(&multiply)?;
     if !product.is_for_libraries(gpu) {
         return Ok(false);
     }
-    if run_with_sums(gpu, library, &product, of.0, start_of(of.outputs(call).sums)?)? {
+    if run_with_sums(gpu, library, &product, fused.0, start_of(fused.outputs(call).sums)?)? {
         return Ok(true);
     }
     if !run(gpu, library, &product, &multiply)? {
         return Ok(false);
     }
-    matmul::sum_factor(gpu, call, of)?;
+    matmul::sum_factor(gpu, call, fused)?;
     Ok(true)
 }
 
@@ -124,10 +124,10 @@ fn run_with_pointwise(
     gpu: &Gpu,
     library: &dyn Library,
     product: &matmul::Product,
-    of: &MatmulPointwise,
+    fused: &MatmulPointwise,
     call: &Call<'_>,
 ) -> Result<bool> {
-    let (precision, row) = (gpu.precision(), of.0);
+    let (precision, row) = (gpu.precision(), fused.0);
     let Some(sums) = sums(product, precision).filter(|sums| is_worth_a_pass(gpu, product, sums)) else {
         return Ok(false);
     };
@@ -159,7 +159,7 @@ fn run_with_pointwise(
     if !multiply(gpu, library, sums)? {
         return Ok(false);
     }
-    let inputs = [*of.outputs(call).y, *of.inputs(call).beside];
+    let inputs = [*fused.outputs(call).y, *fused.inputs(call).beside];
     pointwise::run(gpu, &Call { kernel: Kernel::Pointwise(row), inputs: &inputs, ..*call })?;
     Ok(true)
 }

@@ -2,6 +2,7 @@
 
 mod blas;
 pub mod ccl;
+pub mod compiler;
 mod dnn;
 pub mod dynlib;
 

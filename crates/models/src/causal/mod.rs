@@ -12,7 +12,7 @@ pub use options::{Architecture, Biases, CausalLmOptions};
 pub use rotary::{Rotary, RotaryScaling};
 
 use crate::hub::{Pretrained, Source, prefixed};
-use crate::language::{LanguageModel, check_tokens};
+use crate::language::{LanguageExtents, LanguageModel, check_tokens};
 use isograd_core::ops::Approximate;
 use isograd_core::{Result, Shape, Tensor};
 use isograd_nn::{
@@ -60,7 +60,7 @@ macro_rules! one_of {
 /// A norm over positions.
 #[derive(Clone, Debug)]
 pub enum Norm {
-    /// Of mean squares.
+    /// The norm of mean squares.
     Rms(RmsNorm),
     /// With a mean and a bias.
     Layer(LayerNorm),
@@ -94,7 +94,7 @@ fn rms_norm(width: usize, options: &CausalLmOptions, init: &Init) -> Result<RmsN
 pub enum Hidden {
     /// With a gate.
     Gated(GatedMlp),
-    /// Of experts.
+    /// The layers of experts.
     Experts(Experts),
     /// Without a gate.
     Plain(Mlp),
@@ -334,16 +334,8 @@ impl Forward for CausalLm {
 }
 
 impl LanguageModel for CausalLm {
-    fn vocab(&self) -> usize {
-        self.options.vocab
-    }
-
-    fn context(&self) -> usize {
-        self.options.context
-    }
-
-    fn cache(&self, capacity: usize) -> KvCache {
-        KvCache::new(self.options.layers, capacity)
+    fn extents(&self) -> LanguageExtents {
+        LanguageExtents { vocab: self.options.vocab, context: self.options.context, layers: self.options.layers }
     }
 
     fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {

@@ -98,7 +98,7 @@ pub struct RecurrentStack {
     op: &'static str,
     options: RecurrentOptions,
     hidden: usize,
-    /// Of each layer, in each direction.
+    /// The weights of each layer, in each direction.
     pub weights: Vec<Vec<RecurrentParameters>>,
     rng: Rng,
     mode: Mode,

@@ -2,45 +2,46 @@
 
 use crate::graph::{Dim, Value, int};
 use crate::translation::{Found, Translation, absent};
+use isograd_core::ops::attention::sequences::Sequences;
+use isograd_core::ops::attention::{AttentionInputs, Band, Scores};
 use isograd_core::{DType, Result, Tensor};
 
 pub fn translate(t: &mut Translation<'_>) -> Found {
-    let (scale, low, high) = (t.float("scale")?, t.int("low")?, t.int("high")?);
-    if t.flag("drops")? {
+    let (of, AttentionInputs { q, k, v, mask }) = t.described::<Scores>()?;
+    let Band { low, high } = of.band;
+    if of.drops {
         return absent("it drops weights at random; call `eval` of the module before the export");
     }
-    if t.flag("has_lengths")? {
+    if of.sequences != Sequences::Whole {
         return absent("its numbers of keys are data");
     }
-    let dtype = t.x().dtype();
-    let q = t.inputs[0];
-    let (k, v) = (repeated(t, 1)?, repeated(t, 2)?);
+    let (tensors, dtype) = (t.tensors::<Scores>()?, t.x().dtype());
+    let heads = tensors.q.dims()[1];
+    let (k, v) = (repeated(t, heads, k, tensors.k.dims())?, repeated(t, heads, v, tensors.v.dims())?);
     let k = t.matrix_transposed(k, 4);
     let product = t.graph.node("MatMul", &[q, k], &[]);
-    let scale = t.graph.scalar(scale, dtype)?;
+    let scale = t.graph.scalar(of.scale, dtype)?;
     let mut scores = t.graph.node("Mul", &[product, scale], &[]);
-    let cap = t.float("cap")?;
-    if cap.is_finite() {
+    if let Some(cap) = of.cap {
         let cap = t.graph.scalar(cap, dtype)?;
         let part = t.graph.node("Div", &[scores, cap], &[]);
         let part = t.graph.node("Tanh", &[part], &[]);
         scores = t.graph.node("Mul", &[part, cap], &[]);
     }
     let lowest = t.graph.scalar(f64::NEG_INFINITY, dtype)?;
-    let mask = t.inputs.get(3).copied();
-    if let Some(mask) = mask {
-        scores = match t.op.inputs[3].dtype() {
+    if let (Some(mask), Some(tensor)) = (mask, &tensors.mask) {
+        scores = match tensor.0.dtype() {
             DType::Bool => t.graph.node("Where", &[mask, scores, lowest], &[]),
-            of if of == dtype => t.graph.node("Add", &[scores, mask], &[]),
+            own if own == dtype => t.graph.node("Add", &[scores, mask], &[]),
             _ => {
                 let mask = t.cast(mask, dtype);
                 t.graph.node("Add", &[scores, mask], &[])
             }
         };
     }
-    let (queries, keys) = (t.x().dims()[2], t.op.inputs[1].dims()[2]);
+    let (queries, keys) = (tensors.q.0.dims()[2], tensors.k.0.dims()[2]);
     if low > -(queries as i64 - 1) || high < keys as i64 - 1 {
-        if t.x_dims(0)[2].known().is_none() || t.x_dims(1)[2].known().is_none() {
+        if tensors.q.dims()[2].known().is_none() || tensors.k.dims()[2].known().is_none() {
             return absent("its band depends on the batch size");
         }
         let attended =
@@ -62,9 +63,8 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
     Ok(vec![o, lse])
 }
 
-/// Keys or values with a head for each head of queries.
-fn repeated(t: &mut Translation<'_>, i: usize) -> Result<Value> {
-    let (x, dims, heads) = (t.inputs[i], t.x_dims(i), t.x_dims(0)[1]);
+/// Keys or values x of extents `dims`, with a head for each of the `heads` of queries.
+fn repeated(t: &mut Translation<'_>, heads: Dim, x: Value, dims: Vec<Dim>) -> Result<Value> {
     let (Some(queries), Some(keys)) = (heads.known(), dims[1].known()) else { return Ok(x) };
     if queries == keys || keys == 0 {
         return Ok(x);

@@ -2,7 +2,7 @@
 
 use crate::algebra::{self, Applied};
 use crate::graph::{Graph, Value, float, int, text};
-use crate::translation::{Found, Translation, absent};
+use crate::translation::{Found, Translation};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{Attribute, Op};
 use isograd_core::{DType, Result, Shape, Tensor};
@@ -42,9 +42,8 @@ fn expanded(t: &mut Translation<'_>, i: usize, (value, reads): algebra::Output) 
     Ok(t.graph.node("Expand", &[value, extents], &[]))
 }
 
-/// The row of this name of one value, without attributes.
-pub fn unary(graph: &mut Graph, name: &str, x: Value, dtype: DType) -> Found {
-    let Some(row) = named(name) else { return absent(format!("its activation {name} has no counterpart")) };
+/// A row of one value, without attributes.
+pub fn unary(graph: &mut Graph, row: Pointwise, x: Value, dtype: DType) -> Found {
     let of = Applied { row, inputs: vec![(x, dtype)], floats: Vec::new(), ints: Vec::new(), outputs: vec![dtype] };
     match of.own(graph)? {
         Some(y) => Ok(vec![y]),

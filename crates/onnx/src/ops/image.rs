@@ -1,52 +1,51 @@
 //! Pooling and interpolation.
 
-use crate::graph::{float, int, ints, text};
+use crate::graph::{Value, float, int, ints, text};
 use crate::translation::{Found, Translation, absent};
 use isograd_core::DType;
+use isograd_core::operands::Input;
+use isograd_core::ops::image::pool::{Divisor, Pool};
 
 pub fn translate(t: &mut Translation<'_>) -> Found {
-    let is_max = t.op.name.contains("max");
-    let (kernel, is_cut) = (t.ints("kernel")?, t.flag("is_cut")?);
-    let dims = kernel.len();
-    if t.flag("is_adaptive")? {
-        return adaptive(t, dims, is_max);
+    let (pool, Input { x }) = t.described::<Pool>()?;
+    if pool.is_adaptive {
+        return adaptive(t, &pool, x);
     }
-    let (low, high) = (t.ints("low")?, t.ints("high")?);
+    let last = |of: [usize; 3]| of.into_iter().skip(3 - pool.rank).map(|v| v as i64);
+    let window = pool.window;
     let mut attributes = vec![
-        ints("kernel_shape", kernel),
-        ints("strides", t.ints("stride")?),
-        ints("pads", low.into_iter().chain(high)),
-        ints("dilations", t.ints("dilation")?),
-        int("ceil_mode", is_cut.into()),
+        ints("kernel_shape", last(window.kernel)),
+        ints("strides", last(window.stride)),
+        ints("pads", last(window.low).chain(last(window.high))),
+        ints("dilations", last(window.dilation)),
+        int("ceil_mode", pool.is_cut.into()),
     ];
-    if is_max {
-        return pooled(t, "MaxPool", dims, &attributes);
-    }
-    let (counts_padding, divisor) = (t.int("counts_padding")?, t.int("divisor")?);
-    if divisor != 0 {
+    let Some(divisor) = pool.divisor else { return pooled(t, "MaxPool", x, pool.rank, &attributes) };
+    if let Divisor::Number(_) = divisor {
         return absent("ONNX has no average with a given divisor");
     }
-    if is_cut {
+    if pool.is_cut {
         return absent("the divisors of windows that the input cuts off differ");
     }
-    attributes.push(int("count_include_pad", counts_padding));
-    pooled(t, "AveragePool", dims, &attributes)
+    attributes.push(int("count_include_pad", (divisor == Divisor::Window).into()));
+    pooled(t, "AveragePool", x, pool.rank, &attributes)
 }
 
 /// The results of a pooling of `[N, C, ..]`, or of a sample without a batch dimension.
 fn pooled(
     t: &mut Translation<'_>,
     op: &'static str,
+    x: Value,
     dims: usize,
     attributes: &[crate::proto::AttributeProto],
 ) -> Found {
     let is_sample = t.x().rank() == dims + 1;
-    let x = if is_sample { t.unsqueeze(t.inputs[0], &[0])? } else { t.inputs[0] };
+    let x = if is_sample { t.unsqueeze(x, &[0])? } else { x };
     let count = t.op.outputs.len();
     let mut found = t.graph.node_of(op, &[Some(x)], attributes, count);
     if let Some(index) = found.get_mut(1) {
         // ONNX counts positions in the whole tensor, we do within each plane.
-        let volume: usize = t.op.inputs[0].dims()[t.op.inputs[0].rank() - dims..].iter().product();
+        let volume: usize = t.x().dims()[t.x().rank() - dims..].iter().product();
         let volume = t.graph.scalar(volume as i64, DType::I64)?;
         *index = t.graph.node("Mod", &[*index, volume], &[]);
     }
@@ -59,7 +58,8 @@ fn pooled(
 }
 
 /// Adaptive windows are even where the extents of the output divide those of the input.
-fn adaptive(t: &mut Translation<'_>, dims: usize, is_max: bool) -> Found {
+fn adaptive(t: &mut Translation<'_>, pool: &Pool, x: Value) -> Found {
+    let (dims, is_max) = (pool.rank, pool.divisor.is_none());
     let last = |dims_of: Vec<crate::graph::Dim>| -> Option<Vec<i64>> {
         dims_of[dims_of.len() - dims..].iter().map(|dim| dim.known()).collect()
     };
@@ -67,14 +67,14 @@ fn adaptive(t: &mut Translation<'_>, dims: usize, is_max: bool) -> Found {
         return absent("its extents depend on the batch size");
     };
     if to.iter().all(|&extent| extent == 1) && t.op.outputs.len() == 1 {
-        return pooled(t, if is_max { "GlobalMaxPool" } else { "GlobalAveragePool" }, dims, &[]);
+        return pooled(t, if is_max { "GlobalMaxPool" } else { "GlobalAveragePool" }, x, dims, &[]);
     }
     if from.iter().zip(&to).any(|(from, to)| from % to != 0) {
         return absent("its windows have several extents");
     }
     let windows: Vec<i64> = from.iter().zip(&to).map(|(from, to)| from / to).collect();
     let attributes = [ints("kernel_shape", windows.clone()), ints("strides", windows)];
-    pooled(t, if is_max { "MaxPool" } else { "AveragePool" }, dims, &attributes)
+    pooled(t, if is_max { "MaxPool" } else { "AveragePool" }, x, dims, &attributes)
 }
 
 pub fn interpolate(t: &mut Translation<'_>) -> Found {

@@ -1,15 +1,16 @@
-//! Products of matrices and convolutions.
+//! Products of matrices.
 
 use super::elementwise;
-use crate::graph::{Value, float, int, ints};
+use crate::graph::{Value, float, int};
 use crate::translation::{Found, Translation};
 use isograd_core::Result;
+use isograd_core::ops::Gemm;
+use isograd_core::ops::matrix::gemm_bias::{Activation, DenseInputs, GemmBias, GemmInputs, Transpose};
 
 pub fn translate(t: &mut Translation<'_>) -> Found {
     match t.op.name {
         "gemm" => gemm(t),
-        name if name.starts_with("conv") => convolution(t),
-        "matmul" if t.op.attributes.is_empty() => {
+        "matmul" if t.op.descriptor::<GemmBias>().is_none() => {
             let inputs = t.inputs.clone();
             Ok(vec![t.graph.node("MatMul", &inputs, &[])])
         }
@@ -19,32 +20,30 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
 
 /// `activation(a @ b + bias)`.
 fn dense(t: &mut Translation<'_>) -> Found {
-    let (trans_a, trans_b) = (t.flag("trans_a")?, t.flag("trans_b")?);
-    let activation = t.text("activation")?;
-    let (a, b, bias) = (t.inputs[0], t.inputs[1], t.inputs.get(2).copied());
+    let (GemmBias { trans_a, trans_b, activation }, DenseInputs { a, b, bias }) = t.described()?;
     let y = if t.x().rank() == 2 {
-        let inputs = [Some(a), Some(b), bias];
-        t.graph.node_of("Gemm", &inputs, &[int("transA", trans_a.into()), int("transB", trans_b.into())], 1)[0]
+        let flag = |name, transpose| int(name, (transpose == Transpose::Yes).into());
+        let attributes = [flag("transA", trans_a), flag("transB", trans_b)];
+        t.graph.node_of("Gemm", &[Some(a), Some(b), bias], &attributes, 1)[0]
     } else {
-        let b = if trans_b { t.matrix_transposed(b, 2) } else { b };
+        let b = if trans_b == Transpose::Yes { t.matrix_transposed(b, 2) } else { b };
         let y = t.graph.node("MatMul", &[a, b], &[]);
         bias.map_or(y, |bias| t.graph.node("Add", &[y, bias], &[]))
     };
     activated(t, y, activation)
 }
 
-/// A value after the activation that is a row of the pointwise table, or none.
-pub fn activated(t: &mut Translation<'_>, y: Value, activation: &str) -> Found {
-    match activation {
-        "" => Ok(vec![y]),
-        row => elementwise::unary(t.graph, row, y, t.op.outputs[0].dtype()),
+/// A value after an activation.
+pub fn activated(t: &mut Translation<'_>, y: Value, activation: Activation) -> Found {
+    match activation.row() {
+        None => Ok(vec![y]),
+        Some(row) => elementwise::unary(t.graph, row, y, t.op.outputs[0].dtype()),
     }
 }
 
 /// `alpha a @ b + beta c`.
 fn gemm(t: &mut Translation<'_>) -> Found {
-    let (alpha, beta) = (t.float("alpha")?, t.float("beta")?);
-    let (a, b, c) = (t.inputs[0], t.inputs[1], t.inputs.get(2).copied());
+    let (Gemm { alpha, beta }, GemmInputs { a, b, c }) = t.described()?;
     if t.x().rank() == 2 {
         let factors = [float("alpha", alpha), float("beta", beta)];
         return Ok(vec![t.graph.node_of("Gemm", &[Some(a), Some(b), c], &factors, 1)[0]]);
@@ -62,22 +61,4 @@ fn times(t: &mut Translation<'_>, x: Value, factor: f64) -> Result<Value> {
     }
     let factor = t.graph.scalar(factor, t.op.outputs[0].dtype())?;
     Ok(t.graph.node("Mul", &[x, factor], &[]))
-}
-
-fn convolution(t: &mut Translation<'_>) -> Found {
-    let (low, high) = (t.ints("low")?, t.ints("high")?);
-    let kernel = t.op.inputs[1].dims()[2..].iter().map(|&k| k as i64);
-    let mut attributes = vec![
-        ints("kernel_shape", kernel),
-        ints("strides", t.ints("stride")?),
-        ints("pads", low.into_iter().chain(high)),
-        ints("dilations", t.ints("dilation")?),
-        int("group", t.int("groups")?),
-    ];
-    let op = if t.op.name.starts_with("conv_transpose") { "ConvTranspose" } else { "Conv" };
-    if op == "ConvTranspose" {
-        attributes.push(ints("output_padding", t.ints("output_padding")?));
-    }
-    let inputs = t.inputs.clone();
-    Ok(vec![t.graph.node(op, &inputs, &attributes)])
 }

@@ -1,6 +1,7 @@
 //! The translation of ops, one file a family.
 
 mod attention;
+mod conv;
 pub mod elementwise;
 mod image;
 mod indexing;
@@ -24,9 +25,11 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
             shape::translate(t)
         }
         "sum" | "mean" | "prod" | "l2_norm" | "amax" | "amin" | "logsumexp" | "var" | "argmax" | "argmin"
-        | "softmax" | "log_softmax" | "cumsum" | "cumprod" => reduction::translate(t),
-        "matmul" | "linear" | "gemm_bias" | "gemm" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d"
-        | "conv_transpose2d" | "conv_transpose3d" => matrix::translate(t),
+        | "cumsum" | "cumprod" => reduction::translate(t),
+        "matmul" | "linear" | "gemm_bias" | "gemm" => matrix::translate(t),
+        "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d" => {
+            conv::translate(t)
+        }
         "batch_norm"
         | "batch_norm_relu"
         | "batch_norm_relu6"
@@ -35,7 +38,9 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
         | "layer_norm"
         | "layer_norm_activation"
         | "rms_norm"
-        | "residual_layer_norm" => normalization::translate(t),
+        | "residual_layer_norm"
+        | "softmax"
+        | "log_softmax" => normalization::translate(t),
         "gather" | "index_select" | "embedding" | "scatter" | "scatter_add" | "sort" | "argsort" | "topk" => {
             indexing::translate(t)
         }

@@ -1,4 +1,4 @@
-//! Reductions, softmax and running sums.
+//! Reductions and running sums.
 
 use crate::graph::{Dim, int};
 use crate::translation::{Found, Translation, absent};
@@ -16,14 +16,6 @@ pub fn translate(t: &mut Translation<'_>) -> Found {
         "logsumexp" => "ReduceLogSumExp",
         "var" => "Variance",
         "argmax" | "argmin" => return position(t),
-        "softmax" | "log_softmax" => {
-            let dim = t.int("dim")?;
-            if t.x().rank() == 0 {
-                return absent("ONNX has no softmax of a scalar");
-            }
-            let op = if t.op.name == "softmax" { "Softmax" } else { "LogSoftmax" };
-            return Ok(vec![t.graph.node(op, &[x], &[int("axis", dim)])]);
-        }
         "cumsum" => {
             let (dim, reverse) = (t.int("dim")?, t.int("reverse")?);
             let exclusive = t.int("exclusive")?;

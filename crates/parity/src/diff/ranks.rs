@@ -13,7 +13,7 @@ fn key(entry: &Entry) -> u64 {
     hasher.finish()
 }
 
-/// Of each call: its key; 1 and the error of the first device, or 0. An error is its bounds, output, value, correct value, rank and index.
+/// The entries of calls, each its key; 1 and the error of the first device, or 0. An error is its bounds, output, value, correct value, rank and index.
 pub fn to_bytes(entries: &[Entry]) -> Vec<u8> {
     let mut words = Vec::new();
     for entry in entries {

@@ -19,7 +19,7 @@ pub enum Category {
     Copy,
     /// Other shapes of the same elements.
     View,
-    /// Elements in another order, several times, or of several tensors.
+    /// Elements in another order, several times, with padding, or of several tensors.
     Arrange,
     /// Tensors without inputs, other than draws.
     Factory,
@@ -33,11 +33,11 @@ pub enum Category {
     Matrix,
     /// Distances and similarities of vectors.
     Similarity,
-    /// Normalisation of rows and of channels.
+    /// Softmax, and normalisation of rows and of channels.
     Normalization,
     /// Pooling.
     Pooling,
-    /// Padding, interpolation, and other orders of pixels and channels.
+    /// Interpolation, and other orders of pixels and channels.
     Resampling,
     /// Convolution, and windows as columns.
     Conv,
@@ -47,11 +47,11 @@ pub enum Category {
     Recurrent,
     /// Ops of sequence models.
     Sequence,
-    /// The softmax over edges, and diffusion.
+    /// The softmax over edges, diffusion, and messages along edges.
     Graph,
     /// Convolutions over meshes.
     Mesh,
-    /// Sparse matrices, and messages along the edges of graphs.
+    /// Sparse matrices.
     Sparse,
     /// Draws.
     Random,

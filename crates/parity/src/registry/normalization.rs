@@ -1,11 +1,11 @@
-//! Normalisation of rows and of channels.
+//! Softmax, and normalisation of rows and of channels.
 
 use super::common::{IN_PLACE, one, with};
 use super::invocation::Invocation;
 use super::matrix::matmul::{ACTIVATIONS, activation};
 use super::op::Class::Stages;
 use super::op::{Op, Slice};
-use crate::bench::{Bench, Call, STORED, call};
+use crate::bench::{self, Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Activation, Approximate, LocalResponse, Running, Statistics};
 use isograd_core::{DType, Error, Result, Tensor};
@@ -72,7 +72,7 @@ fn normalized(c: &Invocation<'_>) -> Result<usize> {
 }
 
 pub(super) fn ops() -> Vec<Op> {
-    of_rows().into_iter().chain(of_channels()).chain(by_norms()).collect()
+    softmaxes().into_iter().chain(of_rows()).chain(of_channels()).chain(by_norms()).collect()
 }
 
 /// The options of a local response, from attributes with the prefix `at`.
@@ -81,6 +81,51 @@ pub(super) fn response(c: &Invocation<'_>, at: &str) -> Result<LocalResponse> {
     let float = |name: &str, default: f64| c.float_or(&format!("{at}{name}"), default);
     let (alpha, beta, k) = (float("alpha", default.alpha)?, float("beta", default.beta)?, float("k", default.k)?);
     Ok(LocalResponse { alpha, beta, k, ..default })
+}
+
+fn softmaxes() -> Vec<Op> {
+    vec![
+        with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(5, 4)
+            .bench(softmax_benches(|_, x| x[0].softmax(-1), |_, x| x[0].softmax(-2))),
+        with("log_softmax", |c, x| x.log_softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(6, 4)
+            .bench(softmax_benches(|_, x| x[0].log_softmax(-1), |_, x| x[0].log_softmax(-2))),
+        with("softmax1", |c, x| x.softmax1(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(9, 4),
+        with("softmin", |c, x| x.softmin(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(6, 5)
+            .also(&["neg", "softmax"]),
+    ]
+}
+
+/// Batches of rows.
+const ROWS: [[usize; 2]; 4] = [[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
+/// Few long columns, many long columns, and channels of images.
+const COLUMNS: [&[usize]; 3] = [&[1 << 20, 16], &[65536, 1024], &[8, 21, 512 * 512]];
+
+/// Along the last dimension, and along the one before it.
+fn softmax_benches(
+    of_rows: fn(&Call, &[Tensor]) -> Result<Tensor>,
+    of_columns: fn(&Call, &[Tensor]) -> Result<Tensor>,
+) -> Vec<Bench> {
+    let of = |dims: &[usize], f| {
+        Bench::new(dims, call(bench::one, f), |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
+    };
+    let rows = ROWS.iter().map(|dims| of(dims, of_rows));
+    rows.chain(COLUMNS.iter().map(|dims| of(dims, of_columns).variant("columns"))).collect()
 }
 
 /// Divisions by norms.

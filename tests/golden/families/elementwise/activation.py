@@ -31,15 +31,6 @@ def swiglu(gate, up, *, alpha=None, beta=None, limit=None):
     return gate * torch.sigmoid(alpha * gate) * (up + beta)
 
 
-def softmax1(x, *, dim=-1):
-    """The softmax beside a further element 0, which is left out."""
-    if x.dim() == 0:
-        return torch.sigmoid(x)
-    shape = list(x.shape)
-    shape[dim] = 1
-    return F.softmax(torch.cat([x, torch.zeros(shape, dtype=x.dtype)], dim), dim).narrow(dim, 0, x.shape[dim])
-
-
 KINKS = [-30.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 25.0, 40.0]
 
 
@@ -102,10 +93,6 @@ POINTWISE = {
 }
 
 OPS |= {name: ("x", reference) for name, (reference, _) in POINTWISE.items()} | {
-    "softmax": ("x", lambda x, *, dim=-1: F.softmax(x, dim)),
-    "log_softmax": ("x", lambda x, *, dim=-1: F.log_softmax(x, dim)),
-    "softmax1": ("x", softmax1),
-    "softmin": ("x", lambda x, *, dim=-1: F.softmin(x, dim)),
     "glu": ("x", lambda x, *, dim=-1: F.glu(x, dim)),
     "prelu": ("x weight", lambda x, weight: F.prelu(x, weight)),
     "swiglu": ("gate up", swiglu),
@@ -123,35 +110,10 @@ def cases(out):
             out.case(
                 f"{op}/{suffix}special", {"x": f64([-INF, -800.0, -1e-300, 1e-300, 800.0, INF, NAN])}, grads=[], **attributes
             )
-    softmaxes(out, "softmax log_softmax softmin".split())
     gated(out)
     activation_errors(out)
     constants(out)
     literals(out)
-    softmaxes(out, ["softmax1"])
-
-
-def softmaxes(out, ops):
-    shapes = [
-        ((), -1),
-        ((), 0),
-        ((7,), 0),
-        ((2, 3), -1),
-        ((2, 3), 0),
-        ((3, 1, 2), 1),
-        ((2, 1, 3, 2), -2),
-        ((2, 0), 1),
-        ((0, 3), 1),
-    ]
-    for op in ops:
-        for shape, dim in shapes:
-            out.case(f"{op}/{label(shape)}_dim{dim}", {"x": 3 * normal(*shape)}, dim=dim)
-        out.case(f"{op}/large", {"x": f64([[1000.0, 1001.0, 999.0], [-1000.0, -1002.0, -999.5]])})
-        out.case(f"{op}/equal", {"x": f64([[2.5] * 5])})
-        out.case(f"{op}/minus_inf_entry", {"x": f64([[-INF, 1.0, 2.0], [0.5, -INF, -INF]])})
-        rows = [[-INF, -INF, -INF], [INF, 0.0, 1.0], [NAN, 0.0, 1.0], [0.0, 1.0, 2.0]]
-        out.case(f"{op}/special_rows", {"x": f64(rows)}, grads=[])
-        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
 
 
 def gated(out):
@@ -179,7 +141,7 @@ def activation_errors(out):
     out.error("hardshrink/negative", "Attr", {"x": x}, lambd=-0.5)
     out.error("celu/alpha_zero", "Attr", {"x": x}, alpha=0.0)
     out.error("hardtanh/crossed", "Attr", {"x": x}, min=1.0, max=-1.0)
-    for op in "relu", "sigmoid", "gelu", "softmax":
+    for op in "relu", "sigmoid", "gelu":
         out.error(f"{op}/integers", "Dtype", {"x": i64([1, -2])})
 
 
@@ -201,22 +163,6 @@ def literals(out):
     """Numbers that were written down beforehand, at eight digits, which PyTorch confirms."""
     for name, attributes, y, dx in FIVE_POINTS:
         out.literal(name, {"x": f64(FIVE)}, [f64(y)], {"x": f64(dx)}, **attributes)
-    first = {0: f64([1.0, 0.0, 0.0])}
-    x = {"x": f64([1.0, 2.0, 3.0])}
-    out.literal(
-        "softmax",
-        x,
-        [f64([0.090030573, 0.24472847, 0.66524096])],
-        {"x": f64([0.081925069, -0.022033045, -0.059892025])},
-        cotangents=first,
-    )
-    out.literal(
-        "log_softmax",
-        x,
-        [f64([-2.407606, -1.407606, -0.40760596])],
-        {"x": f64([0.90996943, -0.24472847, -0.66524096])},
-        cotangents=first,
-    )
     out.literal(
         "silu_and_mul",
         {"x": f64([1.0, -2.0, 3.0, 0.5])},

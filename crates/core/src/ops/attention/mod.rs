@@ -11,11 +11,10 @@ mod multi_head;
 mod rows;
 pub mod sequences;
 
-pub use self::band::Causal;
+pub use self::band::{Band, Causal};
 pub use self::cache::write_positions;
 pub use self::multi_head::{MultiHead, Projection};
 
-use self::band::Band;
 use self::dropout::Kept;
 use self::flash::FlashAttention;
 use self::rows::{Gradient, Problem};
@@ -23,8 +22,10 @@ use self::sequences::Sequences;
 use crate::capture::is_in_step;
 use crate::check::{check_device, check_float, check_same, describe};
 use crate::fused::has_kernel;
+use crate::operands;
+use crate::operands::Operands;
 use crate::ops::{Made, with_shapes};
-use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs, report};
+use crate::tape::{Backward, BackwardOptions, Described, Gradients, Saved, gradients_from, record_outputs, report_as};
 use crate::thread::within;
 use crate::{DType, Dims, Error, Result, Rng, Shape, Tensor, autocast, no_autocast};
 
@@ -49,6 +50,39 @@ pub struct Attention {
     /// The number of keys of each batch, `[B]` (i64 or i32). The keys and values behind them are not read, and in [`Causal::BottomRight`] they do
     /// not count. The numbers stay on the device, so that a captured step can change them.
     pub key_lengths: Option<Tensor>,
+}
+
+/// The scores of attention, as an op of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scores {
+    /// Their factor.
+    pub scale: f64,
+    /// Their soft limit.
+    pub cap: Option<f64>,
+    /// The keys to which a query attends.
+    pub band: Band,
+    /// The sequences of queries and keys.
+    pub sequences: Sequences,
+    /// True if weights are dropped at random.
+    pub drops: bool,
+}
+
+operands! {
+    /// The operands of [`Tensor::scaled_dot_product_attention`].
+    pub struct AttentionInputs {
+        /// The queries, `[B, Hq, Tq, D]`.
+        q,
+        /// The keys, `[B, Hk, Tk, D]`.
+        k,
+        /// The values, `[B, Hk, Tk, Dv]`.
+        v,
+        /// Four dimensions, which broadcast to `[B, Hq, Tq, Tk]`.
+        mask?,
+    }
+}
+
+impl Described for Scores {
+    type Inputs<T> = AttentionInputs<T>;
 }
 
 /// # Attention
@@ -271,41 +305,33 @@ fn check_mask(op: &'static str, mask: &Tensor, [q, k, v]: [&Tensor; 3], scores: 
 
 /// Computes and records output and logarithms.
 fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
-    let Problem { q, k, v, mask, .. } = &problem;
     let plain = problem.detached();
     let by_kernel = has_flash(&plain);
     let (o, lse) = within(op, || if by_kernel { flash::forward(op, &plain) } else { plain.by_blocks(op) })?;
-    let saved: Vec<Saved> = [q, k, v].into_iter().chain(mask).map(Saved::input).collect();
+    let inputs = problem.inputs();
+    let saved = inputs.map(Saved::input);
     let kept = [Saved::nth_output(&o, 0), Saved::nth_output(&lse, 1)];
-    let inputs: Vec<&Tensor> = [q, k, v].into_iter().chain(mask).collect();
-    report(op, &inputs, &[&o, &lse], || {
-        [
-            ("scale", problem.scale.into()),
-            ("cap", problem.cap.unwrap_or(f64::INFINITY).into()),
-            ("low", problem.band.low.into()),
-            ("high", problem.band.high.into()),
-            ("drops", problem.kept.is_some().into()),
-            ("has_lengths", (problem.sequences != Sequences::Whole).into()),
-        ]
-    });
+    report_as(op, inputs, &[&o, &lse], || problem.scores());
     let rest = problem.without_tensors();
     o.look(op)?;
     let rule = move |t: &Backward<'_>| {
-        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
-        let problem = rest.of(t, &inputs)?;
+        let inputs = saved.as_ref().try_map(|s| t.get(s))?;
+        let (mask, count) = (inputs.mask(), inputs.as_ref().present().len());
+        let problem = rest.of(t, inputs)?;
         if t.creates_graph() {
-            return through_composite(op, t, &problem, &inputs);
+            return through_composite(op, t, &problem);
         }
         let arriving = arriving(t, &t.get(&kept[0])?, &t.get(&kept[1])?)?;
-        let wanted = [0, 1, 2, 3].map(|i| i < inputs.len() && t.needs(i));
+        let needs = AttentionInputs::of(mask, &mut (0..).map(|i| t.needs(i)));
+        let wanted = [needs.q, needs.k, needs.v, needs.mask == Some(true)];
         let found = match by_kernel && !wanted[3] {
             true => flash::backward("scaled_dot_product_attention_backward", &problem, &arriving, wanted)?,
             false => problem.gradients_by_blocks(op, &arriving, wanted)?,
         };
-        Ok(found.into_iter().take(inputs.len()).collect::<Gradients>())
+        Ok(found.into_iter().take(count).collect::<Gradients>())
     };
     // The logarithm of a query that attends to no key is -infinity.
-    let outputs = within(op, || record_outputs(op, &inputs, vec![o, lse], rule))?;
+    let outputs = within(op, || record_outputs(op, &inputs.present(), vec![o, lse], rule))?;
     let [o, lse] = <[Tensor; 2]>::try_from(outputs).expect("two outputs were recorded");
     Ok((o, lse))
 }
@@ -325,11 +351,12 @@ fn arriving(t: &Backward<'_>, o: &Tensor, lse: &Tensor) -> Result<Gradient> {
 }
 
 /// Gradients through the composite, on the tape.
-fn through_composite(op: &'static str, t: &Backward<'_>, problem: &Problem, inputs: &[Tensor]) -> Result<Gradients> {
+fn through_composite(op: &'static str, t: &Backward<'_>, problem: &Problem) -> Result<Gradients> {
+    let inputs = problem.inputs().present();
     let (o, lse) = problem.composite(op)?;
     let outputs = [o.cast(problem.q.dtype())?, lse];
     let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, t.dy_of(i)?.clone())));
-    let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
+    let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| *x).collect();
     let options = BackwardOptions { create_graph: true, ..Default::default() };
     let mut found = gradients_from(roots, &wanted, &options)?.into_iter();
     Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())

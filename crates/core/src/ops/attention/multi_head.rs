@@ -59,33 +59,39 @@ impl Tensor {
     ///
     /// Errors: `Shape` for operands that do not fit each other; `Attr` for heads that do not divide E; `Dtype`; `Device`; the errors
     /// of [`scaled_dot_product_attention`](Tensor::scaled_dot_product_attention).
-    pub fn multi_head_attention(&self, key: &Tensor, value: &Tensor, of: &MultiHead<'_>) -> Result<Tensor> {
-        multi_head("multi_head_attention", [self, key, value], of)
+    pub fn multi_head_attention(&self, key: &Tensor, value: &Tensor, attention: &MultiHead<'_>) -> Result<Tensor> {
+        multi_head("multi_head_attention", [self, key, value], attention)
     }
 
     /// [`multi_head_attention`](Tensor::multi_head_attention) of this tensor `[B, Tq, E]` to a context `[B, Tk, Ec]`, which is key and
     /// value. Errors: as there.
-    pub fn cross_attention(&self, context: &Tensor, of: &MultiHead<'_>) -> Result<Tensor> {
-        multi_head("cross_attention", [self, context, context], of)
+    pub fn cross_attention(&self, context: &Tensor, attention: &MultiHead<'_>) -> Result<Tensor> {
+        multi_head("cross_attention", [self, context, context], attention)
     }
 }
 
 /// Errors show the shapes of all operands.
-fn multi_head(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<Tensor> {
-    let others = [of.bias, Some(of.out_weight), of.out_bias, of.key_padding_mask, of.attention.mask.as_ref()];
-    let weights = of.weight.weights().into_iter().map(Some);
+fn multi_head(op: &'static str, inputs: [&Tensor; 3], attention: &MultiHead<'_>) -> Result<Tensor> {
+    let others = [
+        attention.bias,
+        Some(attention.out_weight),
+        attention.out_bias,
+        attention.key_padding_mask,
+        attention.attention.mask.as_ref(),
+    ];
+    let weights = attention.weight.weights().into_iter().map(Some);
     let operands: Vec<Option<&Tensor>> = inputs.into_iter().map(Some).chain(weights).chain(others).collect();
-    with_shapes(op, &operands, || attended(op, inputs, of))
+    with_shapes(op, &operands, || attended(op, inputs, attention))
 }
 
-fn attended(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<Tensor> {
-    check(op, inputs, of)?;
-    let [q, k, v] = project(inputs, of)?;
-    let attention = Attention { mask: mask(of)?, ..of.attention.clone() };
-    let [q, k, v] = [heads(&q, of.heads)?, heads(&k, of.heads)?, heads(&v, of.heads)?];
+fn attended(op: &'static str, inputs: [&Tensor; 3], options: &MultiHead<'_>) -> Result<Tensor> {
+    check(op, inputs, options)?;
+    let [q, k, v] = project(inputs, options)?;
+    let attention = Attention { mask: mask(options)?, ..options.attention.clone() };
+    let [q, k, v] = [heads(&q, options.heads)?, heads(&k, options.heads)?, heads(&v, options.heads)?];
     let o = q.scaled_dot_product_attention(&k, &v, &attention).map_err(|e| e.of(op))?;
     let o = o.transpose(1, 2)?.reshape(inputs[0].shape())?;
-    linear(&o, of.out_weight, of.out_bias)
+    linear(&o, options.out_weight, options.out_bias)
 }
 
 /// The order of a product's sums may depend on strides, so that there are none.
@@ -166,11 +172,11 @@ fn heads(x: &Tensor, heads: usize) -> Result<Tensor> {
 }
 
 /// The mask of the attention and the padding of keys as one.
-fn mask(of: &MultiHead<'_>) -> Result<Option<Tensor>> {
-    let Some(padding) = of.key_padding_mask else { return Ok(of.attention.mask.clone()) };
+fn mask(attention: &MultiHead<'_>) -> Result<Option<Tensor>> {
+    let Some(padding) = attention.key_padding_mask else { return Ok(attention.attention.mask.clone()) };
     let (b, keys) = (padding.dims()[0], padding.dims()[1]);
     let kept = padding.logical_not()?.reshape((b, 1, 1, keys))?;
-    match &of.attention.mask {
+    match &attention.attention.mask {
         None => Ok(Some(kept)),
         Some(mask) if mask.dtype().is_float() => kept.where_scalar(mask, f64::NEG_INFINITY).map(Some),
         Some(mask) => kept.logical_and(mask).map(Some),

@@ -16,6 +16,7 @@
 use super::band::{Band, Reach};
 use super::dropout::Kept;
 use super::sequences::{Rows, Sequences};
+use super::{AttentionInputs, Scores};
 use crate::tape::{Backward, Saved};
 use crate::{Device, Result, Tensor, no_grad};
 use std::ops::Range;
@@ -62,24 +63,12 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// The problem of q, k, v and, where present, a mask.
-    pub fn of(&self, t: &Backward<'_>, inputs: &[Tensor]) -> Result<Problem> {
+    /// The problem with its tensors.
+    pub fn of(&self, t: &Backward<'_>, inputs: AttentionInputs<Tensor>) -> Result<Problem> {
         let Rest { band, sequences, from_end, scale, cap, ref kept, ref ends } = *self;
-        let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
+        let AttentionInputs { q, k, v, mask } = inputs;
         let ends = ends.iter().map(|end| t.get(end)).collect::<Result<_>>()?;
-        Ok(Problem {
-            q,
-            k,
-            v,
-            mask: inputs.get(3).cloned(),
-            band,
-            sequences,
-            ends,
-            from_end,
-            scale,
-            cap,
-            kept: kept.clone(),
-        })
+        Ok(Problem { q, k, v, mask, band, sequences, ends, from_end, scale, cap, kept: kept.clone() })
     }
 }
 
@@ -110,6 +99,15 @@ pub struct Gradient {
 }
 
 impl Problem {
+    pub fn inputs(&self) -> AttentionInputs<&Tensor> {
+        AttentionInputs { q: &self.q, k: &self.k, v: &self.v, mask: self.mask.as_ref() }
+    }
+
+    pub fn scores(&self) -> Scores {
+        let Problem { scale, cap, band, sequences, ref kept, .. } = *self;
+        Scores { scale, cap, band, sequences, drops: kept.is_some() }
+    }
+
     pub fn without_tensors(&self) -> Rest {
         Rest {
             band: self.band,

@@ -20,6 +20,13 @@ pub struct Geometry {
     pub windows: Windows,
 }
 
+/// The map of a convolution whose result is the input's gradient.
+pub(super) const INPUT: usize = 0;
+/// The map whose result is the weight's gradient.
+pub(super) const WEIGHT: usize = 1;
+/// The map whose result is the output.
+pub(super) const OUTPUT: usize = 2;
+
 impl Geometry {
     /// Elements along a dimension from the start of the padding to the end of the last window.
     pub(super) fn reach(&self, d: usize) -> usize {

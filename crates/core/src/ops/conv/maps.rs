@@ -1,13 +1,13 @@
 //! The three maps of a convolution. The other two are the gradients of each.
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, INPUT, OUTPUT, WEIGHT};
 use super::{columns, products};
 use crate::fused::{Fused, has_kernel, of_sizes, run_fused};
 use crate::operands;
 use crate::operands::Output;
 use crate::ops::gradients;
-use crate::ops::image::window::Windows;
-use crate::tape::{Backward, Gradients, Saved, record, report};
+use crate::ops::image::window::Window;
+use crate::tape::{Backward, Described, Gradients, Saved, record, report_as};
 use crate::{Layout, Result, Shape, Tensor};
 
 /// Output: y `[N, O, ..]`. Operands but the bias are contiguous, or their channels are last in memory.
@@ -24,6 +24,21 @@ operands! {
         /// `[N groups, O / groups]`. The first dimension may be expanded.
         bias?,
     }
+}
+
+/// A convolution of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Convolution {
+    /// Its windows over the last dimensions, in three dimensions.
+    pub window: Window<3>,
+    /// Groups of channels.
+    pub groups: usize,
+    /// The elements that a transposed convolution adds at the end of each dimension; `None` for another.
+    pub output_padding: Option<Vec<usize>>,
+}
+
+impl Described for Convolution {
+    type Inputs<T> = ConvInputs<T>;
 }
 
 /// Output: the gradient `[N, C, ..]` of x, plus the bias. Operands but the bias are contiguous, or their channels are last in memory.
@@ -167,11 +182,6 @@ pub(in crate::ops) struct Maps {
     pub are_last: [bool; 3],
 }
 
-/// The results of the maps.
-pub(super) const INPUT: usize = 0;
-pub(super) const WEIGHT: usize = 1;
-pub(super) const OUTPUT: usize = 2;
-
 impl Maps {
     /// `y[n, o, q] = b[o] + sum of x[n, c, q stride - padding + i dilation] w[o, c, i]` over the channels c of the group of o
     /// and the elements i of the window.
@@ -240,19 +250,13 @@ impl Maps {
         x: [&Tensor; 2],
         bias: Option<&Tensor>,
         y: &Tensor,
-        output_padding: [usize; N],
+        output_padding: Option<[usize; N]>,
     ) {
-        let Windows { stride, low, high, dilation, .. } = self.geometry.windows;
-        report(op, &operands(x[0], x[1], bias), &[y], || {
-            let last = |of: &[usize; 3]| of[3 - N..].into();
-            [
-                ("stride", last(&stride)),
-                ("low", last(&low)),
-                ("high", last(&high)),
-                ("dilation", last(&dilation)),
-                ("output_padding", output_padding[..].into()),
-                ("groups", self.geometry.groups.into()),
-            ]
+        let [x, w] = x;
+        report_as(op, ConvInputs { x, w, bias }, &[y], || Convolution {
+            window: self.geometry.windows.attributes(),
+            groups: self.geometry.groups,
+            output_padding: output_padding.map(|padding| padding.to_vec()),
         });
     }
 

@@ -14,7 +14,7 @@ mod products;
 mod unfold;
 
 pub use self::geometry::Geometry;
-pub use self::maps::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs};
+pub use self::maps::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs, Convolution};
 pub use self::unfold::Unfold;
 
 use self::geometry::extents;
@@ -224,7 +224,7 @@ fn convolution<const N: usize>(
         let are_last = [x.is_channels_last(), weight.is_channels_last()];
         let maps = maps(names, x.shape(), weight, are_last, conv)?;
         let y = maps.conv(x, weight, bias)?;
-        maps.report::<N>(op, [x, weight], bias, &y, [0; N]);
+        maps.report::<N>(op, [x, weight], bias, &y, None);
         Ok(y)
     })
 }
@@ -270,7 +270,7 @@ fn transposed<const N: usize>(
         let are_last = [x_last || w_last, w_last, x_last];
         let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone(), are_last };
         let y = maps.input(x, weight, bias)?;
-        maps.report(op, [x, weight], bias, &y, output_padding);
+        maps.report(op, [x, weight], bias, &y, Some(output_padding));
         Ok(y)
     })
 }

@@ -1,7 +1,6 @@
 //! Convolutions whose windows are the single elements of the input: products of matrices that are in memory already.
 
-use super::geometry::Geometry;
-use super::maps::{OUTPUT, WEIGHT};
+use super::geometry::{Geometry, OUTPUT, WEIGHT};
 use crate::backend::Kernel;
 use crate::tensor::{Attributes, run};
 use crate::{Layout, Result, Shape, Tensor};

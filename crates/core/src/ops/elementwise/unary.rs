@@ -341,11 +341,6 @@ impl Tensor {
         in_acc_of("glu", [&half(0)?, &half(size / 2)?], |[a, b]| a.mul(&b.sigmoid()?))
     }
 
-    /// [`softmax`](Tensor::softmax) of `-x`.
-    pub fn softmin(&self, dim: isize) -> Result<Tensor> {
-        self.neg()?.softmax(dim)
-    }
-
     /// The same values in another dtype. To floats: rounded to the nearest even, with infinity on overflow. To integers: truncated
     /// and saturated; NaN becomes 0. To bool: `x != 0`. Results of integer and bool dtypes are outside of the tape.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {

@@ -6,7 +6,7 @@ use crate::operands::{Input, Output};
 use crate::ops::image::window::{Last, Window, Windows};
 use crate::ops::reduction::reduce::argmax_last_nan;
 use crate::ops::{gradients, in_acc, named};
-use crate::tape::{Saved, is_recording, record, report};
+use crate::tape::{Described, Saved, is_recording, record, report_as};
 use crate::{DType, Error, Layout, Result, Shape, Tensor, autocast, host, no_autocast};
 use std::iter::zip;
 
@@ -296,6 +296,25 @@ pub enum Divisor {
     Number(i64),
 }
 
+/// A pooling of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The number of the dimensions that windows have.
+    pub rank: usize,
+    /// The windows, in three dimensions. Adaptive ones differ in their extents.
+    pub window: Window<3>,
+    /// True if the number of windows is given, which together cover the input.
+    pub is_adaptive: bool,
+    /// True if the input cuts off the last window.
+    pub is_cut: bool,
+    /// The divisor of sums; `None` for the maximum.
+    pub divisor: Option<Divisor>,
+}
+
+impl Described for Pool {
+    type Inputs<T> = Input<T>;
+}
+
 /// The largest element of each window of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPoolForward(pub Windows);
@@ -557,20 +576,10 @@ impl Pooling {
 
     /// Reports the pooling of x.
     fn report(&self, x: &Tensor, outputs: &[&Tensor], divisor: Option<Divisor>) {
-        let Windows { kernel, stride, low, high, dilation, is_adaptive, .. } = self.windows;
-        report(self.names[0], &[x], outputs, || {
-            let last = |of: &[usize; 3]| of[3 - self.rank..].into();
-            [
-                ("kernel", last(&kernel)),
-                ("stride", last(&stride)),
-                ("low", last(&low)),
-                ("high", last(&high)),
-                ("dilation", last(&dilation)),
-                ("is_adaptive", is_adaptive.into()),
-                ("is_cut", (!is_adaptive && !self.windows.are_whole()).into()),
-                ("counts_padding", (divisor == Some(Divisor::Window)).into()),
-                ("divisor", if let Some(Divisor::Number(number)) = divisor { number } else { 0 }.into()),
-            ]
+        report_as(self.names[0], Input { x }, outputs, || {
+            let is_adaptive = self.windows.is_adaptive;
+            let is_cut = !is_adaptive && !self.windows.are_whole();
+            Pool { rank: self.rank, window: self.windows.attributes(), is_adaptive, is_cut, divisor }
         });
     }
 

@@ -138,6 +138,12 @@ fn split<const N: usize>(shape: &Shape) -> (usize, [usize; N]) {
 }
 
 impl Windows {
+    /// Their attributes.
+    pub fn attributes(&self) -> Window<3> {
+        let Windows { kernel, stride, low, high, dilation, .. } = *self;
+        Window { kernel, stride, low, high, dilation }
+    }
+
     /// The windows over the last `N` dimensions of a shape. Errors: `Attr` as in [`Window::check`]; `Shape` if there is no window.
     pub fn new<const N: usize>(op: &'static str, shape: &Shape, window: &Window<N>, last: Last) -> Result<Windows> {
         window.check(op)?;

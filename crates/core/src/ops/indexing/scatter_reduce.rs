@@ -25,10 +25,10 @@ pub enum ScatterReduce {
 /// Whether a place's own element is one of the values that are reduced there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Own {
-    /// It is.
+    /// The own element is one of the values.
     #[default]
     Included,
-    /// It is replaced. A place without values keeps it.
+    /// The own element is replaced. A place without values keeps it.
     Replaced,
 }
 

@@ -43,9 +43,9 @@ impl Default for Triplet {
 /// A loss of distances between rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLoss {
-    /// Of two rows, which are alike or not.
+    /// The loss of two rows, which are alike or not.
     Contrastive,
-    /// Of an anchor, a positive and a negative row.
+    /// The loss of an anchor, a positive and a negative row.
     Triplet,
     /// As `Triplet`, with the smaller distance of the negative.
     NearestTriplet,

@@ -19,7 +19,7 @@ pub enum Rate {
 /// The terms of the logarithm of a likelihood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Terms {
-    /// Those that depend on the prediction.
+    /// The terms that depend on the prediction.
     #[default]
     OfPrediction,
     /// All; the logarithm of a factorial by Stirling's formula.

@@ -221,8 +221,8 @@ impl Term {
     fn new(x: &Tensor, labels: &[usize], extents: &Extents) -> Result<Term> {
         let (mut x, mut labels) = (x.clone(), labels.to_vec());
         let twice = |labels: &[usize]| {
-            let place = |j: usize| labels[..j].iter().position(|label| *label == labels[j]);
-            (0..labels.len()).find_map(|j| Some((place(j)?, j)))
+            let index_of = |j: usize| labels[..j].iter().position(|label| *label == labels[j]);
+            (0..labels.len()).find_map(|j| Some((index_of(j)?, j)))
         };
         while let Some((i, j)) = twice(&labels) {
             let others = (0..labels.len()).filter(|&k| k != i && k != j);
@@ -248,9 +248,9 @@ impl Term {
 
     /// The dimensions in the order of these labels. A label that is not there has the extent 1.
     fn arranged(&self, labels: &[usize]) -> Result<Tensor> {
-        let place = |label: &usize| self.labels.iter().position(|other| other == label);
-        let order: Vec<usize> = labels.iter().filter_map(place).collect();
-        let dims: Vec<usize> = labels.iter().map(|label| place(label).map_or(1, |k| self.x.dims()[k])).collect();
+        let index_of = |label: &usize| self.labels.iter().position(|other| other == label);
+        let order: Vec<usize> = labels.iter().filter_map(index_of).collect();
+        let dims: Vec<usize> = labels.iter().map(|label| index_of(label).map_or(1, |k| self.x.dims()[k])).collect();
         permuted(&self.x, &order)?.reshape(dims)
     }
 

@@ -9,10 +9,9 @@ use crate::ops::elementwise::unary::{Slope, unary};
 use crate::ops::matrix::matmul::{batched, gradient};
 use crate::ops::{Approximate, Gemm, gradients, in_acc, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{Record, is_recording, report};
+use crate::tape::{Described, Record, is_recording, report_as};
 use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The activation that an op such as [`Tensor::gemm_bias`] applies to its result before it is rounded.
@@ -138,6 +137,10 @@ operands! {
         /// The addend of the product, `[B, M, N]`.
         c?,
     }
+}
+
+impl Described for Gemm {
+    type Inputs<T> = GemmInputs<T>;
 }
 
 operands! {
@@ -269,6 +272,22 @@ pub struct GemmBias {
     pub activation: Activation,
 }
 
+operands! {
+    /// The operands of [`Tensor::gemm_bias`].
+    pub struct DenseInputs {
+        /// `[M, K]`, or `[K, M]` if it is transposed; or `[.., K]`.
+        a,
+        /// `[K, N]`, or `[N, K]` if it is transposed.
+        b,
+        /// `[N]`.
+        bias?,
+    }
+}
+
+impl Described for GemmBias {
+    type Inputs<T> = DenseInputs<T>;
+}
+
 /// # Linear layers
 impl Tensor {
     /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once. Transposed matrices are
@@ -288,15 +307,15 @@ fn dense(op: &'static str, a: &Tensor, b: &Tensor, bias: Option<&Tensor>, option
     if let Some(([a, b], bias)) = autocast::low([a, b], bias)? {
         return no_autocast(|| dense(op, &a, &b, bias.as_ref(), options));
     }
-    let operands: SmallVec<[&Tensor; 3]> = [Some(a), Some(b), bias].into_iter().flatten().collect();
-    check_same(op, &operands)?;
+    let inputs = DenseInputs { a, b, bias };
+    check_same(op, &inputs.present())?;
     check_float(op, a)?;
     let is_matrix = b.rank() == 2 && a.rank() > 0 && (options.trans_a == Transpose::No || a.rank() == 2);
     let [k, n] = if is_matrix { options.trans_b.extents(b.shape()) } else { [0, 0] };
     if !is_matrix || k != options.trans_a.extents(&flat(a))[1] || bias.is_some_and(|bias| bias.dims() != [n]) {
         return Err(Error::shape(op, mismatch(a, b, bias, options)));
     }
-    product(op, &operands, options)
+    product(op, inputs, options)
 }
 
 /// The shape of `a` as a matrix: leading dimensions are merged. Zeros for rank 0.
@@ -320,32 +339,29 @@ fn mismatch(a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) ->
 }
 
 /// The product of a and b, with the bias if there is one.
-pub(crate) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
-    let a = inputs[0];
+pub(crate) fn product(op: &'static str, inputs: DenseInputs<&Tensor>, options: GemmBias) -> Result<Tensor> {
+    let a = inputs.a;
     if a.layout().reshape(&flat(a)).is_none() {
         // The tape saves the contiguous copy.
-        let a = a.contiguous()?;
-        let inputs: SmallVec<[&Tensor; 3]> = [&a].into_iter().chain(inputs[1..].iter().copied()).collect();
-        return product(op, &inputs, options);
+        return product(op, DenseInputs { a: &a.contiguous()?, ..inputs }, options);
     }
     if options.activation != Activation::Identity && !has_kernel_for::<GemmActivation>(a, a.dtype()) {
-        let inputs: SmallVec<[Tensor; 3]> = inputs.iter().map(|&t| t.clone()).collect();
-        return composite(op, &inputs, options);
+        return composite(op, inputs, options);
     }
     fused(op, inputs, options)
 }
 
 /// The kernel's composite.
-fn composite(op: &'static str, inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
+fn composite(op: &'static str, inputs: DenseInputs<&Tensor>, options: GemmBias) -> Result<Tensor> {
+    let DenseInputs { a, b, bias } = inputs;
     if options.activation == Activation::Identity {
-        let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
-        let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), &Gemm::default())?;
-        return y.reshape(shape(&inputs[0], b, options));
+        let rows = a.reshape(flat(a))?;
+        let y = options.trans_a.of(&rows)?.gemm(&options.trans_b.of(b)?, bias, &Gemm::default())?;
+        return y.reshape(shape(a, b, options));
     }
-    in_acc(&inputs[0], |a| {
-        let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
-        let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
-        let z = product(op, &inputs, GemmBias { activation: Activation::Identity, ..options })?;
+    in_acc(a, |a| {
+        let wide = DenseInputs { a, ..inputs }.try_map(|t| t.cast(a.dtype()))?;
+        let z = product(op, wide.as_ref(), GemmBias { activation: Activation::Identity, ..options })?;
         options.activation.of(&z)
     })
 }
@@ -360,34 +376,32 @@ fn shape(a: &Tensor, b: &Tensor, options: GemmBias) -> Shape {
     Shape::from(dims)
 }
 
-fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
-    let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
+fn fused(op: &'static str, inputs: DenseInputs<&Tensor>, options: GemmBias) -> Result<Tensor> {
+    let (DenseInputs { a, b, .. }, rows) = (inputs, options.activation.rows());
     let like = || Tensor::allocate(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
     // z is read by the backward pass only.
-    let is_recorded = is_recording(inputs);
+    let (present, mask) = (inputs.present(), inputs.mask());
+    let is_recorded = is_recording(&present);
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
     launch(op, inputs, GemmOutputs { y: &y, z: z.as_ref() }, options)?;
-    report(op, inputs, &[&y], || {
-        let is = |transpose| (transpose == Transpose::Yes).into();
-        let activation = options.activation.row().map_or("", Pointwise::name);
-        [("trans_a", is(options.trans_a)), ("trans_b", is(options.trans_b)), ("activation", activation.into())]
-    });
+    report_as(op, inputs, &[&y], || options);
     let rows = rows.filter(|_| is_recorded);
     let prologue = rows.map(|(_, slope)| Arc::new(slope.prologue(z.as_ref().unwrap_or(&y), &y, &[])));
-    Record::new(op, inputs).prologue(prologue).fused(
+    Record::new(op, &present).prologue(prologue).fused(
         y,
-        move |inputs| composite(op, inputs, options),
+        move |inputs| composite(op, DenseInputs::of(mask, &mut inputs.iter()), options),
         move |t, inputs| {
-            let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
+            let DenseInputs { a: own, b, bias } = DenseInputs::of(mask, &mut inputs.iter());
+            let a = own.reshape(flat(own))?;
             let (read_a, read_b, dz) = (options.trans_a.of(&a)?, options.trans_b.of(b)?, t.dy().reshape(flat(t.dy()))?);
             let of = |i: usize, transpose: Transpose, left: &Tensor, right: &Tensor| {
                 let [left, right] = transpose.factors(left, right)?;
                 gradient(t, i, &left, &right, inputs[i].shape())
             };
             let da = t.want(0, || of(0, options.trans_a, &dz, &read_b.t()?))?;
-            let Some(bias) = inputs.get(2) else {
+            let Some(bias) = bias else {
                 return gradients![da, t.want(1, || of(1, options.trans_b, &read_a.t()?, &dz))?];
             };
             if t.needs(1) && t.needs(2) && has_kernel::<MatmulSum>(&dz) && a.numel() > 0 {
@@ -404,16 +418,21 @@ fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tens
 }
 
 /// Runs `Kernel::Matmul` or the fused kernel of the same operands, outside of the tape.
-fn launch(op: &'static str, inputs: &[&Tensor], outputs: GemmOutputs<&Tensor>, options: GemmBias) -> Result<()> {
+fn launch(
+    op: &'static str,
+    DenseInputs { a, b, bias }: DenseInputs<&Tensor>,
+    outputs: GemmOutputs<&Tensor>,
+    options: GemmBias,
+) -> Result<()> {
     let matrix = |t: &Tensor| t.detach().reshape(flat(t));
     if outputs.y.numel() == 0 {
         return Ok(());
     }
     let of_result = |t: &Tensor| Ok(batched(&matrix(t)?));
     let (y, z) = (of_result(outputs.y)?, outputs.z.map(of_result).transpose()?);
-    let (a, b) = (options.trans_a.of(&matrix(inputs[0])?)?, options.trans_b.of(&inputs[1].detach())?);
+    let (a, b) = (options.trans_a.of(&matrix(a)?)?, options.trans_b.of(&b.detach())?);
     let (a, b) = (batched(&a), batched(&b));
-    let c = inputs.get(2).map(|bias| bias.with_layout(bias.layout().expand(y.shape())));
+    let c = bias.map(|bias| bias.with_layout(bias.layout().expand(y.shape())));
     let inputs = GemmInputs { a: &a, b: &b, c: c.as_ref() };
     match options.activation.rows() {
         None => run(op, Kernel::Matmul, &inputs.present(), &[&y], Attributes::floats(&[1.0, 1.0])),

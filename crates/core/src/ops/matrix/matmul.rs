@@ -5,10 +5,10 @@ use crate::check::{check_same, describe};
 use crate::fused::{Fused, Sum, has_kernel, run_fused};
 use crate::operands;
 use crate::operands::Output;
-use crate::ops::matrix::gemm_bias::{self, GemmBias};
+use crate::ops::matrix::gemm_bias::{self, DenseInputs, GemmBias, GemmInputs};
 use crate::ops::{gradients, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradient, Saved, record, report};
+use crate::tape::{Backward, Gradient, Saved, record, report_as};
 use crate::tensor::{Attributes, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -199,7 +199,7 @@ impl Tensor {
         let expanded = c.map(|c| as_batch(&c.with_layout(c.layout().expand(&shape)))).transpose()?;
         let y = product(op, &as_batch(self)?, &as_batch(b)?, expanded.as_ref(), *scale)?;
         let y = if shape.rank() == 2 { y.with_layout(y.layout().select(0, 0)) } else { y };
-        report(op, &operands, &[&y], || [("alpha", scale.alpha.into()), ("beta", scale.beta.into())]);
+        report_as(op, GemmInputs { a: self, b, c }, &[&y], || *scale);
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         let (scale, c_shape) = (*scale, c.map(|c| c.shape().clone()));
         record(op, &operands, y, move |t| {
@@ -223,7 +223,7 @@ impl Tensor {
 fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if b.rank() == 2 && a.rank() > 2 {
         // One large product replaces many small ones.
-        return gemm_bias::product(op, &[a, b], GemmBias::default());
+        return gemm_bias::product(op, DenseInputs { a, b, bias: None }, GemmBias::default());
     }
     let (m, k, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1], b.dims()[b.rank() - 1]);
     let leading = |t: &Tensor| Shape::new(&t.dims()[..t.rank() - 2]);

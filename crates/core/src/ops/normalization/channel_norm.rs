@@ -8,7 +8,7 @@ use crate::ops::in_acc;
 use crate::ops::normalization::norm::{Norm, alike, check_eps, in_f32, memory_if, needed, standardise};
 use crate::ops::row_like;
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Record, Saved, no_grad, report};
+use crate::tape::{Backward, Described, Record, Saved, no_grad, report_as};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Running mean and variance, which training updates in place.
@@ -50,6 +50,18 @@ impl<'a> Statistics<'a> {
 
     fn used(&self) -> Option<Running<'a>> {
         if let Statistics::Running(running) = self { Some(*running) } else { None }
+    }
+
+    /// The operands of a normalisation, with the statistics that it uses.
+    fn named(
+        &self,
+        x: &'a Tensor,
+        weight: Option<&'a Tensor>,
+        bias: Option<&'a Tensor>,
+        residual: Option<&'a Tensor>,
+    ) -> BatchNormInputs<&'a Tensor> {
+        let used = self.used();
+        BatchNormInputs { x, weight, bias, residual, mean: used.map(|r| r.mean), var: used.map(|r| r.var) }
     }
 }
 
@@ -147,7 +159,7 @@ impl Tensor {
             let then = Then { residual: residual.as_ref(), ..then };
             geometry.over_batch(&x, weight, bias, statistics, then)?.reshape(self.shape())?
         };
-        geometry.report(self, then.residual, [weight, bias], statistics, &y);
+        geometry.report(Span::Batch, then.rectified, statistics.named(self, weight, bias, then.residual), &y);
         Ok(y)
     }
 
@@ -176,7 +188,7 @@ impl Tensor {
             return Err(Error::value(op, message));
         }
         let y = geometry.alone(&self.reshape(geometry.shape())?, weight, bias, None)?.reshape(self.shape())?;
-        geometry.report(self, None, [weight, bias], Statistics::Batch, &y);
+        geometry.report(Span::Groups(groups), Rectified::No, Statistics::Batch.named(self, weight, bias, None), &y);
         Ok(y)
     }
 
@@ -208,7 +220,7 @@ impl Tensor {
             _ => geometry.alone(&x, weight, bias, statistics.updated())?,
         };
         let y = y.reshape(self.shape())?;
-        geometry.report(self, None, [weight, bias], statistics, &y);
+        geometry.report(Span::Channels, Rectified::No, statistics.named(self, weight, bias, None), &y);
         Ok(y)
     }
 }
@@ -256,6 +268,32 @@ impl Then<'_> {
         let y = self.residual.map_or(Ok(y.clone()), |residual| y.add(&residual.cast(y.dtype())?))?;
         self.rectified.apply(y)
     }
+}
+
+/// A normalisation of channels of x `[N, C, ..]` as an op of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelNorm {
+    /// The elements that have a mean and a variance in common, unless these are given.
+    pub span: Span,
+    /// The activation of the result.
+    pub rectified: Rectified,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+impl Described for ChannelNorm {
+    type Inputs<T> = BatchNormInputs<T>;
+}
+
+/// The elements that have a mean and a variance in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// The elements of a channel, in all samples.
+    Batch,
+    /// The elements of a sample in one of so many groups of adjacent channels.
+    Groups(usize),
+    /// The elements of a channel of a sample.
+    Channels,
 }
 
 /// The normalisation of the channels of x `[batch, channels, inner]`, each over the others. Mean and variance are given, or those of x.
@@ -663,27 +701,9 @@ impl NormGeometry {
         [self.batch, self.groups, self.channels, self.inner]
     }
 
-    /// Reports the normalisation of x to y. Operands: x; residual, weight, bias, and mean and variance that were given, where present.
-    fn report(
-        &self,
-        x: &Tensor,
-        residual: Option<&Tensor>,
-        [weight, bias]: [Option<&Tensor>; 2],
-        of: Statistics<'_>,
-        y: &Tensor,
-    ) {
-        let given = of.used().map(|running| [running.mean, running.var]).into_iter().flatten();
-        let inputs: Vec<&Tensor> = [x].into_iter().chain(residual).chain(weight).chain(bias).chain(given).collect();
-        report(self.op, &inputs, &[y], || {
-            [
-                ("has_residual", residual.is_some().into()),
-                ("groups", self.groups.into()),
-                ("eps", self.eps.into()),
-                ("has_weight", weight.is_some().into()),
-                ("has_bias", bias.is_some().into()),
-                ("has_statistics", of.used().is_some().into()),
-            ]
-        });
+    /// Reports the normalisation with the result y.
+    fn report(&self, span: Span, rectified: Rectified, inputs: BatchNormInputs<&Tensor>, y: &Tensor) {
+        report_as(self.op, inputs, &[y], || ChannelNorm { span, rectified, eps: self.eps });
     }
 
     /// Checks that the operands fit x.
@@ -730,15 +750,15 @@ impl NormGeometry {
         x: &Tensor,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
-        of: Statistics<'_>,
+        statistics: Statistics<'_>,
         then: Then<'_>,
     ) -> Result<Tensor> {
-        if has_fused::<BatchNorm>(x, of.running()) {
-            return self.fused_over_batch(x, weight, bias, of, then);
+        if has_fused::<BatchNorm>(x, statistics.running()) {
+            return self.fused_over_batch(x, weight, bias, statistics, then);
         }
-        let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
+        let given = statistics.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
         let y = self.composite(x, weight, bias, given.as_ref(), &[0, 3], then)?;
-        if let Some(running) = of.updated() {
+        if let Some(running) = statistics.updated() {
             self.update(x, running, &[0, 3])?;
         }
         Ok(y)

@@ -8,7 +8,7 @@ use crate::ops::matrix::gemm_bias::Activation;
 use crate::ops::reduction::reduce::{Moments, ReducePlan};
 use crate::ops::{Axes, in_acc, pointwise_one, row_like};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Record, Saved, record_outputs, report};
+use crate::tape::{Backward, Described, Gradients, Record, Saved, record_outputs, report_as};
 use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -28,19 +28,28 @@ struct RowNormOp {
 }
 
 impl RowNormOp {
-    /// Reports the normalisation of x, or of its sum with a residual. Operands: x and the residual; weight and bias, where present.
-    fn report(&self, x: &[&Tensor], [weight, bias]: [Option<&Tensor>; 2], y: &[&Tensor], dims: usize, eps: f64) {
-        let inputs: Vec<&Tensor> = x.iter().copied().chain(weight).chain(bias).collect();
-        report(self.op, &inputs, y, || {
-            [
-                ("dims", dims.into()),
-                ("eps", eps.into()),
-                ("has_weight", weight.is_some().into()),
-                ("has_bias", bias.is_some().into()),
-                ("activation", self.activation.row().map_or("", Pointwise::name).into()),
-            ]
-        });
+    /// Reports the normalisation of the last dimensions of x, or of its sum with a residual.
+    fn report(&self, inputs: NormInputs<&Tensor>, outputs: &[&Tensor], dims: usize, eps: f64) {
+        let RowNormOp { op, norm, activation } = *self;
+        report_as(op, inputs, outputs, || LastNorm { dims, is_centred: norm == Norm::Layer, eps, activation });
     }
+}
+
+/// The normalisation of the last dimensions of a tensor, or of its sum with a residual, as an op of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastNorm {
+    /// The number of dimensions.
+    pub dims: usize,
+    /// True if the mean is subtracted.
+    pub is_centred: bool,
+    /// Added to variances.
+    pub eps: f64,
+    /// Applied after the bias.
+    pub activation: Activation,
+}
+
+impl Described for LastNorm {
+    type Inputs<T> = NormInputs<T>;
 }
 
 const LAYER: RowNormOp = RowNormOp { op: "layer_norm", norm: Norm::Layer, activation: Activation::Identity };
@@ -260,7 +269,7 @@ fn norm(
     if let Some(([x], _)) = autocast::wide([x], None)? {
         return norm(row_norm, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
-    let given = (weight, bias);
+    let given = NormInputs { x, residual: None, weight, bias };
     let (rows, weight, bias) = flattened(row_norm.op, x, dims, weight, bias, eps)?;
     let run = match (has_kernel::<RowNorm>(x), row_norm.activation) {
         (false, _) => composite,
@@ -268,7 +277,7 @@ fn norm(
         (true, _) => fused,
     };
     let y = run(row_norm, &rows, weight.as_ref(), bias.as_ref(), eps)?.reshape(x.shape())?;
-    row_norm.report(&[x], [given.0, given.1], &[&y], dims, eps);
+    row_norm.report(given, &[&y], dims, eps);
     Ok(y)
 }
 
@@ -317,7 +326,7 @@ fn residual_norm(
     if x.shape() != residual.shape() {
         return Err(Error::shape(op, format!("x and the residual differ: {}", describe(&[x, residual]))));
     }
-    let given = [weight, bias];
+    let given = NormInputs { x, residual: Some(residual), weight, bias };
     let (rows, weight, bias) = flattened(op, x, dims, weight, bias, eps)?;
     let (y, s) = if has_kernel::<RowNorm>(x) {
         let residual = residual.reshape(rows.shape())?;
@@ -328,7 +337,7 @@ fn residual_norm(
         let y = composite(RESIDUAL, &s.reshape(rows.shape())?, weight.as_ref(), bias.as_ref(), eps)?;
         (y.cast(x.dtype())?.reshape(x.shape())?, s)
     };
-    RESIDUAL.report(&[x, residual], given, &[&y, &s], dims, eps);
+    RESIDUAL.report(given, &[&y, &s], dims, eps);
     Ok((y, s))
 }
 

@@ -113,6 +113,11 @@ impl Tensor {
     pub fn softmax1(&self, dim: isize) -> Result<Tensor> {
         reported("softmax1", self, dim, SoftmaxKind::PlusOne)
     }
+
+    /// [`softmax`](Tensor::softmax) of `-x`.
+    pub fn softmin(&self, dim: isize) -> Result<Tensor> {
+        self.neg()?.softmax(dim)
+    }
 }
 
 fn reported(op: &'static str, x: &Tensor, dim: isize, kind: SoftmaxKind) -> Result<Tensor> {

@@ -133,12 +133,12 @@ impl Tensor {
     }
 }
 
-/// Whether a position can be drawn again.
+/// The draws of one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
-    /// It can.
+    /// A position can be drawn again.
     Yes,
-    /// It cannot.
+    /// A position is drawn once at most.
     No,
 }
 

@@ -17,8 +17,10 @@ use self::lengths::Lengths;
 use self::map::Map;
 use self::sequence::{RecurrentOperands, Results, Sequence};
 use crate::check::{check_float, check_same};
+use crate::operands;
 use crate::operands::Operands;
 use crate::ops::with_shapes;
+use crate::tape::Described;
 use crate::{Error, Result, Shape, Tensor};
 
 /// The weights of a recurrent layer in one direction, as PyTorch lays them out. G is the number of gates: 4 for LSTM, in the order
@@ -93,6 +95,43 @@ impl Nonlinearity {
             Nonlinearity::Relu => Cell::Relu,
         }
     }
+}
+
+/// A dense recurrent op of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecurrentLayer {
+    /// The kind of its cell.
+    pub cell: Cell,
+    /// The order of the steps of a sequence; `None` for a single step.
+    pub order: Option<TimeOrder>,
+}
+
+operands! {
+    /// The operands of a [`RecurrentLayer`]. G is the number of gates.
+    pub struct RecurrentLayerInputs {
+        /// `[T, B, I]`, or `[B, I]` of a single step.
+        x,
+        /// The weight of the input, `[G H, I]`.
+        input,
+        /// The weight of the hidden state, `[G H, H]`.
+        hidden,
+        /// `[G H]`.
+        input_bias?,
+        /// `[G H]`.
+        hidden_bias?,
+        /// The initial hidden state, `[B, H]`.
+        h?,
+        /// The initial cell state, `[B, H]`.
+        c?,
+        /// The weight by which a cell's output becomes the hidden state, `[P, H]`.
+        projection?,
+        /// The lengths of the sequences, `[B]`.
+        lengths?,
+    }
+}
+
+impl Described for RecurrentLayer {
+    type Inputs<T> = RecurrentLayerInputs<T>;
 }
 
 /// # Recurrent layers
@@ -203,7 +242,7 @@ fn dense(
                 (Some(lengths), Some(order)) => padded(sequence, operands, lengths, order),
                 _ => sequence.run(operands),
             }?;
-            results.report((op, cell), operands, lengths, order);
+            results.report(op, RecurrentLayer { cell, order }, operands, lengths);
             Ok(results)
         })
     })

@@ -1,18 +1,18 @@
 //! The steps of a recurrent op, forward and backward through time.
 
-use super::TimeOrder;
 use super::cell::{Arriving, Cell, Step};
 use super::kernel::{
     Recurrence, RecurrentBackward, RecurrentBackwardInputs, RecurrentForward, RecurrentGradients, RecurrentInputs,
     RecurrentOutputs,
 };
 use super::map::Map;
+use super::{RecurrentLayer, RecurrentLayerInputs, TimeOrder};
 use crate::backend::Kernel;
 use crate::fused::{has_kernel, has_room, run_fused};
 use crate::operands;
 use crate::operands::Operands;
 use crate::ops::shape::factory::fill;
-use crate::tape::{Backward, Gradients, Record, Saved, no_grad, report};
+use crate::tape::{Backward, Gradients, Record, Saved, no_grad, report_as};
 use crate::tensor::{Attributes, run};
 use crate::thread::within;
 use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};
@@ -57,37 +57,26 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Reports the op that has these results. Operands: x, the weights of input and hidden state, and those of the biases, the initial
-    /// states, the projection and the lengths that are present.
+    /// Reports the op that has these results.
     pub fn report(
         &self,
-        (op, cell): (&'static str, Cell),
-        of: RecurrentOperands<&Tensor>,
+        op: &'static str,
+        layer: RecurrentLayer,
+        operands: RecurrentOperands<&Tensor>,
         lengths: Option<&Tensor>,
-        order: Option<TimeOrder>,
     ) {
-        let inputs: Vec<&Tensor> = of.present().into_iter().chain(lengths).collect();
+        let RecurrentOperands { x, input, hidden, input_bias, hidden_bias, h, c, projection } = operands;
+        let inputs = RecurrentLayerInputs { x, input, hidden, input_bias, hidden_bias, h, c, projection, lengths };
         let outputs: Vec<&Tensor> = self.states.iter().chain([&self.hidden]).chain(&self.cell).collect();
-        report(op, &inputs, &outputs, || {
-            [
-                ("has_input_bias", of.input_bias.is_some().into()),
-                ("has_hidden_bias", of.hidden_bias.is_some().into()),
-                ("has_state", of.h.is_some().into()),
-                ("has_cell_state", of.c.is_some().into()),
-                ("has_projection", of.projection.is_some().into()),
-                ("has_lengths", lengths.is_some().into()),
-                ("reverse", (order == Some(TimeOrder::Reverse)).into()),
-                ("is_relu", (cell == Cell::Relu).into()),
-            ]
-        });
+        report_as(op, inputs, &outputs, || layer);
     }
 
-    /// Of a sequence: all hidden states, and the last one.
+    /// All hidden states of a sequence, and the last one.
     pub fn two(self) -> (Tensor, Tensor) {
         (self.states.expect("a sequence has states"), self.hidden)
     }
 
-    /// Of a sequence with cell states: all hidden states, the last one, and the last cell state.
+    /// All hidden states of a sequence with cell states, the last one, and the last cell state.
     pub fn three(self) -> (Tensor, Tensor, Tensor) {
         (self.states.expect("a sequence has states"), self.hidden, self.cell.expect("an LSTM has a cell state"))
     }
@@ -576,15 +565,15 @@ impl Sequence {
 
 /// The gradients of a pass through time.
 struct Passed {
-    /// Of [`Trace::arguments`].
+    /// The gradient of [`Trace::arguments`].
     arguments: Tensor,
-    /// Of [`Trace::hidden_products`].
+    /// The gradient of [`Trace::hidden_products`].
     hidden_products: Option<Tensor>,
-    /// With a projection: of the hidden states, `[T, B, P]`.
+    /// With a projection: the gradient of the hidden states, `[T, B, P]`.
     states: Option<Tensor>,
-    /// Of the hidden state that the pass has reached; in the end the initial one, if that is wanted.
+    /// The gradient of the hidden state that the pass has reached; in the end the initial one, if that is wanted.
     hidden: Tensor,
-    /// For LSTM: of the cell state that the pass has reached, in the accumulation dtype.
+    /// For LSTM: the gradient of the cell state that the pass has reached, in the accumulation dtype.
     other: Option<Tensor>,
 }
 

@@ -125,8 +125,13 @@ impl Depthwise<'_> {
     }
 
     /// The integers of `conv.h`, those of one kernel, and the strides of the bias.
-    fn named<const N: usize>(&self, of: &conv::Geometry, over: Over, own: [(&'static str, usize); N]) -> Integers {
-        let integers = extents::named(of, over).integers(own);
+    fn named<const N: usize>(
+        &self,
+        geometry: &conv::Geometry,
+        over: Over,
+        own: [(&'static str, usize); N],
+    ) -> Integers {
+        let integers = extents::named(geometry, over).integers(own);
         self.bias.iter().fold(integers, |all, (_, strides)| all.list("BIAS_STRIDES", *strides))
     }
 

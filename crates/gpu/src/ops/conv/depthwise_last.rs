@@ -21,12 +21,13 @@ const MOST_WINDOW: usize = 64;
 const MOST_WEIGHTS: usize = 160;
 /// Sums of a thread for the gradient of weights, unless one channel has more.
 const MOST_WEIGHT_SUMS: usize = 40;
-/// Sums of a thread otherwise.
+/// Sums of a thread for the output.
 const MOST_SUMS: usize = 32;
 /// Columns of a block, if their inputs fit registers.
 const STRIP: usize = 4;
-/// Columns of the input that a thread keeps, at most: of several columns of the output, and of one.
+/// Most columns of the input that a thread keeps for several columns of the output.
 const MOST_SPAN: usize = 12;
+/// Most columns of the input that a thread keeps for one column of the output.
 const LONGEST_SPAN: usize = 20;
 /// Words of channels of a group that adds up the gradients of weights, at most: adjacent bytes for a wave.
 const MOST_COLUMNS: usize = 16;

@@ -220,7 +220,7 @@ struct Multiplied<'a> {
     geometry: &'a Geometry,
     is_last: bool,
     dtype: DType,
-    /// Of both factors, and of the result.
+    /// The addresses of both factors and of the result.
     addresses: [Address; 3],
     bias: Option<&'a Operand<'a>>,
 }

@@ -170,7 +170,7 @@ pub struct Elements<'a> {
     pub is_group: bool,
     pub acc: DType,
     pub numbers: &'a [Number],
-    /// Of a row that is the only step.
+    /// The check of a row that is the only step.
     pub check: Option<Check>,
 }
 

@@ -23,7 +23,7 @@ pub const FAMILY: Family =
 const MOST_OF_ROW: usize = 32;
 /// Target number of vector loads per thread. More per thread means fewer shuffles.
 const MEAN: usize = 4;
-/// Of these, the loads whose values stay in registers.
+/// The loads of [`MEAN`] whose values stay in registers.
 const KEPT: usize = 8;
 
 impl FusedLaunch for EdgeSoftmax {

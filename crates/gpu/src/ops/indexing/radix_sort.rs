@@ -1,4 +1,6 @@
 //! A stable radix sort of keys below a limit, digit by digit, the lowest first.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::Geometry;
 use crate::launch::arguments::Arguments;

@@ -32,15 +32,15 @@ impl FusedLaunch for IndexGradient {
 }
 
 /// Reduces rows by index, and writes zeros to the rows of the table that no index names.
-fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
-    let (RowReductionInputs { index, x }, table) = (of.inputs(call), of.outputs(call).y);
+fn reduce(gpu: &Gpu, call: &Call<'_>, reduction: &RowReduction) -> Result<()> {
+    let (RowReductionInputs { index, x }, table) = (reduction.inputs(call), reduction.outputs(call).y);
     if table.layout.shape().numel() == 0 {
         return Ok(());
     }
     let (from, to, size) = (start_of(x)?, start_of(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
     let indexed = Indexed::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
-    let onto = Onto::Nothing { padding: of.left_out.unwrap_or(-1), reduce: of.reduce };
+    let onto = Onto::Nothing { padding: reduction.left_out.unwrap_or(-1), reduce: reduction.reduce };
     let is_wide = is_wide(&[index, x, table]);
     Scattering { call, indexed, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
 }

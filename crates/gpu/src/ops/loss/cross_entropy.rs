@@ -1,5 +1,7 @@
 //! Cross entropy with class indices: a launch for the losses of all elements, one or two for their mean, and one for the
 //! gradient of the logits.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;

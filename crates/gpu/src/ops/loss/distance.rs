@@ -47,18 +47,18 @@ fn read(DistanceInputs { a, b, c, like }: DistanceInputs<&Operand<'_>>) -> Resul
 }
 
 /// The program for rows x.
-fn program(of: &DistanceLoss, x: &Operand<'_>) -> Variant {
-    let is_known = of.order == 1.0 || of.order == 2.0;
+fn program(loss: &DistanceLoss, x: &Operand<'_>) -> Variant {
+    let is_known = loss.order == 1.0 || loss.order == 2.0;
     variant("loss/distance.c", x)
-        .flag("LIKE", of.loss == RowLoss::Contrastive)
-        .flag("NEAREST", of.loss == RowLoss::NearestTriplet)
-        .optional("ORDER", is_known.then_some(of.order as usize))
+        .flag("LIKE", loss.loss == RowLoss::Contrastive)
+        .flag("NEAREST", loss.loss == RowLoss::NearestTriplet)
+        .optional("ORDER", is_known.then_some(loss.order as usize))
 }
 
 /// Adds the numbers that both kernels take.
-fn numbers(of: &DistanceLoss, x: &Operand<'_>, arguments: Arguments) -> Arguments {
+fn numbers(loss: &DistanceLoss, x: &Operand<'_>, arguments: Arguments) -> Arguments {
     let [count, extent] = [0, 1].map(|d| x.layout.shape()[d]);
-    arguments.numbers([count, extent]).floats([of.margin, of.order, of.eps], x.dtype.acc())
+    arguments.numbers([count, extent]).floats([loss.margin, loss.order, loss.eps], x.dtype.acc())
 }
 
 /// Launches an entry for rows x. The arrays of rows are `moved` in words.

@@ -1,4 +1,6 @@
 //! Softmax, its logarithm and softmax1, of rows and of columns.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
@@ -43,8 +45,8 @@ impl FusedLaunch for SoftmaxBackward {
 }
 
 /// `all`: the operands, of which the last is `result`; `moved`: those that are read or written in words.
-fn run(gpu: &Gpu, result: &Operand<'_>, of: Softmax, all: &[Address], moved: &[Address]) -> Result<()> {
-    let Softmax { outer, extent, inner, kind } = of;
+fn run(gpu: &Gpu, result: &Operand<'_>, softmax: Softmax, all: &[Address], moved: &[Address]) -> Result<()> {
+    let Softmax { outer, extent, inner, kind } = softmax;
     if outer * extent * inner == 0 {
         return Ok(());
     }
@@ -57,7 +59,7 @@ fn run(gpu: &Gpu, result: &Operand<'_>, of: Softmax, all: &[Address], moved: &[A
     ];
     let program = variant("normalization/softmax.c", result).flags(flags);
     if inner > 1 || extent < SHORT {
-        return columns(gpu, program, dtype, all, moved, of);
+        return columns(gpu, program, dtype, all, moved, softmax);
     }
     let kept = match dtype.size() {
         _ if is_backward => Kept::TWO,
@@ -71,8 +73,15 @@ fn run(gpu: &Gpu, result: &Operand<'_>, of: Softmax, all: &[Address], moved: &[A
 }
 
 /// One launch. Where columns are too few for the device, a launch before it reduces parts of them. The addresses are those of [`run`].
-fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Softmax) -> Result<()> {
-    let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), of);
+fn columns(
+    gpu: &Gpu,
+    program: Variant,
+    dtype: DType,
+    all: &[Address],
+    moved: &[Address],
+    softmax: Softmax,
+) -> Result<()> {
+    let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), softmax);
     let threads = group_size(limits);
     let vector = vector_of(dtype, inner, moved);
     let (width, bytes) = (inner / vector, vector * dtype.size());

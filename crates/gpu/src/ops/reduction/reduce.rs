@@ -5,6 +5,8 @@
 //! result are cut into parts. Where groups see each other's writes during a launch, the last group of a row to begin joins
 //! the results of the parts. Otherwise a further launch joins them, from scratch memory in the arithmetic's dtype. Cuts depend
 //! on shapes and on the device alone, so every run adds in the same order.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;
@@ -30,22 +32,25 @@ use std::iter;
 
 /// The longest sum without a tree: threads take no more elements one after the other.
 const TERMS: usize = 4000;
-/// Size of a partial result that is more than a value: (value, index) or (fraction, exponent), or (mean, M2, count).
+/// Bytes of a partial result of two numbers: (value, index) or (fraction, exponent).
 const PAIR: usize = 16;
+/// Bytes of a partial result of three numbers: (mean, M2, count).
 const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
 /// Most local memory of a group that adds up several sums.
 const MOST_LOCAL: usize = 32 << 10;
-/// Groups and threads that keep a multiprocessor busy. A long row has more groups than run together, so that faster
-/// multiprocessors take more of them. It has fewer where the last group joins the results of all others.
+/// Groups that keep a multiprocessor busy.
 const BUSY_GROUPS: usize = 8;
+/// Groups per multiprocessor of a long row: more than run together, so that faster multiprocessors take more of them.
 const ROW_GROUPS: usize = 32;
+/// Groups per multiprocessor of a long row where the last group joins the results of all others.
 const JOINED_ROW_GROUPS: usize = 16;
+/// Threads that keep a multiprocessor busy.
 const BUSY_THREADS: usize = 1024;
 /// The fewest lines of a part for each row of a group's threads.
 const LINES: usize = 64;
-/// The same where parts of that length would not fill the device.
+/// The fewest lines of a part where parts of [`LINES`] would not fill the device.
 const FEWEST_LINES: usize = 8;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
@@ -243,11 +248,11 @@ fn fold_of<'a>(
 }
 
 /// A pointwise row, one result of which is summed along the dimensions in which it has one element and the first input more.
-fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
+fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, sum: &PointwiseSum) -> Result<()> {
     let x = &call.inputs[0];
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
     let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
-    let prologue = Prologue::new(call, of)?;
+    let prologue = Prologue::new(call, sum)?;
     reduce(gpu, sum_of(call.op, &prologue, x.dtype.acc(), &found(x)?, &found(y)?))
 }
 

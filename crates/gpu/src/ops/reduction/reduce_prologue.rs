@@ -16,15 +16,15 @@ use std::fmt::Write;
 /// Where an operand's element for an element of the first input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// At the same place.
+    /// The operand has an element for each element of the first input.
     Same,
-    /// At the number of the result.
+    /// The operand has an element for each result.
     Kept,
-    /// At the number of the element within its result.
+    /// The operand has an element for each element of a result.
     Summed,
-    /// There is only one.
+    /// The operand has one element.
     One,
-    /// Elsewhere: it repeats in other dimensions than these.
+    /// The operand repeats in other dimensions than these.
     Apart,
 }
 
@@ -63,14 +63,14 @@ pub struct Prologue {
 }
 
 impl Prologue {
-    /// Of a call.
+    /// The prologue of a call.
     pub fn new(call: &Call<'_>, sum: &PointwiseSum) -> Result<Prologue> {
         let find = |o: &Operand<'_>| -> Result<Found> { Ok((start_of(o)?, o.dtype, o.layout.clone())) };
         let all = |operands: &[Operand<'_>]| operands.iter().map(find).collect::<Result<SmallVec<[_; 4]>>>();
         Ok(Prologue::of(sum, &all(call.inputs)?, &all(call.outputs)?))
     }
 
-    /// Of operands of a call.
+    /// The prologue of the operands of a call.
     pub fn of(sum: &PointwiseSum, inputs: &[Found], outputs: &[Found]) -> Prologue {
         let (shape, acc) = (inputs[0].2.shape(), inputs[0].1.acc());
         let term = outputs.iter().position(|y| y.2.shape() != shape).unwrap_or(0);
@@ -97,8 +97,8 @@ impl Prologue {
             .expect("the first input of the row has its shape")
     }
 
-    /// Of the steps of a group, some of which sum, with these operands. None if the sums are of several kinds, or if an operand is
-    /// not in memory as the reduction reads it.
+    /// The prologue of the steps of a group, some of which sum, with these operands. None if the sums are of several kinds, or if an operand
+    /// is not in memory as the reduction reads it.
     pub fn of_group(group: &Group, inputs: &[Found], outputs: &[Found]) -> Option<Prologue> {
         let summed = group.reduced()?;
         let dtypes: Vec<DType> = group.steps.iter().flat_map(|step| step.results.iter().copied()).collect();

@@ -6,6 +6,8 @@
 //!
 //! Where rows lie side by side, neighbouring threads take neighbours of these columns, line after line. A group takes fewer
 //! of them, and several lines at once, if there are few. Columns that are too few even so are cut into parts as rows are.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;

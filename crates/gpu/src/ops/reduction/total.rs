@@ -44,12 +44,12 @@ fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
 }
 
 /// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
-fn unscale(gpu: &Gpu, call: &Call<'_>, of: &Unscale) -> Result<()> {
+fn unscale(gpu: &Gpu, call: &Call<'_>, descriptor: &Unscale) -> Result<()> {
     let (targets, found) = call.outputs.split_at(call.outputs.len() - 1);
     let from = targets[0].dtype;
     let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
-    let arguments = table.arguments().pointer(start_of(of.inputs(call).scale)?).pointer(start_of(&found[0])?);
+    let arguments = table.arguments().pointer(start_of(descriptor.inputs(call).scale)?).pointer(start_of(&found[0])?);
     gpu.launch(variant(Total::NotFinite, from, from.acc(), &sets), "unscale", table.geometry(), &arguments)
 }
 

@@ -24,10 +24,10 @@ impl FusedLaunch for RotaryTurn {
     }
 }
 
-fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
-    let (is_interleaved, rotary) = (of.style == RotaryStyle::Interleaved, of.rotary_dim);
-    let RotaryInputs { q: x, k, cos, sin, positions } = of.inputs(call);
-    let RotaryTensors { q: y_of_x, k: turned } = of.outputs(call);
+fn run(gpu: &Gpu, call: &Call<'_>, turn: &RotaryTurn) -> Result<()> {
+    let (is_interleaved, rotary) = (turn.style == RotaryStyle::Interleaved, turn.rotary_dim);
+    let RotaryInputs { q: x, k, cos, sin, positions } = turn.inputs(call);
+    let RotaryTensors { q: y_of_x, k: turned } = turn.outputs(call);
     let (z, y_of_z) = (k.unwrap_or(x), turned.unwrap_or(y_of_x));
     let (dims, half, size) = (x.layout.shape().dims(), rotary / 2, x.dtype.size());
     let (length, width) = (dims[2], dims[3]);
@@ -68,7 +68,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
         .divisor_list("HEADS", heads)
         .position_list("STRIDES", strides);
     let arguments = Arguments::new().pointers(pointers).named(integers).numbers([n_first, n]);
-    let arguments = arguments.float(of.direction.sign() as f64, x.dtype.acc());
+    let arguments = arguments.float(turn.direction.sign() as f64, x.dtype.acc());
     let Some(positions) = positions else {
         return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(start_of(y_of_x)?));
     };

@@ -1,4 +1,6 @@
 //! Drawing positions from rows of logits: a group takes a row.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -25,8 +27,8 @@ impl FusedLaunch for SampleLogits {
     }
 }
 
-fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
-    let (SampleInputs { logits: x, base }, y) = (of.inputs(call), of.outputs(call).y);
+fn run(gpu: &Gpu, call: &Call<'_>, sampling: &SampleLogits) -> Result<()> {
+    let (SampleInputs { logits: x, base }, y) = (sampling.inputs(call), sampling.outputs(call).y);
     let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
     let (from, to) = (start_of(x)?, start_of(y)?);
     let limits = gpu.driver().limits();
@@ -44,10 +46,10 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
     let slot = gpu.status(call.op, Check::Logits)?;
     let arguments = Arguments::new().pointers([from, to, base.unwrap_or(to)]).numbers([rows, extent, samples]);
     let arguments = arguments
-        .numbers(state_ints(of.state))
-        .int(of.top_k)
-        .int(of.left_out)
-        .float(of.slope, DType::F32)
+        .numbers(state_ints(sampling.state))
+        .int(sampling.top_k)
+        .int(sampling.left_out)
+        .float(sampling.slope, DType::F32)
         .pointer(slot.address);
     gpu.launch(variant, "sample_logits", groups(rows, threads), &arguments)?;
     gpu.checked(slot, |row| Ok(logits_error(call.op, row as i64)))

@@ -566,7 +566,7 @@ mod tests {
         for (a, b) in views.iter().flat_map(|a| views.iter().map(move |b| (a, b))) {
             let is_known = are_apart(&of(a.clone()), &of(b.clone()));
             let is_true = elements(a).is_disjoint(&elements(b));
-            // Of equal strides it is known.
+            // Layouts of equal strides are known to be apart or not.
             let is_exact = a.strides() == b.strides();
             assert!(if is_exact { is_known == is_true } else { !is_known || is_true }, "{a:?} {b:?}");
         }

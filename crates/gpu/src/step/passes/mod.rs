@@ -40,7 +40,7 @@ pub fn run(program: &mut Program, limits: &Limits) -> Report {
 }
 
 impl Report {
-    /// In words.
+    /// The report in words.
     pub fn lines(&self) -> Vec<String> {
         if self.calls == 0 {
             return Vec::new();

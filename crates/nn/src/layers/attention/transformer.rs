@@ -142,9 +142,9 @@ impl Forward for TransformerEncoder {
 /// The masks of a decoder.
 #[derive(Clone, Debug, Default)]
 pub struct DecoderMasks {
-    /// Of the self-attention of x.
+    /// The mask of the self-attention of x.
     pub own: AttentionMask,
-    /// Of the attention to the memory.
+    /// The mask of the attention to the memory.
     pub memory: AttentionMask,
 }
 

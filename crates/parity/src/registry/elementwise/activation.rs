@@ -1,11 +1,11 @@
 //! Activations.
 
-use crate::bench::{self, Bench, Call, STORED, call};
+use crate::bench::{self, Bench};
 use crate::case::{Case, Domain, Gen};
 use crate::registry::common::{at, map, none, one, with};
 use crate::registry::invocation::Invocation;
-use crate::registry::op::Class::{Arithmetic, Stages, Transcendental};
-use crate::registry::op::{Op, Slice};
+use crate::registry::op::Class::{Arithmetic, Transcendental};
+use crate::registry::op::Op;
 use isograd_core::ops::{Approximate, Swiglu};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
@@ -100,12 +100,6 @@ pub(crate) fn ops() -> Vec<Op> {
         .class(Arithmetic)
         .fused()
         .launches(1, 3),
-        with("softmin", |c, x| x.softmin(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
-            .class(Stages)
-            .slice(Slice::Along)
-            .fused()
-            .launches(6, 5)
-            .also(&["neg", "softmax"]),
         Op::new(
             "glu",
             |c| one(c.input("x")?.glu(c.dim("dim")?)),
@@ -145,23 +139,6 @@ pub(crate) fn ops() -> Vec<Op> {
             |_| json!({"threshold": 0.125, "value": -2.0}),
         ),
         map("relu_squared", Tensor::relu_squared, kinks).class(Arithmetic),
-        with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
-            .class(Stages)
-            .slice(Slice::Along)
-            .fused()
-            .launches(5, 4)
-            .bench(softmaxes(|_, x| x[0].softmax(-1), |_, x| x[0].softmax(-2))),
-        with("log_softmax", |c, x| x.log_softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
-            .class(Stages)
-            .slice(Slice::Along)
-            .fused()
-            .launches(6, 4)
-            .bench(softmaxes(|_, x| x[0].log_softmax(-1), |_, x| x[0].log_softmax(-2))),
-        with("softmax1", |c, x| x.softmax1(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
-            .class(Stages)
-            .slice(Slice::Along)
-            .fused()
-            .launches(9, 4),
         Op::new(
             "swiglu",
             |c| one(swiglu(c)),
@@ -186,20 +163,4 @@ pub(crate) fn ops() -> Vec<Op> {
         .class(Transcendental)
         .fused(),
     ]
-}
-
-/// Batches of rows; then few long columns, many long columns, and channels of images.
-const ROWS: [[usize; 2]; 4] = [[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
-const COLUMNS: [&[usize]; 3] = [&[1 << 20, 16], &[65536, 1024], &[8, 21, 512 * 512]];
-
-/// Along the last dimension, and along the one before it.
-fn softmaxes(
-    of_rows: fn(&Call, &[Tensor]) -> Result<Tensor>,
-    of_columns: fn(&Call, &[Tensor]) -> Result<Tensor>,
-) -> Vec<Bench> {
-    let of = |dims: &[usize], f| {
-        Bench::new(dims, call(bench::one, f), |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
-    };
-    let rows = ROWS.iter().map(|dims| of(dims, of_rows));
-    rows.chain(COLUMNS.iter().map(|dims| of(dims, of_columns).variant("columns"))).collect()
 }

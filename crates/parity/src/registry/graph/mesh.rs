@@ -86,7 +86,7 @@ fn operands<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<(Tensor, 
     let table = match IS_NEAR {
         false => c.indices(rows, &[rows, listed])?,
         true => {
-            // Of a grid with a thousand columns.
+            // The neighbours in a grid with a thousand columns.
             let steps = [0, 1, 1024, 1023, -1, -1024, -1023, 2, 2048];
             let steps = Tensor::from_vec((0..listed).map(|s| steps[s % 9]).collect::<Vec<i64>>(), listed, &c.device)?;
             let at = Tensor::arange(rows, &c.device)?.unsqueeze(1)?.add(&steps)?;

@@ -3,4 +3,5 @@
 pub(super) mod arrange;
 pub(super) mod concat;
 pub(super) mod factory;
+pub(super) mod pad;
 pub(super) mod view;

@@ -1,4 +1,6 @@
 //! Short lists: a group finds in local memory the rows that may have a common target, and moves all other rows at once.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;

@@ -1,4 +1,6 @@
 //! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
+//!
+//! Its constants were tuned on an H100.
 
 mod wgmma;
 
@@ -134,13 +136,13 @@ pub enum Method {
     Vectors(usize),
     /// An outer product, or a sum of a few: K is small.
     Outer,
-    /// By tiles.
+    /// The kernel by tiles.
     Tiles(Tile),
-    /// By tiles, on matrix units.
+    /// The kernel by tiles, on matrix units.
     Mma(Tile),
-    /// By tiles, on Hopper's tensor cores (WGMMA); the copy engine (TMA) loads the tiles.
+    /// The kernel by tiles on Hopper's tensor cores (WGMMA); the copy engine (TMA) loads the tiles.
     Wgmma,
-    /// The same, but threads load the tiles, in 16-byte words.
+    /// The kernel by tiles on Hopper's tensor cores; threads load the tiles, in 16-byte words.
     WgmmaWords(Tile),
 }
 
@@ -178,7 +180,7 @@ pub(crate) struct Side {
     pub dtype: DType,
     pub rows: usize,
     pub k: usize,
-    /// Of batch, row and K.
+    /// The strides of batch, row and K.
     pub strides: [usize; 3],
     pub is_batched: bool,
 }
@@ -369,10 +371,10 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 }
 
 /// Runs [`MatmulSum`].
-fn run_with_sums(gpu: &Gpu, call: &Call<'_>, of: &MatmulSum) -> Result<()> {
+fn run_with_sums(gpu: &Gpu, call: &Call<'_>, product: &MatmulSum) -> Result<()> {
     let multiply = product_of_sums(call);
     run(gpu, &multiply)?;
-    sum_factor(gpu, call, of)
+    sum_factor(gpu, call, product)
 }
 
 /// The product of a [`MatmulSum`].
@@ -381,10 +383,10 @@ pub(crate) fn product_of_sums<'a>(call: &Call<'a>) -> Call<'a> {
 }
 
 /// The sums of a [`MatmulSum`].
-pub(crate) fn sum_factor(gpu: &Gpu, call: &Call<'_>, of: &MatmulSum) -> Result<()> {
-    let (MatmulSumInputs { a, b }, MatmulSumOutputs { sums, .. }) = (of.inputs(call), of.outputs(call));
+pub(crate) fn sum_factor(gpu: &Gpu, call: &Call<'_>, product: &MatmulSum) -> Result<()> {
+    let (MatmulSumInputs { a, b }, MatmulSumOutputs { sums, .. }) = (product.inputs(call), product.outputs(call));
     let columns = b.layout.transpose(1, 2);
-    let input = match of.0 {
+    let input = match product.0 {
         Summed::Rows => *a,
         Summed::Columns => Operand { layout: &columns, ..*b },
     };
@@ -500,14 +502,14 @@ fn used(e: Extents, mma: &[Tile]) -> SmallVec<[Tile; 4]> {
 struct Multiply {
     variant: Variant,
     entry: &'static str,
-    /// For one matrix.
+    /// Groups for one matrix.
     groups: usize,
     threads: usize,
     /// Bytes of local memory that the kernel is given.
     given: usize,
     inputs: [u64; 2],
     parts: usize,
-    /// All but the first matrix.
+    /// The matrices but the first.
     integers: Integers,
 }
 
@@ -709,7 +711,7 @@ impl Product {
         let Extents { batches, n, k, .. } = self.e;
         let [matrix, x] = self.matrix_and_vectors();
         let [c_batch, c_row, c_column] = self.c.1;
-        // Of a row of the matrix, and of a vector.
+        // Words of a row of the matrix, and of a vector.
         let (c, y) =
             if std::ptr::eq(matrix, &self.a) { ([c_row, c_column], [n, 1]) } else { ([c_column, c_row], [1, n]) };
         let threads = vector_threads(gpu.driver().limits());
@@ -812,9 +814,9 @@ impl Product {
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] = &[
     |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1024])?).map(drop),
-    // Of a tile for each multiprocessor.
+    // A product with a tile for each multiprocessor.
     |d, t| zeros(d, t, &[4096, 1024])?.matmul(&zeros(d, t, &[1024, 4096])?.t()?).map(drop),
-    // Of no whole words, which matrix units would take.
+    // A product without whole words, which matrix units would take.
     |d, t| zeros(d, t, &[1023, 1023])?.matmul(&zeros(d, t, &[1023, 1023])?).map(drop),
     |d, t| zeros(d, t, &[64, 65536])?.matmul(&zeros(d, t, &[65536, 64])?).map(drop),
     |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1])?).map(drop),

@@ -1,5 +1,7 @@
 //! Products on matrix units that read local memory: the launch of `wgmma.c`, where an engine copies tiles of the operands, and the choice
 //! of tiles for `wgmma_words.c`, where threads copy words.
+//!
+//! Its constants were tuned on an H100.
 
 use crate::driver::{Geometry, Limits, Tile, TileView};
 use crate::launch::arguments::Arguments;
@@ -186,7 +188,7 @@ fn view(side: &Side, dtype: DType, batches: usize, tile: usize) -> TileView {
         address: side.address,
         dtype,
         extents: [columns, lines, if is_batched { batches } else { 1 }],
-        // Of one line, or one matrix, any step will do.
+        // One line, or one matrix, may have any step.
         strides: [
             if lines == 1 { columns.next_multiple_of(WORD) } else { step },
             if is_batched { side.strides[0] } else { WORD },
