@@ -7,7 +7,7 @@ use isograd_tests::harness::{Outcome, check, text, trial};
 use libtest_mimic::Trial;
 
 /// Programs, unless `ISOGRAD_PROGRAMS` is another number.
-const PROGRAMS: u64 = 40;
+const PROGRAMS: u64 = 25;
 /// Programs of a trial.
 const AT_ONCE: u64 = 5;
 /// Elements of the largest tensor.
