@@ -44,7 +44,8 @@ pub fn trials(device: &Device) -> Vec<Trial> {
 /// 16-bit elements are computed with a number of f32.
 fn wide_scalars(device: &Device) -> Result<Outcome> {
     type Run = fn(&Tensor, f64) -> Result<Tensor>;
-    let ops: [(&str, Run, fn(f64, f64) -> f64); 8] = [
+    type Exact = fn(f64, f64) -> f64;
+    let ops: [(&str, Run, Exact); 8] = [
         ("add_scalar", |x, s| x.add_scalar(s), |x, s| x + s),
         ("sub_scalar", |x, s| x.sub_scalar(s), |x, s| x - s),
         ("rsub_scalar", |x, s| x.rsub_scalar(s), |x, s| s - x),
