@@ -233,7 +233,8 @@ fn changed_packed_files_of_npy() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&plain).unwrap();
     try_changes("npy, packed", &encoder.finish().unwrap(), plain.len(), |bytes| {
-        assert_eq!(npy::parse(Path::new("changed"), bytes)?, array);
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(npy::read(&path)?, array);
         Ok(())
     });
 }
