@@ -90,7 +90,8 @@ fn a_run_is_that_of_one_rank() {
 
 #[test]
 fn frozen_parameters_are_left_out() {
-    let run = |group: &Group| -> Result<(Vec<Vec<f64>>, Vec<Vec<f64>>, Vec<Epoch>)> {
+    type Weights = Vec<Vec<f64>>;
+    let run = |group: &Group| -> Result<(Weights, Weights, Vec<Epoch>)> {
         let model = model(group.rank() as u64)?;
         model.freeze_matching("0.*")?;
         let mut trainer = trainer(&model, group, false)?;
