@@ -1,4 +1,4 @@
-// What the preludes of CUDA C++ and HIP C++ define for the emulator of tools/simt. They define u32x2 and u32x4 before.
+// Definitions of the preludes of CUDA C++ and HIP C++ for the emulator of tools/simt. A prelude defines u32x2 and u32x4 before.
 
 #define f16_to_f32(h) simt_f16_to_f32(h)
 #define f32_to_f16(v) simt_f32_to_f16(v)

@@ -20,7 +20,7 @@
 // FINISH_MEAN, FINISH_NORM, FINISH_LOG: flag, the function of the joined result: quotient by `divisor`, root, logarithm
 // TWOFOLD: flag, `second` gets 1 over the number of elements equal to the extremum; of JOIN_SPREAD the mean; of JOIN_POWERS the
 //   largest elements, then the logarithms of the sums relative to them
-// SUMS: 2.., sums that the steps of ROW make, each of which has its own y
+// SUMS: 2, 3, sums that the steps of ROW make, each of which has its own y
 // LAST_NAN: flag, a position is that of the last NaN, not of the first
 // SQUARES: flag, squares are joined
 // EDGES: flag, with SQUARES, sums may leave the range
@@ -48,6 +48,12 @@ typedef f32 Divisor;
 #else
 typedef A Divisor;
 #endif
+
+// A sum, divided with FINISH_MEAN.
+FUNCTION A mean_of(A sum, Divisor divisor) {
+    if (IS_SET(FINISH_MEAN)) return (A)(sum / divisor);
+    return sum;
+}
 
 // What is joined. A fold is a file with
 //

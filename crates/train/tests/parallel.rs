@@ -103,7 +103,7 @@ fn frozen_parameters_are_left_out() {
     let (before, weights, history) = run(&Group::alone()).unwrap();
     assert!(before[..2] == weights[..2] && before[2] != weights[2] && before[3] != weights[3]);
     for (own_before, own_weights, own) in threads(2, |group| run(&group)).unwrap() {
-        // Those of the first rank, which the other gets.
+        // The frozen weights are the first rank's, which sends them to the other.
         assert!(own_before == before && own_weights[..2] == before[..2]);
         let pairs = own_weights.concat().into_iter().zip(weights.concat());
         assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-5));

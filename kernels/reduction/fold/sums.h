@@ -18,10 +18,6 @@ FUNCTION P join(P a, P b) {
     return a;
 }
 
-FUNCTION A mean_of(A sum, Divisor divisor) {
-    if (IS_SET(FINISH_MEAN)) return (A)(sum / divisor);
-    return sum;
-}
 #define FINISHED(result) mean_of((result).v[0], divisor)
 #if SUMS > 2
 #define SUM_PARAMETERS , GLOBAL STORAGE(Y) *y_1, GLOBAL STORAGE(Y) *y_2

@@ -14,10 +14,6 @@ FUNCTION P join(P a, P b) {
     return BEST(a, b);
 }
 
-FUNCTION A mean_of(P sum, Divisor divisor) {
-    if (IS_SET(FINISH_MEAN)) return (A)(sum / divisor);
-    return sum;
-}
 #define FINISHED(result) mean_of(result, divisor)
 #define PUT_SECOND(at, result) ((void)0)
 

@@ -1,4 +1,4 @@
-//! What is no row or case of the registry. A case compares one call with PyTorch, in f64, or with the CPU; the trials here compare
+//! Trials that are no rows or cases of the registry. A case compares one call with PyTorch, in f64, or with the CPU; the trials here compare
 //! several calls, ops of one name with ops of another, exact results in narrow dtypes (`huber_loss`, `scatter_add`, `pow`, `prod`), rows
 //! that are longer than cases (`sort`, `nonzero`), the bits of draws, indices that a case cannot write (`index`), and what a closure or the tape sees.
 

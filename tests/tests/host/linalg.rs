@@ -1,4 +1,4 @@
-//! What the documents of decompositions say about singular matrices.
+//! Decompositions of singular matrices, as their documents describe them.
 
 use isograd::linalg::slogdet;
 use isograd::{Device, Result, Tensor};

@@ -1,4 +1,4 @@
-//! What is tested on the CPU alone: the tape, memory, threads, random numbers, decompositions, and the C text of pointwise functions.
+//! Tests that need the CPU alone: the tape, memory, threads, random numbers, decompositions, and the C text of pointwise functions.
 
 mod c_text;
 mod linalg;

@@ -23,12 +23,12 @@ unsafe impl Send for Raw {}
 // SAFETY: as above.
 unsafe impl Sync for Raw {}
 
-/// What an event notes.
+/// Whether an event has a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// The time when it was reached.
+    /// The event has the time when it was reached.
     Noted,
-    /// Nothing: it only marks a start, which is quicker.
+    /// The event has no time and only marks a start, which is quicker.
     None,
 }
 

@@ -474,12 +474,12 @@ struct Schedule {
 
 impl Schedule {
     fn new(limits: &Limits, task: &Task<'_>) -> Schedule {
-        let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
-        let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
-        let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
         if let Some(order) = task.order {
             return Schedule::ordered(limits, task, order);
         }
+        let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
+        let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
+        let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
         if is_columns { Schedule::columns(limits, task) } else { Schedule::rows(limits, task) }
     }
 
@@ -627,8 +627,7 @@ impl Task<'_> {
         if outer == 0 && self.prologue.is_none() {
             return most;
         }
-        let steps = self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]);
-        widest(most, steps.chain(self.reduced.extents.last()).copied(), self.moved(size))
+        self.widest_vector(false).min(most)
     }
 
     /// Elements side by side in words of 16 bytes, where all operands lie in such words.
@@ -645,17 +644,9 @@ impl Task<'_> {
 
     /// As many columns side by side as lie in 16 bytes, or fewer.
     fn column_vector(&self, limits: &Limits) -> usize {
-        let Some(size) = self.size() else { return 1 };
-        let value = self.partial_size();
         let local = LOCAL.min(limits.local_memory / 2);
-        let outer = self.kept.rank() - 1;
-        let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
-        let room = local / (group_size(limits) / 2 * value).max(1);
-        if strides[outer] != 1 || room < 2 {
-            return 1;
-        }
-        let steps = strides[..outer].iter().chain(&self.reduced.strides[0]).chain([&columns]);
-        widest((16 / size).min(1 << room.ilog2()), steps.copied(), self.moved(size))
+        let room = local / (group_size(limits) / 2 * self.partial_size()).max(1);
+        if room < 2 { 1 } else { self.widest_vector(true).min(1 << room.ilog2()) }
     }
 
     /// Whether a position or a number needs more than 31 bits, with room for a step beyond.

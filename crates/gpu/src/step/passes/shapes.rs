@@ -3,6 +3,7 @@
 
 use crate::memory::block::Place;
 use crate::step::passes::draft::elementwise;
+use crate::step::passes::pointwise::operands;
 use crate::step::program::{Entry, Program};
 use isograd_core::{Layout, Shape};
 use std::collections::HashMap;
@@ -32,8 +33,7 @@ pub fn run(program: &mut Program) {
 fn reshaped(entry: &Entry, shape: &Shape) -> Option<Vec<Layout>> {
     let own = entry.outputs[0].layout.shape();
     let differs = own != shape && longer(own).eq(longer(shape));
-    let all = || entry.inputs.iter().chain(&entry.outputs);
-    differs.then(|| all().map(|part| part.layout.reshape(shape)).collect()).flatten()
+    differs.then(|| operands(entry).map(|(part, _)| part.layout.reshape(shape)).collect()).flatten()
 }
 
 /// The extents of more than one element.

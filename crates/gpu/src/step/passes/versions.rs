@@ -2,10 +2,10 @@
 //! is read. A sum that stays a kernel of its own is one in place in the end.
 
 use crate::memory::block::Place;
+use crate::step::passes::pointwise::operands;
 use crate::step::program::{Entry, KeptKernel, KeptOperand, Program, Work};
 use isograd_core::Kernel;
 use isograd_core::pointwise::Pointwise;
-use std::cmp::Reverse;
 
 /// The memory of a value, and of the sum that was one in place.
 pub struct Version {
@@ -36,10 +36,8 @@ fn place_of_sum(program: &Program, i: usize) -> Option<Place> {
     let ([_], [sum]) = (&entry.inputs[..], &entry.outputs[..]) else { return None };
     let Place::Later(number) = sum.place else { return None };
     let bytes = sum.layout.shape().numel() * sum.dtype.size();
-    let mut order: Vec<usize> = (0..sum.layout.shape().rank()).collect();
-    order.sort_by_key(|&d| Reverse(sum.layout.strides()[d]));
-    let is_whole = sum.layout.permute(&order).is_contiguous() && bytes == program.memory[number].bytes;
-    let touches = |entry: &&Entry| operands(entry).any(|part| part.place == sum.place);
+    let is_whole = sum.layout.is_dense() && bytes == program.memory[number].bytes;
+    let touches = |entry: &&Entry| operands(entry).any(|(part, _)| part.place == sum.place);
     let makes = |first: &Entry| !first.is_inout() && first.inputs.iter().all(|part| part.place != sum.place);
     let is_made = program.entries[..i].iter().find(touches).is_some_and(makes);
     (row(entry) == Some(Pointwise::Accumulate) && is_whole && is_made && entry.inputs[0].place != sum.place)
@@ -53,7 +51,8 @@ pub fn join(versions: Vec<Version>, program: &mut Program) {
             row(entry) == Some(Pointwise::Add) && entry.inputs[0].place == value && entry.outputs[0].place == sum
         };
         let Some(at) = program.entries.iter().position(is_alone) else { continue };
-        let has = |entries: &[Entry], place: Place| entries.iter().flat_map(operands).any(|part| part.place == place);
+        let has =
+            |entries: &[Entry], place: Place| entries.iter().flat_map(operands).any(|(part, _)| part.place == place);
         if has(&program.entries[at + 1..], value) || has(&program.entries[..at], sum) {
             continue;
         }
@@ -74,10 +73,6 @@ fn set_row(entry: &mut Entry, row: Pointwise, attributes: &[i64]) {
     let kernel = KeptKernel::Other(Kernel::Pointwise(row));
     let (ints, floats) = (attributes.iter().copied().collect(), attributes.iter().map(|&v| v as f64).collect());
     entry.work = Work::Call { kernel, ints, floats };
-}
-
-fn operands(entry: &Entry) -> impl Iterator<Item = &KeptOperand> {
-    entry.inputs.iter().chain(&entry.outputs)
 }
 
 fn rename(entries: &mut [Entry], from: Place, to: Place) {
