@@ -2,13 +2,11 @@
 
 use flate2::bufread::MultiGzDecoder;
 use isograd_core::Error;
+use isograd_files::Packing;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-
-/// Deflate cannot shrink data further than this (RFC 1951: 258 bytes in two bits).
-const MAX_RATIO: u64 = 1032;
 
 /// The content of a file's bytes: unpacked, as they are read, if they begin as gzip does.
 pub(crate) fn content<'a>(mut bytes: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
@@ -25,13 +23,9 @@ pub(crate) fn failed(path: &Path, error: io::Error) -> Error {
 }
 
 /// The longest content that these bytes can hold, before anything is unpacked.
-pub(crate) fn max_content(bytes: &[u8]) -> u64 {
-    if is_gzip(bytes) { most_unpacked(bytes.len()) } else { bytes.len() as u64 }
-}
-
-/// The longest content that so many packed bytes can hold.
-pub(crate) fn most_unpacked(bytes: usize) -> u64 {
-    (bytes as u64).saturating_mul(MAX_RATIO)
+pub(crate) fn max_content(bytes: &[u8]) -> usize {
+    let packing = if is_gzip(bytes) { Packing::Deflate } else { Packing::None };
+    packing.most_unpacked(bytes.len())
 }
 
 /// An error about the content of the file at `path`.

@@ -74,7 +74,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
     let shape = extents.as_chunks().0.iter().map(|&b| u32::from_be_bytes(b) as usize).collect::<Vec<_>>();
     let expected = element_count(&shape).and_then(|n| n.checked_mul(header.size));
     // The header may promise anything; nothing is allocated for what the file cannot hold.
-    let expected = expected.filter(|&n| n as u64 <= file::max_content(bytes)).ok_or_else(|| {
+    let expected = expected.filter(|&n| n <= file::max_content(bytes)).ok_or_else(|| {
         let message = format!("the header promises shape {shape:?}, which a file of {} bytes cannot hold", bytes.len());
         invalid(path, message)
     })?;

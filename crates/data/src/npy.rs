@@ -6,7 +6,9 @@ use crate::HostTensor;
 use crate::file::{self, invalid};
 use crate::host::element_count;
 use isograd_core::{DType, Error, Result, replace_file};
-use isograd_files::{Archive, Checked, Content, Mapped, Order, Stored, is_archive, little_endian, looks_like, pack};
+use isograd_files::{
+    Archive, Checked, Content, Mapped, Order, Packing, Stored, is_archive, little_endian, looks_like, pack,
+};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -95,7 +97,7 @@ fn arrays(bytes: &[u8]) -> Checked<BTreeMap<String, HostTensor>> {
     if !is_archive(bytes) {
         return Err(unlike("no .npz file", bytes));
     }
-    let (mut archive, most) = (Archive::open(bytes)?, file::most_unpacked(bytes.len()));
+    let (mut archive, most) = (Archive::open(bytes)?, Packing::Deflate.most_unpacked(bytes.len()));
     let mut arrays = BTreeMap::new();
     for file in archive.names()? {
         let Some(name) = file.strip_suffix(SUFFIX) else {
@@ -131,27 +133,24 @@ fn no_array(start: &[u8]) -> String {
 
 /// An array that is unpacked as it is read, of which the header comes first: nothing is unpacked that the header does not announce, nor more
 /// than `most` bytes, which the file can hold.
-fn unpacked(mut content: impl Read, most: u64) -> Checked<HostTensor> {
-    let mut take = |bytes: &mut Vec<u8>, up_to: u64| {
-        let missing = up_to.saturating_sub(bytes.len() as u64);
-        let read = (&mut content).take(missing).read_to_end(bytes);
+fn unpacked(mut content: impl Read, most: usize) -> Checked<HostTensor> {
+    let mut take = |bytes: &mut Vec<u8>, up_to: usize| {
+        let missing = up_to.saturating_sub(bytes.len());
+        let read = (&mut content).take(missing as u64).read_to_end(bytes);
         read.map(drop).map_err(|e| format!("the packed file is corrupt or truncated: {e}"))
     };
     let mut start = Vec::new();
-    take(&mut start, PREFIX as u64)?;
-    let length = header_of(&start).map_or(0, |(at, length)| at as u64 + length as u64);
+    take(&mut start, PREFIX)?;
+    let length = header_of(&start).map_or(0, |(at, length)| at.saturating_add(length));
     take(&mut start, length.min(most))?;
     let header = parts(&start).ok_or_else(|| no_array(&start))?.0;
     let array = Array::of(header)?;
-    let fits = |bytes: &u64| *bytes <= most;
-    let expected = array
-        .bytes()
-        .and_then(|n| u64::try_from(n).ok())
-        .filter(fits)
-        .ok_or_else(|| format!("the header promises shape {:?}, which the file cannot hold", array.shape))?;
+    let expected = array.bytes().filter(|&bytes| bytes <= most);
+    let expected =
+        expected.ok_or_else(|| format!("the header promises shape {:?}, which the file cannot hold", array.shape))?;
     // The prefix may have bytes of the array, and one byte more shows whether the file goes on.
-    let mut data = start.split_off(length as usize);
-    take(&mut data, expected + 1)?;
+    let mut data = start.split_off(length);
+    take(&mut data, expected.saturating_add(1))?;
     array.read(data.into())
 }
 

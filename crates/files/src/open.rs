@@ -1,6 +1,5 @@
-//! Files that are read, and the memory that their readers may take.
+//! Files that are read.
 
-use crate::Checked;
 use isograd_core::{Error, Result};
 use std::fs::File;
 use std::io;
@@ -25,34 +24,6 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The bytes that a reader may still allocate: a small multiple of the file, so that a small file cannot fill the memory.
-#[derive(Clone, Debug)]
-pub struct Budget {
-    left: usize,
-    file: usize,
-}
-
-impl Budget {
-    /// The most bytes for each byte of a file.
-    const TIMES: usize = 32;
-    /// The bytes that any file may take.
-    const BASE: usize = 1 << 20;
-
-    /// The budget of a file of so many bytes.
-    pub fn new(file: usize) -> Budget {
-        Budget { left: file.saturating_mul(Budget::TIMES).saturating_add(Budget::BASE), file }
-    }
-
-    /// Takes the bytes of `count` values of `size` bytes each. Errors: they are more than what is left.
-    pub fn spend(&mut self, count: usize, size: usize) -> Checked<()> {
-        let left = count.checked_mul(size).and_then(|bytes| self.left.checked_sub(bytes));
-        self.left = left.ok_or_else(|| {
-            format!("its content would take more than {} times the {} bytes of the file", Budget::TIMES, self.file)
-        })?;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,14 +37,5 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(error.message().contains("it is a pipe or a device, expected a file"), "{error}");
         assert!(crate::Mapped::open("/dev/zero").is_err());
-    }
-
-    #[test]
-    fn a_budget_ends() {
-        let mut budget = Budget::new(10);
-        budget.spend(Budget::BASE, 1).unwrap();
-        budget.spend(10, Budget::TIMES).unwrap();
-        assert!(budget.spend(1, 1).unwrap_err().contains("more than 32 times the 10 bytes"));
-        assert!(budget.spend(usize::MAX, 2).is_err());
     }
 }

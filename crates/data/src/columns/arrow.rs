@@ -1,17 +1,15 @@
 //! Arrow files. Source: "Arrow columnar format", section "IPC file format".
 
-use super::{Opened, most_rows};
+use super::Opened;
 use crate::file::guarded;
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
 use arrow_ipc::{Block, root_as_footer, root_as_message};
-use isograd_files::{Checked, Mapped};
+use isograd_files::{Checked, Mapped, Packing, most_rows};
 use std::sync::Arc;
 
-/// The most bytes of which LZ4 makes one.
-const LZ4: i64 = 256;
 /// Bytes of the length of a buffer before the packed content.
 const LENGTH: usize = 8;
 /// The length of a buffer that is not packed.
@@ -50,7 +48,7 @@ fn checked(file: &[u8], block: &Block) -> Checked<Buffer> {
     let message = root_as_message(head.get(skipped..).unwrap_or_default()).map_err(|e| e.to_string())?;
     let dictionary = message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data());
     let batch = message.header_as_record_batch().or(dictionary).ok_or("a block has no rows")?;
-    if !(0..=most_rows(file.len())).contains(&batch.length()) {
+    if !(0..=most_rows(file.len()) as i64).contains(&batch.length()) {
         return Err("it announces more rows than it can hold".into());
     }
     for buffer in batch.buffers().iter().flatten() {
@@ -59,7 +57,7 @@ fn checked(file: &[u8], block: &Block) -> Checked<Buffer> {
         if batch.compression().is_some() && !content.is_empty() {
             let (said, packed) = content.split_first_chunk::<LENGTH>().ok_or("a buffer is cut off")?;
             let said = i64::from_le_bytes(*said);
-            if said != NOT_PACKED && !(0..=LZ4 * packed.len() as i64).contains(&said) {
+            if said != NOT_PACKED && !(0..=Packing::Lz4.most_unpacked(packed.len()) as i64).contains(&said) {
                 return Err(format!("a buffer of {length} bytes announces {said}"));
             }
         }

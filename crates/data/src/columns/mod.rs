@@ -17,13 +17,6 @@ use std::path::Path;
 
 /// The rows that are in memory.
 const ROWS: usize = 1024;
-/// The most rows for each byte of a file: a packed bit of each.
-const ROWS_OF_BYTE: usize = 64;
-
-/// The most rows of a file of so many bytes.
-fn most_rows(bytes: usize) -> i64 {
-    bytes.saturating_mul(ROWS_OF_BYTE) as i64
-}
 
 /// An open file: its columns, and its rows in parts.
 struct Opened {

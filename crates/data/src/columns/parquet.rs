@@ -1,10 +1,10 @@
 //! Parquet files. Source: `parquet.thrift` of Apache Parquet, by whose numbers fields are named here.
 
 use super::thrift::{self, Value};
-use super::{Opened, ROWS, most_rows};
+use super::{Opened, ROWS};
 use crate::file::guarded;
 use bytes::Bytes;
-use isograd_files::{Budget, Checked, Mapped};
+use isograd_files::{Budget, Checked, Mapped, Packing, most_rows};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 pub(super) const MAGIC: &[u8] = b"PAR1";
@@ -50,7 +50,7 @@ fn check(bytes: &[u8]) -> Checked<usize> {
     }
     let groups = footer.list(4);
     let counts = groups.iter().map(|group| group.number(3)).chain([footer.number(3)]);
-    if counts.into_iter().any(|rows| is_large(rows, most_rows(bytes.len()))) {
+    if counts.into_iter().any(|rows| is_large(rows, most_rows(bytes.len()) as i64)) {
         return Err("it announces more rows than it can hold".into());
     }
     let columns = groups.iter().flat_map(|group| group.list(1));
@@ -96,18 +96,18 @@ fn pages(bytes: &[u8], about: &Value) -> Checked<usize> {
 /// Errors: a page that unpacks to more than its compression can pack.
 fn check_page(page: &Value, data: &[u8], whole: usize, codec: usize) -> Checked<()> {
     // None, Snappy, gzip, and LZ4 of two kinds; the reader refuses others.
-    let ratio = match codec {
-        0 => 1,
-        1 => 32,
-        2 => 1032,
-        _ => 256,
+    let packing = match codec {
+        0 => Packing::None,
+        1 => Packing::Snappy,
+        2 => Packing::Deflate,
+        _ => Packing::Lz4,
     };
     let header = page.field(8);
     let levels =
         |field| header.and_then(|header| header.number(field)).and_then(|v| usize::try_from(v).ok()).unwrap_or(0);
     let content = data.get(levels(5).saturating_add(levels(6))..).ok_or("a page has more levels than bytes")?;
     let said = if codec == 1 && !content.is_empty() && is_packed(header) { snappy(content) } else { whole };
-    match whole.max(said) <= data.len().saturating_mul(ratio).saturating_add(64) && said <= whole {
+    match whole.max(said) <= packing.most_unpacked(data.len()).saturating_add(64) && said <= whole {
         true => Ok(()),
         false => Err(format!("a page of {} bytes announces {}", data.len(), whole.max(said))),
     }

@@ -36,8 +36,8 @@ mod types;
 pub use date::{DateOrder, DatePart};
 pub use dialect::Dialect;
 pub use encoding::{Encoded, Encoding, EncodingOptions};
+pub use isograd_files::MAX_LINE;
 pub use number::Decimal;
-pub use records::MAX_LINE;
 pub use table::{Table, TableColumn, Targets};
 pub use types::{ColumnType, MAX_GUESSED};
 

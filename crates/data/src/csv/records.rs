@@ -5,13 +5,10 @@ use super::number::{Decimal, number};
 use crate::file::{self, invalid};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use isograd_core::{Error, Kind, Result};
-use isograd_files::looks_like;
+use isograd_files::{MAX_LINE, looks_like};
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-
-/// The most bytes of a line, 16 MiB; a longer one is an error.
-pub const MAX_LINE: usize = 1 << 24;
 
 /// Texts of cells without a value, as pandas knows them, and a question mark.
 const MISSING: [&str; 11] = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "?"];

@@ -7,6 +7,7 @@ use image::imageops::FilterType;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
 use isograd_core::{DType, Error, Result};
+use isograd_files::MAX_PIXELS;
 use std::ffi::OsStr;
 use std::fs::{self, FileType};
 use std::io::{self, Cursor};
@@ -162,9 +163,6 @@ fn check_size(op: &'static str, size: [usize; 2]) -> Result<()> {
     }
 }
 
-/// The most pixels of a file: of 10,000 rows and columns, say.
-const MOST_PIXELS: u64 = 100_000_000;
-
 /// The image of a file, u8 `[3, rows, columns]`: turned as the file says that it was taken (EXIF), and scaled and cut as those of an
 /// [`ImageFolder`]. Errors: `Io`; `Format` if it is no image, or has more than 100 million pixels; `Attr` for a size as of an [`ImageFolder`].
 pub fn read_image(path: impl AsRef<Path>, size: [usize; 2]) -> Result<HostTensor> {
@@ -196,8 +194,8 @@ fn decoded(path: &Path) -> Result<(DynamicImage, Orientation)> {
     let decoder = reader.map_err(image::ImageError::from).and_then(ImageReader::into_decoder);
     let mut decoder = decoder.map_err(failed)?;
     let (columns, rows) = decoder.dimensions();
-    if u64::from(columns) * u64::from(rows) > MOST_PIXELS {
-        let message = format!("the image has {columns} x {rows} pixels, expected at most {MOST_PIXELS}");
+    if u64::from(columns) * u64::from(rows) > MAX_PIXELS {
+        let message = format!("the image has {columns} x {rows} pixels, expected at most {MAX_PIXELS}");
         return Err(invalid(path, message));
     }
     Limits::default().reserve(decoder.total_bytes()).map_err(failed)?;

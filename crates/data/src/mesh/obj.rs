@@ -1,9 +1,9 @@
 //! Wavefront OBJ files: "Object Files (.obj)", in the Advanced Visualizer's manual, 1992.
 
 use super::{TriangleMesh, fans};
-use crate::csv::MAX_LINE;
 use crate::file::{self, invalid};
 use isograd_core::Result;
+use isograd_files::MAX_LINE;
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 

@@ -3,6 +3,7 @@
 use super::{TriangleMesh, fans};
 use crate::file::{self, invalid};
 use isograd_core::Result;
+use isograd_files::{Checked, held};
 use ply_rs_bw::parser::{Parser, Reader};
 use ply_rs_bw::ply::{
     ElementDef, Encoding, Header, Property, PropertyAccess, PropertyAccessResult, PropertyType, ScalarType,
@@ -70,23 +71,20 @@ impl PropertyAccess for Item {
 }
 
 /// Errors: elements that the file cannot hold.
-fn check(header: &Header, most: u64) -> std::result::Result<(), String> {
-    let mut all = 0u64;
+fn check(header: &Header, mut left: usize) -> Checked<()> {
     for (name, element) in &header.elements {
         let least = least(element, header.encoding == Encoding::Ascii);
         if least == 0 && element.count > 0 {
             return Err(format!("there are {} elements {name} without properties", element.count));
         }
-        all = all.saturating_add((element.count as u64).saturating_mul(least));
-        if all > most {
-            return Err(format!("the header promises {} elements {name}, which the file cannot hold", element.count));
-        }
+        let count = held(element.count as u64, least, left);
+        left -= least * count.map_err(|why| format!("the header promises too many elements {name}: {why}"))?;
     }
     Ok(())
 }
 
 /// The fewest bytes of an element.
-fn least(element: &ElementDef, is_text: bool) -> u64 {
+fn least(element: &ElementDef, is_text: bool) -> usize {
     // A digit, and a space or the end of the line.
     let each = |property: &PropertyType| match property {
         _ if is_text => 2,
@@ -95,7 +93,7 @@ fn least(element: &ElementDef, is_text: bool) -> u64 {
     element.properties.iter().map(|(_, property)| each(&property.data_type)).sum()
 }
 
-fn size(scalar: &ScalarType) -> u64 {
+fn size(scalar: &ScalarType) -> usize {
     match scalar {
         ScalarType::Char | ScalarType::UChar => 1,
         ScalarType::Short | ScalarType::UShort => 2,

@@ -5,9 +5,6 @@ use crate::file;
 use isograd_core::{Error, Result};
 use std::path::Path;
 
-/// Ids below this are allowed in a file of any size; others below its number of bytes.
-const LEAST_IDS: usize = 1 << 16;
-
 /// A tokenizer of Hugging Face's `tokenizer.json`, such as GPT-2's byte pairs. No special tokens are added around a text.
 pub struct Pretrained {
     tokenizer: tokenizers::Tokenizer,
@@ -27,8 +24,7 @@ impl Pretrained {
         let tokenizer = file::guarded(|| tokenizers::Tokenizer::from_bytes(content)).map_err(failed)?;
         // Ids may have gaps.
         let vocabulary = tokenizer.get_vocab(true).into_values().max().map_or(0, |last| last as usize + 1);
-        // A model has a row for each id, and the library a place.
-        let most = content.len().max(LEAST_IDS);
+        let most = isograd_files::most_ids(content.len());
         if vocabulary > most {
             let message = format!("a token has the id {}, expected less than {most} in this file", vocabulary - 1);
             return Err(Error::format("tokenizer", message));

@@ -1,6 +1,6 @@
 //! The metadata of a GGUF file: values of 13 kinds, in little-endian order. ggml, "GGUF", `docs/gguf.md`.
 
-use isograd_files::Checked;
+use isograd_files::{Checked, held};
 use std::fmt;
 
 /// Arrays within each other, beyond which a file is refused.
@@ -45,10 +45,7 @@ impl<'a> Cursor<'a> {
     /// A number of items, which have at least `least` bytes each. Errors: the file has no room for them.
     pub(super) fn count(&mut self, least: usize) -> Checked<usize> {
         let (at, count) = (self.at, self.scalar::<u64>()?);
-        let room = self.left() / least;
-        usize::try_from(count).ok().filter(|&count| count <= room).ok_or_else(|| {
-            format!("at byte {at}: {count} items of {least} bytes or more, and the file has {} more", self.left())
-        })
+        held(count, least, self.left()).map_err(|why| format!("at byte {at}: {why}"))
     }
 
     pub(super) fn text(&mut self) -> Checked<String> {
