@@ -95,9 +95,9 @@ fn elements_that_a_ply_file_cannot_hold_are_refused() {
     let error = parse_ply(path(), format!("{head}end_header\n").as_bytes()).unwrap_err();
     assert_format(&error, "there are 10000000 elements vertex without properties");
     let error = parse_ply(path(), format!("{head}property float x\nend_header\n").as_bytes()).unwrap_err();
-    assert_format(&error, "the header promises 10000000 elements vertex, which the file cannot hold");
+    assert_format(&error, "the header promises too many elements vertex: 10000000 items of ");
     let text = ply_text("vertex_indices").replace("element vertex 5", "element vertex 18446744073709551615");
-    assert_format(&parse_ply(path(), text.as_bytes()).unwrap_err(), "which the file cannot hold");
+    assert_format(&parse_ply(path(), text.as_bytes()).unwrap_err(), "the header promises too many elements ");
 }
 
 #[test]
