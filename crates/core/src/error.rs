@@ -130,6 +130,13 @@ impl Error {
     }
 }
 
+/// A [`Kind::Io`] error of a call that names no file, such as one on a socket. [`Error::io`] names the file.
+impl From<std::io::Error> for Error {
+    fn from(source: std::io::Error) -> Self {
+        Error::new(Kind::Io, "io", source.to_string()).with_source(source)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?}: {}", self.0.op, self.0.kind, self.0.message)
@@ -160,6 +167,15 @@ mod tests {
         let error = Error::io("file".as_ref(), "reading", missing());
         assert_eq!(error.to_string(), format!("file: Io: reading failed: {}", missing()));
         assert!(error.source().is_none());
+        let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        assert_eq!(found.unwrap().kind(), std::io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn an_error_of_the_system_becomes_one_of_the_library() {
+        let read = || -> Result<()> { Err(std::io::Error::from(std::io::ErrorKind::NotFound))? };
+        let error = read().unwrap_err();
+        assert_eq!((error.kind(), error.op()), (Kind::Io, "io"));
         let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
         assert_eq!(found.unwrap().kind(), std::io::ErrorKind::NotFound);
     }

@@ -38,6 +38,7 @@ pub trait Across: Debug + Send + Sync {
 
 /// The gain of a nonlinearity: the factor by which initial weights compensate its shrinking of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Gain {
     /// 1.
     Linear,

@@ -25,6 +25,7 @@ impl Goal {
 
 /// The results of one epoch, or of a part of one that ends with a validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Epoch {
     /// The number of the epoch, counted from 1.
     pub epoch: u64,
@@ -59,6 +60,7 @@ pub trait Logger {
 
 /// The progress of a run, which a checkpoint keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Progress {
     /// Epochs that are finished.
     pub epoch: u64,

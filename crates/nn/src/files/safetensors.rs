@@ -22,6 +22,7 @@ pub type Metadata = BTreeMap<String, String>;
 
 /// The contents of a file.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Contents {
     /// The tensors by name.
     pub tensors: StateDict,

@@ -4,7 +4,8 @@ use crate::{Forward, Init, Mode, Module, called};
 use isograd_core::{Result, Rng, Tensor};
 
 /// Multiplies elements by 0 with probability `p` in training. The identity in evaluation.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = self.p.to_string())]
 pub struct Dropout {
     #[module(skip)]
     p: f64,

@@ -1,11 +1,13 @@
 //! Linear and bilinear layers.
 
+use crate::details::{bias, extent};
 use crate::{Forward, Init, Module, called};
 use isograd_core::ops::{Activation, GemmBias, Transpose};
 use isograd_core::{Result, Tensor};
 
 /// `x w^T + b` for `x: [.., in]`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = format!("{} -> {}{}", extent(&self.weight, 1), extent(&self.weight, 0), bias(&self.bias)))]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
@@ -48,7 +50,8 @@ impl Forward for Linear {
 }
 
 /// `y[.., o] = x1[.., i] weight[o, i, j] x2[.., j] + bias[o]`, summed over i and j, for `x1: [.., in1]` and `x2: [.., in2]`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = self.text())]
 pub struct Bilinear {
     /// `[out, in1, in2]`.
     pub weight: Tensor,
@@ -68,6 +71,11 @@ impl Bilinear {
     pub fn without_bias(input1: usize, input2: usize, output: usize, init: &Init) -> Result<Bilinear> {
         let bound = bound(input1);
         Ok(Bilinear { weight: init.uniform((output, input1, input2), -bound, bound)?, bias: None })
+    }
+
+    fn text(&self) -> String {
+        let [output, input1, input2] = [0, 1, 2].map(|axis| extent(&self.weight, axis));
+        format!("{input1} x {input2} -> {output}{}", bias(&self.bias))
     }
 
     /// The form of two inputs with equal leading dimensions. Errors: `Shape`, `Dtype`.
