@@ -35,6 +35,9 @@ pub enum Kind {
 }
 
 /// An error: the op (or file) that failed, the kind of mistake, and a message that names the operands and the expected values.
+///
+/// [`Error::io`] and [`Error::system`] make one of an error of the system. `?` alone does not: with a second `From`, closures such as
+/// `|x| Ok(f(x)?)` would need the type of their error.
 pub struct Error(Box<Repr>);
 
 struct Repr {
@@ -88,6 +91,11 @@ impl Error {
         Error::new(Kind::Io, path.display().to_string(), message).with_source(source)
     }
 
+    /// A [`Kind::Io`] error of a call of the system that has no file, such as one on a socket: `.map_err(Error::system)`.
+    pub fn system(source: std::io::Error) -> Self {
+        Error::new(Kind::Io, "system", source.to_string()).with_source(source)
+    }
+
     /// The same error, attributed to `op`, unless it is [`late`](Error::late).
     pub fn of(mut self, op: impl Into<Cow<'static, str>>) -> Self {
         if !self.0.is_late {
@@ -130,13 +138,6 @@ impl Error {
     }
 }
 
-/// A [`Kind::Io`] error of a call that names no file, such as one on a socket. [`Error::io`] names the file.
-impl From<std::io::Error> for Error {
-    fn from(source: std::io::Error) -> Self {
-        Error::new(Kind::Io, "io", source.to_string()).with_source(source)
-    }
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?}: {}", self.0.op, self.0.kind, self.0.message)
@@ -173,10 +174,10 @@ mod tests {
 
     #[test]
     fn an_error_of_the_system_becomes_one_of_the_library() {
-        let read = || -> Result<()> { Err(std::io::Error::from(std::io::ErrorKind::NotFound))? };
-        let error = read().unwrap_err();
-        assert_eq!((error.kind(), error.op()), (Kind::Io, "io"));
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = Err::<(), _>(refused()).map_err(Error::system).unwrap_err();
+        assert_eq!((error.kind(), error.op(), error.message()), (Kind::Io, "system", &*refused().to_string()));
         let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
-        assert_eq!(found.unwrap().kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(found.unwrap().kind(), std::io::ErrorKind::ConnectionRefused);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) enum Ranks {
 /// A model and all that changes it.
 pub(crate) struct Learner<'a, M: ?Sized, B, P> {
     pub model: &'a M,
-    pub optimizer: Box<dyn Optimizer + Send + 'a>,
+    pub optimizer: Box<dyn Optimizer + 'a>,
     pub scaler: Option<GradScaler>,
     pub predict: Predict<'a, M, B, P>,
     pub loss: Score<'a, B, P>,

@@ -25,7 +25,6 @@ impl Goal {
 
 /// The results of one epoch, or of a part of one that ends with a validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Epoch {
     /// The number of the epoch, counted from 1.
     pub epoch: u64,
@@ -46,7 +45,7 @@ pub struct Epoch {
 }
 
 /// An observer of a run's steps and epochs: [`Trainer::logger`](crate::Trainer::logger). An error ends the run.
-pub trait Logger {
+pub trait Logger: Send {
     /// A step was taken. Its losses, one a batch, are scalars on the device; reading them waits for it.
     fn step(&mut self, _progress: &Progress, _losses: &[Tensor]) -> Result<()> {
         Ok(())

@@ -94,7 +94,7 @@ where
 /// A function of each epoch as a logger.
 struct OnEpoch<F>(F);
 
-impl<F: FnMut(&Epoch) -> Result<()>> Logger for OnEpoch<F> {
+impl<F: FnMut(&Epoch) -> Result<()> + Send> Logger for OnEpoch<F> {
     fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
         (self.0)(epoch)
     }
@@ -103,7 +103,7 @@ impl<F: FnMut(&Epoch) -> Result<()>> Logger for OnEpoch<F> {
 /// A function of each step as a logger.
 struct OnStep<F>(F);
 
-impl<F: FnMut(&Progress, &[Tensor]) -> Result<()>> Logger for OnStep<F> {
+impl<F: FnMut(&Progress, &[Tensor]) -> Result<()> + Send> Logger for OnStep<F> {
     fn step(&mut self, progress: &Progress, losses: &[Tensor]) -> Result<()> {
         (self.0)(progress, losses)
     }
@@ -150,7 +150,7 @@ pub struct Trainer<'a, M: ?Sized, B, P> {
     folder: Option<Folder>,
     display: Display,
     stop: Option<Arc<AtomicBool>>,
-    loggers: Vec<Box<dyn Logger + Send + 'a>>,
+    loggers: Vec<Box<dyn Logger + 'a>>,
     group: Group,
     /// The generators of the ranks draw different numbers.
     is_spread: bool,
@@ -174,7 +174,7 @@ where
     /// A step is captured where the device can, so `predict` and `loss` read nothing back; see [`Trainer::without_capture`].
     pub fn new(
         model: &'a M,
-        optimizer: impl Optimizer + Send + 'a,
+        optimizer: impl Optimizer + 'a,
         train: Loader<B>,
         predict: impl Fn(&M, &B) -> Result<P> + Send + 'a,
         loss: impl Fn(&P, &B) -> Result<Tensor> + Send + 'a,
@@ -479,7 +479,7 @@ where
     }
 
     /// Follows the run by a logger, such as a [`TensorBoard`](crate::tensorboard::TensorBoard). Of several ranks, each has its own.
-    pub fn logger(mut self, logger: impl Logger + Send + 'a) -> Self {
+    pub fn logger(mut self, logger: impl Logger + 'a) -> Self {
         self.loggers.push(Box::new(logger));
         self
     }
