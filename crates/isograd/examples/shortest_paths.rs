@@ -11,7 +11,6 @@ use print::print;
 const NODES: usize = 64;
 /// The width of a node's features.
 const WIDTH: usize = 16;
-/// Rounds of messages.
 const ROUNDS: usize = 5;
 
 /// Nodes in a ring with three chords each, the lengths of edges, 1 for node 0, and the distances from it over at most so many edges.
