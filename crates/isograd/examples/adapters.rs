@@ -5,7 +5,7 @@
 mod options;
 mod print;
 
-use isograd::data::{Bytes, Loader, Tokenizer, Tokens};
+use isograd::data::{Characters, Loader, Tokenizer, Tokens};
 use isograd::models::{Gpt2, Gpt2Options};
 use isograd::prelude::*;
 use print::print;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const FIRST: &str = "one two three four five six seven eight nine ten; ";
 const SECOND: &str = "ten nine eight seven six five four three two one; ";
-const CONTEXT: usize = 24;
+const CONTEXT: usize = 16;
 const WIDTH: usize = 32;
 /// The columns of a, and the rows of b.
 const RANK: usize = 4;
@@ -26,7 +26,7 @@ struct Adapter(Tensor, Tensor);
 type Windows = Loader<(Tensor, Tensor)>;
 
 fn windows(text: &str, steps: usize, device: &Device) -> Result<Windows> {
-    let tokens = Tokens::from_ids(&Bytes.encode(&text.repeat(10))?)?;
+    let tokens = Tokens::from_ids(&Characters::of(FIRST).encode(&text.repeat(10))?)?;
     Ok(Loader::new(tokens.drawn_windows(CONTEXT, 8 * steps)?, 8)?.shuffle(42).to(device))
 }
 
@@ -44,14 +44,13 @@ fn learn(model: &Gpt2, mut optimizer: AdamW, text: &Windows) -> Result<()> {
 /// The losses of the second text without and with adapters, and that of the first text when the adapters are taken away, beside the one before.
 pub fn train(device: &Device, steps: usize) -> Result<([f64; 2], [f64; 2])> {
     let init = Init::new(device).seed(42);
-    let options = Gpt2Options { vocab: 256, context: CONTEXT, layers: 2, heads: 4, width: WIDTH, dropout: 0.0 };
+    let vocab = Characters::of(FIRST).vocabulary();
+    let options = Gpt2Options { vocab, context: CONTEXT, layers: 1, heads: 4, width: WIDTH, dropout: 0.0 };
     let model = Gpt2::new(&options, &init)?;
     learn(&model, AdamW::new(&model).lr(1e-2), &windows(FIRST, steps, device)?)?;
     let tested = |text: &str| {
-        let all: Vec<(Tensor, Tensor)> = windows(text, 4, device)?.epoch(1).collect::<Result<_>>()?;
-        let losses =
-            all.iter().map(|batch| no_grad(|| loss(&model, batch))?.item::<f64>()).collect::<Result<Vec<_>>>()?;
-        Ok::<_, Error>(losses.iter().sum::<f64>() / losses.len() as f64)
+        let add = |sum, batch: Result<_>| Ok(sum + no_grad(|| loss(&model, &batch?))?.item::<f64>()? / 4.0);
+        windows(text, 4, device)?.epoch(1).try_fold(0.0, add)
     };
     let (first, without) = (tested(FIRST)?, tested(SECOND)?);
 
@@ -72,7 +71,7 @@ pub fn train(device: &Device, steps: usize) -> Result<([f64; 2], [f64; 2])> {
 
 fn main() -> Result<()> {
     let device = options::device()?;
-    let ([without, with], [before, after]) = train(&device, 120)?;
+    let ([without, with], [before, after]) = train(&device, 80)?;
     print(&format!("{device}: loss {without:.3} without adapters, {with:.3} with them; of the first text {before:.3}"));
     assert_eq!(before, after, "the model has changed");
     Ok(())

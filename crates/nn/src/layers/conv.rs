@@ -14,6 +14,21 @@ macro_rules! name {
 }
 
 /// A convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
+///
+/// ```
+/// # use isograd_core::ops::{Conv, Padding};
+/// # use isograd_core::{DType, Device, Tensor};
+/// # use isograd_nn::{Conv2d, Forward, Init};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let options = Conv { stride: [2; 2], padding: Padding::Each([1; 2]), ..Conv::default() };
+/// let layer = Conv2d::new(3, 16, [3, 3], &options, &Init::new(&device))?;
+/// let y = layer.forward(&Tensor::ones((8, 3, 32, 32), DType::F32, &device)?)?;
+/// assert_eq!(y.dims(), [8, 16, 16, 16]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Module)]
 #[module(details = self.text())]
 #[module(type_name = of_rank(N, [name!(Conv1d), name!(Conv2d), name!(Conv3d)]))]

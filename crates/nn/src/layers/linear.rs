@@ -6,6 +6,20 @@ use isograd_core::ops::{Activation, GemmBias, Transpose};
 use isograd_core::{Result, Tensor};
 
 /// `x w^T + b` for `x: [.., in]`.
+///
+/// ```
+/// # use isograd_core::{DType, Device, Tensor};
+/// # use isograd_nn::{Forward, Init, Linear};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let layer = Linear::new(64, 10, &Init::new(&device).seed(42))?;
+/// let y = layer.forward(&Tensor::ones((32, 64), DType::F32, &device)?)?;
+/// assert_eq!(y.dims(), [32, 10]);
+/// assert_eq!(format!("{layer:?}"), "Linear(64 -> 10, bias)");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Module)]
 #[module(details = format!("{} -> {}{}", extent(&self.weight, 1), extent(&self.weight, 0), bias(&self.bias)))]
 pub struct Linear {
