@@ -11,7 +11,7 @@ use print::print;
 
 const TEXT: &str = "one two three four five six seven eight nine ten; nine eight seven six five four three two one; ";
 /// The characters that the model sees at once, and the width of its layers.
-const CONTEXT: usize = 32;
+const CONTEXT: usize = 16;
 const WIDTH: usize = 32;
 
 /// A norm, attention, and a hidden layer.
@@ -54,11 +54,11 @@ impl Gpt {
 /// The last loss, and how `one two ` goes on, by the most likely character each time.
 pub fn train(device: &Device, steps: usize) -> Result<(f64, String)> {
     let characters = Characters::of(TEXT);
-    let windows = Tokens::from_ids(&characters.encode(&TEXT.repeat(4))?)?.drawn_windows(CONTEXT, 16 * steps)?;
+    let windows = Tokens::from_ids(&characters.encode(&TEXT.repeat(4))?)?.drawn_windows(CONTEXT, 8 * steps)?;
     let model = Gpt::new(characters.vocabulary(), &Init::new(device).seed(42))?;
     let rates = Cosine { lr: 1e-2, min: 1e-4, steps: steps as u64 }.after_warm_up(steps as u64 / 10);
     let (mut optimizer, mut last) = (AdamW::new(&model).clip_norm(1.0).scheduled(rates)?, f64::NAN);
-    for batch in Loader::new(windows, 16)?.shuffle(42).to(device).epoch(0) {
+    for batch in Loader::new(windows, 8)?.shuffle(42).to(device).epoch(0) {
         let (x, y): (Tensor, Tensor) = batch?;
         let loss = model.forward(&x)?.flatten(0, 1)?.cross_entropy(&y.flatten(0, 1)?)?;
         loss.backward()?;
