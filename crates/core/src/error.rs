@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn an_error_of_the_system_becomes_one_of_the_library() {
         let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        let error = Err::<(), _>(refused()).map_err(Error::system).unwrap_err();
+        let error = Error::system(refused());
         assert_eq!((error.kind(), error.op(), error.message()), (Kind::Io, "system", &*refused().to_string()));
         let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
         assert_eq!(found.unwrap().kind(), std::io::ErrorKind::ConnectionRefused);
