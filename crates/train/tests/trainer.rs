@@ -16,6 +16,7 @@ fn cpu() -> Device {
 }
 
 type Batch = (Tensor, Tensor);
+type Classifier<'a> = Trainer<'a, Sequential, Batch, Tensor>;
 
 fn model(init: &Init) -> Sequential {
     Sequential::new()
@@ -353,7 +354,7 @@ fn a_run_validates_within_epochs_and_ends_after_its_steps() {
 
 #[test]
 fn a_trainer_runs_on_another_thread_with_the_same_bits() {
-    let weights = |run: &dyn Fn(Trainer<'_, Sequential, Batch, Tensor>) -> Result<End>| {
+    let weights = |run: &dyn Fn(Classifier<'_>) -> Result<End>| {
         let init = Init::new(&cpu()).seed(3);
         let model = model(&init);
         let count =
