@@ -50,8 +50,8 @@ pub trait Work: Sync {
     /// The options on which the weights depend; a checkpoint keeps them.
     type Config: Serialize + DeserializeOwned;
     /// The data to train on and the data to test with.
-    type Split;
-    type Model: Module + ?Sized;
+    type Split: Sync;
+    type Model: Module + Sync + ?Sized;
     type Batch: Tensors + Send + 'static;
 
     fn options(&self) -> &RunOptions;

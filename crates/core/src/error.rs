@@ -35,6 +35,9 @@ pub enum Kind {
 }
 
 /// An error: the op (or file) that failed, the kind of mistake, and a message that names the operands and the expected values.
+///
+/// [`Error::io`] and [`Error::system`] make one of an error of the system. `?` alone does not: with a second `From`, closures such as
+/// `|x| Ok(f(x)?)` would need the type of their error.
 pub struct Error(Box<Repr>);
 
 struct Repr {
@@ -86,6 +89,11 @@ impl Error {
     pub fn io(path: &std::path::Path, action: &str, source: std::io::Error) -> Self {
         let message = format!("{action} failed: {source}");
         Error::new(Kind::Io, path.display().to_string(), message).with_source(source)
+    }
+
+    /// A [`Kind::Io`] error of a call of the system that has no file, such as one on a socket: `.map_err(Error::system)`.
+    pub fn system(source: std::io::Error) -> Self {
+        Error::new(Kind::Io, "system", source.to_string()).with_source(source)
     }
 
     /// The same error, attributed to `op`, unless it is [`late`](Error::late).
@@ -162,5 +170,14 @@ mod tests {
         assert!(error.source().is_none());
         let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
         assert_eq!(found.unwrap().kind(), std::io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn an_error_of_the_system_becomes_one_of_the_library() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = Error::system(refused());
+        assert_eq!((error.kind(), error.op(), error.message()), (Kind::Io, "system", &*refused().to_string()));
+        let found = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        assert_eq!(found.unwrap().kind(), std::io::ErrorKind::ConnectionRefused);
     }
 }

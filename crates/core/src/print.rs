@@ -21,6 +21,7 @@ pub struct PrintOptions {
 
 /// The notation of floats: with an exponent, as `1.0000e-08`, or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notation {
     /// With an exponent if an element is above 1e8, if a non-integer is below 1e-4, or if the largest is more than 1000 times the
     /// smallest.

@@ -32,6 +32,19 @@ impl RngState {
 
 /// A counter-based random generator. Clones share their state: the layers of a model draw from one sequence, and a checkpoint saves
 /// one position. Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
+///
+/// ```
+/// # use isograd_core::{DType, Device, Result, Rng, Tensor};
+/// # fn example(device: &Device) -> Result<()> {
+/// let rng = Rng::new(42);
+/// let noise = Tensor::randn((2, 3), 0.0, 1.0, DType::F32, device, &rng)?;
+/// // The next numbers of the same sequence; a generator of the same seed begins anew.
+/// let more = Tensor::randn((2, 3), 0.0, 1.0, DType::F32, device, &rng)?;
+/// let again = Tensor::randn((2, 3), 0.0, 1.0, DType::F32, device, &Rng::new(42))?;
+/// assert!(again.allclose(&noise, 0.0, 0.0)? && !again.allclose(&more, 0.1, 0.1)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rng(Arc<Mutex<RngState>>);
 

@@ -15,6 +15,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A multi-dimensional array on a device. Cheap to clone: clones and views share memory.
+///
+/// ```
+/// # use isograd_core::{Device, Result, Tensor};
+/// # fn example(device: &Device) -> Result<()> {
+/// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], (2, 2), device)?;
+/// let y = x.matmul(&x)?.add_scalar(1.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [8.0, 11.0, 16.0, 23.0]);
+/// // Operators do the same, and panic where the method has an error.
+/// assert!((&x * &x + 1.0).allclose(&x.square()?.add_scalar(1.0)?, 0.0, 0.0)?);
+/// assert_eq!(x.i((0, ..))?.mean(..)?.item::<f64>()?, 1.5);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Tensor(pub(crate) Arc<Inner>);
 
@@ -272,6 +285,16 @@ impl Tensor {
 
     /// This tensor as a parameter: a leaf of the tape that shares this tensor's memory. `backward` accumulates its gradient.
     /// Errors: `Dtype` unless it is a float tensor.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0], 2, device)?.require_grad()?;
+    /// x.square()?.sum(..)?.backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn require_grad(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(

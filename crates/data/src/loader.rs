@@ -18,6 +18,22 @@ const PREFETCHED: usize = 2;
 ///
 /// The batches of an epoch depend on the dataset, the sampler, the seed and the epoch's number alone. They are the same for every number
 /// of worker threads, and a run that is resumed in mid-epoch sees the batches of a run that was not interrupted.
+///
+/// ```
+/// # use isograd_core::{Device, Tensor};
+/// # use isograd_data::{Loader, digits};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let (train, _test) = digits()?.split_every(5)?;
+/// let loader = Loader::new(train, 64)?.shuffle(42).workers(2)?.to(&Device::cpu()?);
+/// assert_eq!(loader.len(), 23);
+/// for batch in loader.epoch(0) {
+///     let (x, y): (Tensor, Tensor) = batch?;
+///     assert_eq!((&x.dims()[1..], y.rank()), (&[64][..], 1));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Loader<B> {
     source: Arc<dyn Source<B>>,
     sampler: Arc<dyn Sampler>,

@@ -11,7 +11,8 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// Fields that are no modules (sizes, rates) say `#[module(skip)]`, `#[module(name = "..")]` gives a part another name, and the parts of
 /// a field with `#[module(flatten)]` are parts of the struct. A clone has tensors of its own; a struct of which a field is not `Clone`
 /// has no clones. `#[module(type_name = ..)]` on the struct is an expression for
-/// the type's name. Where isograd is known by another path, `#[module(crate = path::to::nn)]` names it.
+/// the type's name, and `#[module(details = ..)]` one for the text of the method `details`, with which `Debug` is implemented too. Where
+/// isograd is known by another path, `#[module(crate = path::to::nn)]` names it.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -12,6 +12,14 @@ pub fn implement(mut input: DeriveInput) -> Result<Tokens, Error> {
     let of_struct = options(&input.attrs, Target::Struct)?;
     let nn = of_struct.nn.map_or_else(|| path_of("nn"), |path| quote! { #path });
     let type_name = of_struct.type_name.map(|name| quote! { fn type_name(&self) -> &'static str { #name } });
+    let details = of_struct.details;
+    let details_method = details.as_ref().map(|text| {
+        quote! {
+            fn details(&self) -> ::core::option::Option<::std::string::String> {
+                ::core::option::Option::Some(#text)
+            }
+        }
+    });
     let is_generic = input.generics.type_params().next().is_some();
     let (mut parts, mut parts_mut, mut fields) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bounds, mut clone_bounds) = (Vec::new(), Vec::new());
@@ -45,6 +53,15 @@ pub fn implement(mut input: DeriveInput) -> Result<Tokens, Error> {
     let visitor = if parts.is_empty() { format_ident!("_visitor") } else { format_ident!("visitor") };
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     let (_, _, where_clone) = of_clone.split_for_impl();
+    let debug = details.map(|_| {
+        quote! {
+            impl #impl_generics ::core::fmt::Debug for #name #type_generics #where_clause {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    #nn::fmt_module(self, f)
+                }
+            }
+        }
+    });
     Ok(quote! {
         impl #impl_generics #nn::Module for #name #type_generics #where_clause {
             fn visit(&self, #visitor: &mut #nn::Visitor<'_>) {
@@ -56,7 +73,11 @@ pub fn implement(mut input: DeriveInput) -> Result<Tokens, Error> {
             }
 
             #type_name
+
+            #details_method
         }
+
+        #debug
 
         impl #impl_generics ::core::clone::Clone for #name #type_generics #where_clone {
             fn clone(&self) -> Self {
@@ -82,6 +103,7 @@ struct Options {
     name: Option<String>,
     nn: Option<Path>,
     type_name: Option<Tokens>,
+    details: Option<Tokens>,
 }
 
 #[derive(Clone, Copy)]
@@ -114,8 +136,12 @@ fn options(attributes: &[Attribute], target: Target) -> Result<Options, Error> {
                 options.type_name = Some(meta.value()?.parse()?);
                 Ok(())
             }
+            Target::Struct if meta.path.is_ident("details") => {
+                options.details = Some(meta.value()?.parse()?);
+                Ok(())
+            }
             Target::Field => Err(meta.error("expected `skip`, `flatten` or `name = \"..\"`")),
-            Target::Struct => Err(meta.error("expected `crate = path` or `type_name = ..`")),
+            Target::Struct => Err(meta.error("expected `crate = path`, `details = ..` or `type_name = ..`")),
         })?;
     }
     Ok(options)

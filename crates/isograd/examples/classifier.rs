@@ -1,4 +1,4 @@
-//! Learns classes from a table: names of classes, validation, a schedule, early stopping, and the best weights at the end.
+//! Learns classes from a table of numbers and categories, which have embeddings: names of classes, validation, a schedule, early stopping.
 //! `cargo run --example classifier -- --device opencl:0`; `--data FILE` reads a table of your own, whose last column has the classes.
 
 mod print;
@@ -22,13 +22,14 @@ struct Options {
     data: Option<PathBuf>,
 }
 
-/// A table of angles and speeds, and whether a wing stalls.
+/// A table of angles, speeds and profiles, and whether a wing stalls.
 fn table() -> String {
-    let mut text = String::from("angle,speed,flow\n");
+    let mut text = String::from("angle,speed,profile,flow\n");
     for i in 0..600 {
-        let (angle, speed) = (f64::from(i) * 0.618 % 1.0, f64::from(i) * 0.755 % 1.0);
-        let flow = if (6.0 * angle).sin() * speed > 0.2 { "lifts" } else { "stalls" };
-        text += &format!("{angle:.4},{speed:.4},{flow}\n");
+        let (angle, speed) = (i as f64 * 0.618 % 1.0, i as f64 * 0.755 % 1.0);
+        let (profile, least) = [("flat", 0.3), ("curved", 0.1), ("thick", 0.2)][i % 3];
+        let flow = if (6.0 * angle).sin() * speed > least { "lifts" } else { "stalls" };
+        text += &format!("{angle:.4},{speed:.4},{profile},{flow}\n");
     }
     text
 }
@@ -45,19 +46,12 @@ pub fn train(device: &Device, data: Option<&Path>, epochs: u64) -> Result<(f64, 
     let encoding = csv::Encoding::fit(&train, &csv::EncodingOptions::default())?;
     let (train, test) = (encoding.encode(&train)?, encoding.encode(&test)?);
     let (_, _, labels) = test.to_batch(device)?;
-    let classes = encoding.outputs();
-    let labels = labels.to_vec::<i64>()?;
-    let count = |class| labels.iter().filter(|&&label| label == class as i64).count();
-    let largest = (0..classes).map(count).max().unwrap_or(0) as f64 / labels.len() as f64;
+    let counts: Vec<i64> = labels.bincount(None, 0)?.to_vec()?;
+    let largest = counts.into_iter().max().unwrap_or(0) as f64 / labels.numel() as f64;
 
-    let init = Init::new(device).seed(42);
-    let sizes = TabularOptions {
-        numbers: encoding.numbers(),
-        categories: encoding.categories(),
-        hidden: vec![48, 48],
-        outputs: classes,
-    };
-    let model = Tabular::new(&sizes, &init)?;
+    let (numbers, categories, outputs) = (encoding.numbers(), encoding.categories(), encoding.outputs());
+    let sizes = TabularOptions { numbers, categories, hidden: vec![48, 48], outputs };
+    let model = Tabular::new(&sizes, &Init::new(device).seed(42))?;
     let train = Loader::new(train, 32)?.shuffle(42).to(device);
     let steps = epochs * train.len() as u64;
     let mut trainer = Trainer::new(

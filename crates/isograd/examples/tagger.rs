@@ -1,21 +1,15 @@
 //! Tags the characters of sequences of different lengths: which brackets have a partner. An LSTM reads each sequence from both ends;
 //! padding has no influence. `cargo run --release --example tagger -- --device opencl:0`.
 
+mod options;
 mod print;
 
-use clap::Parser;
 use isograd::data::{Context, Dataset, Loader, Padded};
 use isograd::nn::loss::CrossEntropy;
 use isograd::prelude::*;
-use isograd::train::Trainer;
+use isograd::train::metrics::Confusion;
+use isograd::train::{Goal, Trainer};
 use print::print;
-
-#[derive(Parser)]
-struct Options {
-    /// The device, as `isograd devices` lists it [default: the best]
-    #[arg(long)]
-    device: Option<String>,
-}
 
 /// So many sequences of 4 to 20 characters, which are new in each epoch.
 struct Brackets(usize);
@@ -51,7 +45,7 @@ struct Tagger {
     output: Linear,
 }
 
-/// The mean loss of a tag in the first and in the last epoch.
+/// The mean F1 of the three tags in the first and in the last epoch.
 pub fn train(device: &Device, epochs: u64) -> Result<(f64, f64)> {
     let init = Init::new(device).seed(42);
     let both = RecurrentOptions { bidirectional: true, batch_first: true, ..Default::default() };
@@ -66,14 +60,21 @@ pub fn train(device: &Device, epochs: u64) -> Result<(f64, f64)> {
         let without_padding = CrossEntropy { ignore_index: Some(0), ..Default::default() };
         scores.flatten(0, 1)?.cross_entropy_with(&tags.values.flatten(0, 1)?, &without_padding)
     };
-    let mut trainer = Trainer::new(&model, AdamW::new(&model).lr(1e-2), loader, predict, loss).epochs(epochs);
+    let add = |f1: &mut Confusion, scores: &Tensor, (_, tags): &(Padded, Padded)| {
+        f1.update(&scores.argmax(-1)?.reshape(tags.values.shape())?, &tags.values)
+    };
+    let begin = || Ok(Confusion::new(4, device)?.ignore(0));
+    let mut trainer = Trainer::new(&model, AdamW::new(&model).lr(1e-2), loader, predict, loss)
+        .validate(Loader::new(Brackets(256), 64)?.to(device))
+        .measure("f1", Goal::Highest, begin, add, |f1| Ok(f1.counts()?.macro_f1()))
+        .epochs(epochs);
     trainer.run()?;
-    Ok((trainer.history()[0].train_loss, trainer.history()[epochs as usize - 1].train_loss))
+    Ok((trainer.history()[0].metrics["f1"], trainer.history()[epochs as usize - 1].metrics["f1"]))
 }
 
 fn main() -> Result<()> {
-    let device = Options::parse().device.map_or_else(Device::best, |name| name.parse())?;
+    let device = options::device()?;
     let (first, last) = train(&device, 12)?;
-    print(&format!("{device}: loss {first:.4} in the first epoch, {last:.4} in the last"));
+    print(&format!("{device}: F1 {first:.3} after the first epoch, {last:.3} after the last"));
     Ok(())
 }

@@ -33,6 +33,9 @@
 //! | decompositions of matrices, systems of equations | [`linalg`] |
 //! | export to ONNX | [`onnx`] |
 //! | ops of a program's own | [`custom`] |
+//!
+//! Programs of at most 80 lines for each of these are in [`examples`](https://github.com/isograd/isograd/tree/main/crates/isograd/examples); the
+//! [book](https://github.com/isograd/isograd/blob/main/docs/src/SUMMARY.md) begins with a first model.
 
 pub use isograd_core::*;
 pub use isograd_data as data;

@@ -8,6 +8,7 @@ use isograd_nn::{
 
 /// The recurrent layers of a [`RecurrentModel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Recurrence {
     /// Long short-term memory.
     #[default]

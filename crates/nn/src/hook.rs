@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 /// A part of a model that has run.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Called<'a> {
     /// Its name in the model, such as `blocks.0.fc1`; empty for the model itself.
     pub name: &'a str,

@@ -7,6 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Creates parameters: device, dtype, and the generator that a model's layers share.
+///
+/// ```
+/// # use isograd_core::{DType, Device};
+/// # use isograd_nn::{Init, Linear};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let init = Init::new(&Device::cpu()?).seed(42);
+/// let layer = Linear::new(64, 10, &init)?;
+/// // The same numbers, rounded, on any device.
+/// let half = Linear::new(64, 10, &Init::new(&Device::best()?).seed(42).dtype(DType::BF16))?;
+/// assert!(half.weight.allclose(&layer.weight, 0.01, 1e-6)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Init {
     device: Device,
@@ -38,6 +52,7 @@ pub trait Across: Debug + Send + Sync {
 
 /// The gain of a nonlinearity: the factor by which initial weights compensate its shrinking of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Gain {
     /// 1.
     Linear,

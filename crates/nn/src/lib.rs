@@ -5,6 +5,7 @@
 
 extern crate self as isograd_nn;
 
+mod details;
 mod files;
 mod hook;
 mod init;
@@ -16,6 +17,8 @@ mod recompute;
 mod summary;
 mod training;
 
+#[doc(hidden)]
+pub use details::fmt_module;
 pub use files::*;
 pub use hook::{Called, ForwardHook, called, is_hooked};
 pub use init::{Across, Fan, Gain, Init, Keeper};

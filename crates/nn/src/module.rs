@@ -1,8 +1,7 @@
 //! Models: modules with named parts, parameters and buffers.
 
 use crate::pattern::matches;
-use crate::summary::short;
-use crate::{Recompute, called};
+use crate::{Recompute, called, fmt_module};
 use isograd_core::ops::Activation;
 use isograd_core::{DType, Device, Error, Result, Tensor, TensorKey, no_grad};
 use std::cell::Cell;
@@ -52,6 +51,12 @@ pub trait Module {
     /// The type's name, for [`named_modules`](Module::named_modules), which omits modules with an empty name.
     fn type_name(&self) -> &'static str {
         std::any::type_name::<Self>()
+    }
+
+    /// The extents and options of a layer, which its `Debug` prints behind the type's name: `784 -> 128, bias`. `None` for a module that its
+    /// parts describe. `#[module(details = ..)]` writes it.
+    fn details(&self) -> Option<String> {
+        None
     }
 
     /// The parameters, with dotted names such as `fc1.weight`, in the order of the parts. A tensor that occurs twice is listed
@@ -279,6 +284,7 @@ pub enum LoadFloats {
 
 /// Unmatched names, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unmatched {
     /// Names of the module that the state does not have.
     pub missing: Vec<String>,
@@ -709,6 +715,10 @@ impl<M: Module> Module for Option<M> {
     fn type_name(&self) -> &'static str {
         self.as_ref().map_or("", M::type_name)
     }
+
+    fn details(&self) -> Option<String> {
+        self.as_ref().and_then(M::details)
+    }
 }
 
 impl<M: Module> Module for Vec<M> {
@@ -743,6 +753,10 @@ impl<M: Module> Module for Box<M> {
     fn type_name(&self) -> &'static str {
         (**self).type_name()
     }
+
+    fn details(&self) -> Option<String> {
+        (**self).details()
+    }
 }
 
 impl Module for Box<dyn Layer> {
@@ -759,6 +773,10 @@ impl Module for Box<dyn Layer> {
     fn type_name(&self) -> &'static str {
         (**self).type_name()
     }
+
+    fn details(&self) -> Option<String> {
+        (**self).details()
+    }
 }
 
 impl<M: Module + Clone> Module for Arc<M> {
@@ -773,6 +791,10 @@ impl<M: Module + Clone> Module for Arc<M> {
 
     fn type_name(&self) -> &'static str {
         (**self).type_name()
+    }
+
+    fn details(&self) -> Option<String> {
+        (**self).details()
     }
 }
 
@@ -831,13 +853,9 @@ impl Clone for Box<dyn Layer> {
 }
 
 impl fmt::Debug for dyn Layer {
-    /// The type, and the shapes of the parameters.
+    /// The type with its [`details`](Module::details), or with the shapes of the parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = f.debug_struct(&short(self.type_name()));
-        for (name, t) in self.named_parameters() {
-            fields.field(&name, &t);
-        }
-        fields.finish()
+        fmt_module(self, f)
     }
 }
 

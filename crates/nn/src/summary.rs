@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 /// A part of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LayerSummary {
     /// The name in the model; empty for the model itself.
     pub name: String,
@@ -29,6 +30,7 @@ pub struct LayerSummary {
 
 /// The parts of a model, and their sums: see [`summary`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// The model itself, and then its parts.
     pub layers: Vec<LayerSummary>,

@@ -1,13 +1,16 @@
 //! Names, parameters, modes, states; by derive and by hand.
 
 use crate::common::{assert_close, cpu, f64s, values};
+use isograd_core::ops::{Conv, ConvTranspose};
 use isograd_core::{DType, Kind, Result, Shape, Tensor, no_grad};
 use isograd_nn::{
-    Activation, Averaged, Averaging, Bilinear, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu,
-    Linear, LoadFloats, LoadNames, LoadOptions, Module, Optimizer, Relu, Sequential, Sgd, Softmax, SpectralNorm,
-    StateDict, Unmatched, Visitor, WeightNorm,
+    Activation, Averaged, Averaging, BatchNorm2d, Bilinear, Conv2d, ConvTranspose1d, Dropout, Embedding, Flatten,
+    Forward, Gelu, Init, Layer, LayerNorm, LeakyRelu, Linear, LoadFloats, LoadNames, LoadOptions, Lstm, Module,
+    Optimizer, RecurrentOptions, Relu, Sequential, Sgd, Softmax, SpectralNorm, StateDict, Unmatched, Visitor,
+    WeightNorm,
 };
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 #[derive(Module)]
 struct Mlp {
@@ -106,6 +109,62 @@ fn derive_names_every_part() {
         modules.iter().map(|(name, kind)| (name.as_str(), kind.rsplit("::").next().unwrap())).collect();
     assert!(modules.contains(&("", "Mlp")) && modules.contains(&("blocks.1", "Linear")), "{modules:?}");
     assert!(!modules.iter().any(|(name, _)| ["mean", "fc1.weight", "none"].contains(name)), "{modules:?}");
+}
+
+#[test]
+fn parameters_are_frozen_and_trained_by_their_names() {
+    let init = Init::new(&cpu());
+    let linear = || Linear::new(2, 2, &init).unwrap();
+    let model = Sequential::new().push(linear()).push(linear()).push(linear());
+    let trained = || -> Vec<String> {
+        let named = model.named_parameters().into_iter().filter(|(_, t)| t.requires_grad());
+        named.map(|(name, _)| name).collect()
+    };
+    model.freeze();
+    model.unfreeze_matching("1.*").unwrap();
+    model.unfreeze_matching("*.bias").unwrap();
+    assert_eq!(trained(), ["0.bias", "1.weight", "1.bias", "2.bias"]);
+    model.freeze_matching("1.*").unwrap();
+    assert_eq!(trained(), ["0.bias", "2.bias"]);
+    assert_eq!(model.unfreeze_matching("3.*").unwrap_err().kind(), Kind::Value);
+    assert_eq!(trained(), ["0.bias", "2.bias"]);
+}
+
+#[test]
+fn layers_print_their_extents() {
+    let init = Init::new(&cpu());
+    let strided = Conv { stride: [2, 2], groups: 2, ..Conv::default() };
+    let both = RecurrentOptions { layers: 2, bidirectional: true, ..RecurrentOptions::default() };
+    let printed: [(&dyn Debug, &str); 10] = [
+        (&Linear::new(784, 128, &init).unwrap(), "Linear(784 -> 128, bias)"),
+        (&Linear::without_bias(3, 2, &init).unwrap(), "Linear(3 -> 2)"),
+        (&Bilinear::new(3, 4, 2, &init).unwrap(), "Bilinear(3 x 4 -> 2, bias)"),
+        (
+            &Conv2d::new(4, 8, [3, 3], &strided, &init).unwrap(),
+            "Conv2d(4 -> 8, kernel [3, 3], bias, stride [2, 2], groups 2)",
+        ),
+        (
+            &ConvTranspose1d::without_bias(4, 6, [3], &ConvTranspose { groups: 2, ..Default::default() }, &init)
+                .unwrap(),
+            "ConvTranspose1d(4 -> 6, kernel [3], groups 2)",
+        ),
+        (&Embedding::new(100, 16, &init).unwrap(), "Embedding(100 -> 16)"),
+        (&Dropout::new(0.5, &init), "Dropout(0.5)"),
+        (&BatchNorm2d::new(8, &init).unwrap(), "BatchNorm2d(8, eps 0.00001)"),
+        (&LayerNorm::new(16, &init).unwrap(), "LayerNorm([16], eps 0.00001)"),
+        (&Lstm::with_options(8, 32, &both, &init).unwrap(), "Lstm(8 -> 32, layers 2, bidirectional true)"),
+    ];
+    for (layer, text) in printed {
+        assert_eq!(format!("{layer:?}"), text);
+    }
+    let layers = Sequential::new().push(Linear::new(3, 4, &init).unwrap()).push(Relu).push(Tensor::tanh);
+    assert_eq!(format!("{layers:?}"), "Sequential(Linear(3 -> 4, bias), Relu, tanh)");
+    // A module of a program's own has the shapes of its parameters.
+    let own: Box<dyn Layer> = Box::new(Residual(Linear::new(2, 2, &init).unwrap()));
+    assert_eq!(format!("{own:?}"), "Residual { 0.weight: f32 [2, 2] on cpu, 0.bias: f32 [2] on cpu }");
+    // A tensor in a public field may have any shape.
+    let odd = Linear { weight: Tensor::zeros((), DType::F32, &cpu()).unwrap(), bias: None };
+    assert_eq!(format!("{odd:?}"), "Linear(0 -> 0)");
 }
 
 #[test]

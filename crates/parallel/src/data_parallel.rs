@@ -15,6 +15,7 @@ const OP: &str = "data_parallel";
 
 /// What happens to a parameter that has no gradient in a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unused {
     /// It is an error that names the parameter: gradients of the other ranks would be lost.
     #[default]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The program that has started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Launcher {
     /// `torchrun`: ranks exchange messages through its store.
     Torchrun,

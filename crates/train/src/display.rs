@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The output of a run on the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Display {
     /// Nothing.
     #[default]

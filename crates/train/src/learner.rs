@@ -3,13 +3,12 @@
 use isograd_core::{DType, Device, Error, Result, Step, Tensor, Tensors, autocast, no_grad};
 use isograd_nn::{Checkpoint, GradScaler, Module, Optimizer};
 use isograd_parallel::{DataParallel, FullySharded, Group};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A function of a model and a batch.
-pub(crate) type Predict<'a, M, B, P> = Box<dyn Fn(&M, &B) -> Result<P> + 'a>;
+pub(crate) type Predict<'a, M, B, P> = Box<dyn Fn(&M, &B) -> Result<P> + Send + 'a>;
 /// A function of a prediction and a batch.
-pub(crate) type Score<'a, B, P> = Box<dyn Fn(&P, &B) -> Result<Tensor> + 'a>;
+pub(crate) type Score<'a, B, P> = Box<dyn Fn(&P, &B) -> Result<Tensor> + Send + 'a>;
 
 /// How a model is on several ranks.
 pub(crate) enum Ranks {
@@ -133,6 +132,26 @@ impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
     }
 }
 
+/// A learner that the run and its captured step have together. They take turns: a lock is never waited for.
+pub(crate) struct Shared<'a, M: ?Sized, B, P>(Arc<Mutex<Learner<'a, M, B, P>>>);
+
+impl<'a, M: ?Sized, B, P> Shared<'a, M, B, P> {
+    pub fn new(learner: Learner<'a, M, B, P>) -> Self {
+        Shared(Arc::new(Mutex::new(learner)))
+    }
+
+    /// The learner; also after a panic of the model, which leaves it as an error would.
+    pub fn lock(&self) -> MutexGuard<'_, Learner<'a, M, B, P>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: ?Sized, B, P> Clone for Shared<'_, M, B, P> {
+    fn clone(&self) -> Self {
+        Shared(self.0.clone())
+    }
+}
+
 /// The shapes and dtypes of a batch's tensors.
 type Signature = Vec<(Vec<usize>, DType)>;
 
@@ -145,7 +164,7 @@ type LossStep<'a, B> = Step<'a, Vec<B>, Vec<Tensor>>;
 
 /// Steps that are replayed where the device can. Batches of other shapes than the first are computed plainly, on all ranks if on one.
 pub(crate) struct Captured<'a, M: ?Sized, B, P> {
-    learner: Rc<RefCell<Learner<'a, M, B, P>>>,
+    learner: Shared<'a, M, B, P>,
     step: Option<(Signature, LossStep<'a, B>)>,
     /// The number of batches in a full step, and the mean over the ranks of their samples.
     full: (usize, f64),
@@ -155,7 +174,7 @@ pub(crate) struct Captured<'a, M: ?Sized, B, P> {
 
 impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> {
     pub fn new(
-        learner: Rc<RefCell<Learner<'a, M, B, P>>>,
+        learner: Shared<'a, M, B, P>,
         full: (usize, f64),
         is_captured: bool,
         group: Group,
@@ -168,20 +187,20 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
     pub fn run(&mut self, batches: Vec<B>, sizes: &[usize], whole: f64, steps: u64) -> Result<Vec<Tensor>> {
         let shares: Vec<f64> = sizes.iter().map(|n| *n as f64 / whole).collect();
         if !self.is_captured || (batches.len(), whole) != self.full {
-            return self.learner.borrow_mut().step(&batches, &shares);
+            return self.learner.lock().step(&batches, &shares);
         }
         let signature = signature(&batches);
         let is_other = self.step.as_ref().is_some_and(|(known, _)| *known != signature);
         let is_other = if self.group.size() > 1 { self.group.any(is_other)? } else { is_other };
         if is_other {
-            return self.learner.borrow_mut().step(&batches, &shares);
+            return self.learner.lock().step(&batches, &shares);
         }
         if self.step.is_none() {
             self.step = Some((signature, self.captured(shares)?));
         }
         let Some((_, step)) = &mut self.step else { return Err(Error::value("trainer", "there is no step")) };
         let losses = step.run(batches)?;
-        if let Some(Ranks::Copies(copies)) = &self.learner.borrow().ranks {
+        if let Some(Ranks::Copies(copies)) = &self.learner.lock().ranks {
             copies.check_after(steps)?;
         }
         Ok(losses)
@@ -189,7 +208,7 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
 
     fn captured(&self, shares: Vec<f64>) -> Result<LossStep<'a, B>> {
         let learner = self.learner.clone();
-        let device = self.learner.borrow().device()?;
-        Ok(device.capture(move |batches: Vec<B>| learner.borrow_mut().step(&batches, &shares)))
+        let device = self.learner.lock().device()?;
+        Ok(device.capture(move |batches: Vec<B>| learner.lock().step(&batches, &shares)))
     }
 }

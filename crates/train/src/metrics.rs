@@ -255,9 +255,13 @@ impl Counts {
         self.precision().into_iter().zip(self.recall()).map(of).collect()
     }
 
-    /// The mean of [`f1`](Counts::f1) over the classes, each with the same weight.
+    /// The mean of [`f1`](Counts::f1) over the classes that occur as a target or a prediction, each with the same weight, as in scikit-learn: a
+    /// class that [`Confusion::ignore`] leaves out is none of them.
     pub fn macro_f1(&self) -> f64 {
-        Counts::mean(&self.f1())
+        let occurs =
+            |c: &usize| self.rows[*c].iter().sum::<i64>() + self.rows.iter().map(|row| row[*c]).sum::<i64>() > 0;
+        let f1 = self.f1();
+        Counts::mean(&(0..f1.len()).filter(occurs).map(|c| f1[c]).collect::<Vec<f64>>())
     }
 
     /// The mean of a number over the classes, each with the same weight ("macro").

@@ -45,7 +45,7 @@ pub struct Epoch {
 }
 
 /// An observer of a run's steps and epochs: [`Trainer::logger`](crate::Trainer::logger). An error ends the run.
-pub trait Logger {
+pub trait Logger: Send {
     /// A step was taken. Its losses, one a batch, are scalars on the device; reading them waits for it.
     fn step(&mut self, _progress: &Progress, _losses: &[Tensor]) -> Result<()> {
         Ok(())
@@ -59,6 +59,7 @@ pub trait Logger {
 
 /// The progress of a run, which a checkpoint keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Progress {
     /// Epochs that are finished.
     pub epoch: u64,

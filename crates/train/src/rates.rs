@@ -26,6 +26,7 @@ impl Default for RateSearch {
 
 /// A step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RatePoint {
     /// The learning rate.
     pub rate: f64,
@@ -37,6 +38,7 @@ pub struct RatePoint {
 
 /// The losses of growing learning rates. Smith 2017, arXiv 1506.01186.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RateCurve {
     /// The steps.
     pub points: Vec<RatePoint>,

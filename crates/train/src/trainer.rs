@@ -3,7 +3,7 @@
 use crate::check::{check, inputs};
 use crate::display::Screen;
 use crate::folder::Folder;
-use crate::learner::{Captured, Learner, Ranks};
+use crate::learner::{Captured, Learner, Ranks, Shared};
 use crate::metrics::{Metric, added};
 use crate::{Display, Epoch, Goal, Logger, Progress, RateCurve, RateSearch, SavedRun, folder};
 use isograd_core::tape::undone;
@@ -12,10 +12,8 @@ use isograd_data::Loader;
 use isograd_nn::{Averaged, Averaging, Checkpoint, GradScaler, Module, Optimizer, Schedule};
 use isograd_parallel::{DataParallel, FullySharded, Group, ParallelOptions, Unused};
 use serde::Serialize;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,6 +29,7 @@ const DRAWN_EVERY: Duration = Duration::from_secs(10);
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum End {
     /// With its last epoch.
     Finished,
@@ -50,7 +49,7 @@ pub struct Evaluation {
 }
 
 /// Begins the state of a metric for a validation.
-type Begin<'a, B, P> = Box<dyn Fn() -> Result<Box<dyn Measure<B, P> + 'a>> + 'a>;
+type Begin<'a, B, P> = Box<dyn Fn() -> Result<Box<dyn Measure<B, P> + 'a>> + Send + 'a>;
 
 /// A number of the validation.
 struct Measured<'a, B, P> {
@@ -70,8 +69,8 @@ trait Measure<B, P> {
 /// A state with the functions that add to it and read it.
 struct State<S, U, V> {
     state: S,
-    update: Rc<U>,
-    value: Rc<V>,
+    update: Arc<U>,
+    value: Arc<V>,
 }
 
 impl<B, P, S, U, V> Measure<B, P> for State<S, U, V>
@@ -95,7 +94,7 @@ where
 /// A function of each epoch as a logger.
 struct OnEpoch<F>(F);
 
-impl<F: FnMut(&Epoch) -> Result<()>> Logger for OnEpoch<F> {
+impl<F: FnMut(&Epoch) -> Result<()> + Send> Logger for OnEpoch<F> {
     fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
         (self.0)(epoch)
     }
@@ -104,7 +103,7 @@ impl<F: FnMut(&Epoch) -> Result<()>> Logger for OnEpoch<F> {
 /// A function of each step as a logger.
 struct OnStep<F>(F);
 
-impl<F: FnMut(&Progress, &[Tensor]) -> Result<()>> Logger for OnStep<F> {
+impl<F: FnMut(&Progress, &[Tensor]) -> Result<()> + Send> Logger for OnStep<F> {
     fn step(&mut self, progress: &Progress, losses: &[Tensor]) -> Result<()> {
         (self.0)(progress, losses)
     }
@@ -125,8 +124,10 @@ const GROWN: f64 = 1e6;
 ///
 /// A run with a folder leaves there its configuration, the results of each epoch, learning curves, the best model and a checkpoint. A run
 /// that goes on from the checkpoint has the same bits as one that was not interrupted.
+///
+/// A trainer of a model that threads may share is [`Send`]: another thread may run it.
 pub struct Trainer<'a, M: ?Sized, B, P> {
-    learner: Rc<RefCell<Learner<'a, M, B, P>>>,
+    learner: Shared<'a, M, B, P>,
     train: Loader<B>,
     validation: Option<Loader<B>>,
     metrics: Vec<Measured<'a, B, P>>,
@@ -175,8 +176,8 @@ where
         model: &'a M,
         optimizer: impl Optimizer + 'a,
         train: Loader<B>,
-        predict: impl Fn(&M, &B) -> Result<P> + 'a,
-        loss: impl Fn(&P, &B) -> Result<Tensor> + 'a,
+        predict: impl Fn(&M, &B) -> Result<P> + Send + 'a,
+        loss: impl Fn(&P, &B) -> Result<Tensor> + Send + 'a,
     ) -> Trainer<'a, M, B, P> {
         let learner = Learner {
             model,
@@ -188,7 +189,7 @@ where
             ranks: None,
         };
         Trainer {
-            learner: Rc::new(RefCell::new(learner)),
+            learner: Shared::new(learner),
             train,
             validation: None,
             metrics: Vec::new(),
@@ -245,7 +246,7 @@ where
     }
 
     /// A metric of the validation: the mean of `value`'s elements over all samples, such as whether each prediction is right.
-    pub fn metric(self, name: &str, goal: Goal, value: impl Fn(&P, &B) -> Result<Tensor> + 'a) -> Self {
+    pub fn metric(self, name: &str, goal: Goal, value: impl Fn(&P, &B) -> Result<Tensor> + Send + Sync + 'a) -> Self {
         let update = move |mean: &mut Mean, prediction: &P, batch: &B| {
             let values = value(prediction, batch)?;
             let values = if values.dtype().is_float() { values.cast(values.dtype().acc())? } else { values };
@@ -277,11 +278,11 @@ where
         mut self,
         name: &str,
         goal: Goal,
-        begin: impl Fn() -> Result<S> + 'a,
-        update: impl Fn(&mut S, &P, &B) -> Result<()> + 'a,
-        value: impl Fn(&S) -> Result<f64> + 'a,
+        begin: impl Fn() -> Result<S> + Send + 'a,
+        update: impl Fn(&mut S, &P, &B) -> Result<()> + Send + Sync + 'a,
+        value: impl Fn(&S) -> Result<f64> + Send + Sync + 'a,
     ) -> Self {
-        let (update, value) = (Rc::new(update), Rc::new(value));
+        let (update, value) = (Arc::new(update), Arc::new(value));
         let begin = move || -> Result<Box<dyn Measure<B, P> + 'a>> {
             Ok(Box::new(State { state: begin()?, update: update.clone(), value: value.clone() }))
         };
@@ -310,11 +311,11 @@ where
     /// Mixed precision: products in f16 or bf16. With f16, small gradients are kept by a loss scaler. Errors: `Value` if the model has
     /// no parameters.
     pub fn autocast(self, dtype: DType) -> Result<Self> {
-        if dtype == DType::F16 && self.learner.borrow().scaler.is_none() {
-            let device = self.learner.borrow().device()?;
-            self.learner.borrow_mut().scaler = Some(GradScaler::new(&device)?);
+        if dtype == DType::F16 && self.learner.lock().scaler.is_none() {
+            let device = self.learner.lock().device()?;
+            self.learner.lock().scaler = Some(GradScaler::new(&device)?);
         }
-        self.learner.borrow_mut().autocast = Some(dtype);
+        self.learner.lock().autocast = Some(dtype);
         Ok(self)
     }
 
@@ -327,9 +328,9 @@ where
             return Ok(self);
         }
         self = self.with_part(group)?;
-        let copies = DataParallel::new(self.learner.borrow().model, group, options)?;
-        self.learner.borrow_mut().ranks = Some(Ranks::Copies(copies));
-        let device = self.learner.borrow().device()?;
+        let copies = DataParallel::new(self.learner.lock().model, group, options)?;
+        self.learner.lock().ranks = Some(Ranks::Copies(copies));
+        let device = self.learner.lock().device()?;
         // `Unused::Zero` asks the other ranks in each step which parameters are used.
         let is_captured = self.is_captured && options.unused == Unused::Error && group.is_captured(&device)?;
         Ok(Trainer { group: group.clone(), is_captured, ..self })
@@ -362,7 +363,7 @@ where
         }
         let group = sharded.group().clone();
         self = self.with_part(&group)?;
-        self.learner.borrow_mut().ranks = Some(Ranks::Sharded(sharded));
+        self.learner.lock().ranks = Some(Ranks::Sharded(sharded));
         Ok(Trainer { group, is_captured: false, is_unchecked: false, ..self })
     }
 
@@ -376,7 +377,7 @@ where
 
     /// Scales losses, so that small gradients are kept in f16.
     pub fn scaler(self, scaler: GradScaler) -> Self {
-        self.learner.borrow_mut().scaler = Some(scaler);
+        self.learner.lock().scaler = Some(scaler);
         self
     }
 
@@ -400,10 +401,10 @@ where
     /// Follows the weights by an average, which the validation uses, and which the best epoch keeps; the model itself has its own weights.
     /// Errors: as [`Averaged::new`]; `Unsupported` with [`fully_sharded`](Trainer::fully_sharded).
     pub fn average(self, averaging: Averaging) -> Result<Self> {
-        if self.learner.borrow().is_in_parts() {
+        if self.learner.lock().is_in_parts() {
             return Err(no_average());
         }
-        let averaged = Averaged::new(self.learner.borrow().model, averaging)?;
+        let averaged = Averaged::new(self.learner.lock().model, averaging)?;
         Ok(Trainer { averaged: Some(averaged), ..self })
     }
 
@@ -414,13 +415,13 @@ where
 
     /// Computes activations again in the backward pass, for less memory. Errors: as [`Module::recompute_activations`].
     pub fn recompute_activations(self) -> Result<Self> {
-        self.learner.borrow().model.recompute_activations(true)?;
+        self.learner.lock().model.recompute_activations(true)?;
         Ok(self)
     }
 
     /// Freezes the parameters whose names match a pattern, such as `trunk.*`. Errors: as [`Module::freeze_matching`].
     pub fn freeze(self, pattern: &str) -> Result<Self> {
-        self.learner.borrow().model.freeze_matching(pattern)?;
+        self.learner.lock().model.freeze_matching(pattern)?;
         Ok(self)
     }
 
@@ -467,13 +468,13 @@ where
     }
 
     /// Calls a function with the results of each epoch. Its error ends the run.
-    pub fn on_epoch(self, callback: impl FnMut(&Epoch) -> Result<()> + 'a) -> Self {
+    pub fn on_epoch(self, callback: impl FnMut(&Epoch) -> Result<()> + Send + 'a) -> Self {
         self.logger(OnEpoch(callback))
     }
 
     /// Calls a function after each step, with the progress and the losses of the step's batches; reading these waits for the device. Its
     /// error ends the run.
-    pub fn on_step(self, callback: impl FnMut(&Progress, &[Tensor]) -> Result<()> + 'a) -> Self {
+    pub fn on_step(self, callback: impl FnMut(&Progress, &[Tensor]) -> Result<()> + Send + 'a) -> Self {
         self.logger(OnStep(callback))
     }
 
@@ -486,7 +487,7 @@ where
     /// Goes on from a saved run, of the same model, optimizer, loaders and options. Errors: `Value` naming what does not fit.
     pub fn resume(mut self, saved: SavedRun) -> Result<Self> {
         let SavedRun { checkpoint, progress, best, .. } = saved;
-        let mut learner = self.learner.borrow_mut();
+        let mut learner = self.learner.lock();
         learner.restore(&checkpoint)?;
         checkpoint.restore_optimizer(learner.optimizer.as_mut())?;
         match &mut learner.scaler {
@@ -527,7 +528,7 @@ where
     /// Gives the model the weights of the best epoch. Errors: `Value` if there was no epoch.
     pub fn restore_best(&self) -> Result<()> {
         let best = self.best.as_ref().ok_or_else(|| Error::value("trainer", "no epoch is finished"))?;
-        self.learner.borrow().restore(best)
+        self.learner.lock().restore(best)
     }
 
     /// Trains until the last epoch, early stopping, or the flag. Errors: `Value` if the loss is not finite, or a loader has no batch; those of
@@ -583,15 +584,15 @@ where
     /// ```
     pub fn find_learning_rate(&mut self, search: &RateSearch) -> Result<RateCurve> {
         search.check()?;
-        if self.group.size() > 1 || self.learner.borrow().is_in_parts() {
+        if self.group.size() > 1 || self.learner.lock().is_in_parts() {
             let message = "the rate is searched on one rank that has all of the model, before `parallel`";
             return Err(Error::value("find_learning_rate", message));
         }
         let before = self.checkpoint()?;
-        let rate = self.learner.borrow().optimizer.learning_rate();
-        self.learner.borrow().model.train();
+        let rate = self.learner.lock().optimizer.learning_rate();
+        self.learner.lock().model.train();
         let found = undone(|| self.search(search));
-        let mut learner = self.learner.borrow_mut();
+        let mut learner = self.learner.lock();
         before.restore_model(learner.model)?;
         before.restore_optimizer(learner.optimizer.as_mut())?;
         learner.optimizer.set_lr(rate)?;
@@ -607,7 +608,7 @@ where
             let first = losses.len();
             for batch in self.train.epoch(epoch).take(search.steps - first) {
                 let rate = search.rate(losses.len());
-                self.learner.borrow_mut().optimizer.set_lr(rate)?;
+                self.learner.lock().optimizer.set_lr(rate)?;
                 losses.push((rate, self.step(&batch?)?.item::<f64>()?));
                 if RateCurve::new(&losses).is_over(search.limit) {
                     return Ok(RateCurve::new(&losses));
@@ -626,7 +627,7 @@ where
     pub fn evaluate(&self) -> Result<Evaluation> {
         match &self.averaged {
             Some(averaged) => {
-                let model = self.learner.borrow().model;
+                let model = self.learner.lock().model;
                 averaged.applied(model, || self.evaluated())
             }
             None => self.evaluated(),
@@ -637,7 +638,7 @@ where
         let loader = self.validation.as_ref();
         let loader = loader.ok_or_else(|| Error::value("trainer", "there are no samples to validate with"))?;
         check_batches("validate", loader)?;
-        let learner = self.learner.borrow();
+        let learner = self.learner.lock();
         let mut loss = Mean::default();
         let mut metrics = self.metrics.iter().map(|metric| (metric.begin)()).collect::<Result<Vec<_>>>()?;
         learner.evaluating(|| {
@@ -667,7 +668,7 @@ where
 
     /// Learns from one batch, plainly, and returns its loss: a step that the run does not count.
     pub fn step(&self, batch: &B) -> Result<Tensor> {
-        let losses = self.learner.borrow_mut().step(std::slice::from_ref(batch), &[1.0])?;
+        let losses = self.learner.lock().step(std::slice::from_ref(batch), &[1.0])?;
         losses.into_iter().next().ok_or_else(|| Error::value("trainer", "a step has no batch"))
     }
 
@@ -716,7 +717,7 @@ where
         let samples = (self.train.batch_size() * self.accumulate) as f64 / self.group.size() as f64;
         let full = (self.accumulate, samples);
         let mut step = Captured::new(self.learner.clone(), full, self.is_captured, self.group.clone());
-        self.learner.borrow().model.train();
+        self.learner.lock().model.train();
         while self.progress.epoch < self.epochs {
             if self.is_exhausted() {
                 return Ok(End::Stopped);
@@ -735,7 +736,7 @@ where
     /// The end of an epoch, or of a part of one: the validation, and what follows from it.
     fn results(&mut self, clock: &dyn Fn() -> f64, screen: &mut Screen) -> Result<()> {
         self.progress.seconds = clock();
-        self.learner.borrow().broadcast_buffers()?;
+        self.learner.lock().broadcast_buffers()?;
         let found = if self.validation.is_some() { Some(self.evaluate()?) } else { None };
         self.progress.seconds = clock();
         self.finish(found, screen)
@@ -758,7 +759,7 @@ where
         for (batch, index) in self.train.epoch_from(self.progress.epoch, first).zip(first..) {
             let batch = batch?;
             if std::mem::take(&mut self.is_unchecked) && self.group.size() == 1 {
-                self.warnings = check(&self.learner.borrow(), &batch)?;
+                self.warnings = check(&self.learner.lock(), &batch)?;
                 self.warnings.iter().for_each(|warning| screen.warn(warning));
             }
             batches.push(batch);
@@ -776,7 +777,7 @@ where
                 self.progress.steps + 1,
             )?;
             if let Some(averaged) = &mut self.averaged {
-                averaged.update(self.learner.borrow().model)?;
+                averaged.update(self.learner.lock().model)?;
             }
             screen.step(all as u64);
             (self.progress.batch, self.progress.steps) = (index + 1, self.progress.steps + 1);
@@ -792,7 +793,7 @@ where
             let [is_stopped, is_due] = self.any([is_stopped, screen.is_due()])?;
             if is_stopped || is_validated || done == end || pending.len() >= AHEAD || is_due {
                 self.read(&mut pending, screen)?;
-                screen.update(&self.progress, self.learner.borrow().optimizer.learning_rate());
+                screen.update(&self.progress, self.learner.lock().optimizer.learning_rate());
             }
             if is_stopped {
                 self.progress.seconds = clock();
@@ -819,7 +820,7 @@ where
 
     fn set_learning_rate(&self) -> Result<()> {
         let Some(schedule) = &self.schedule else { return Ok(()) };
-        let (rate, mut learner) = (schedule.lr(self.progress.steps)?, self.learner.borrow_mut());
+        let (rate, mut learner) = (schedule.lr(self.progress.steps)?, self.learner.lock());
         if rate != learner.optimizer.learning_rate() {
             learner.optimizer.set_lr(rate)?;
         }
@@ -883,14 +884,14 @@ where
             train_loss: self.progress.mean_loss(),
             validation_loss: found.as_ref().map(|found| found.loss),
             metrics: found.map(|found| found.metrics).unwrap_or_default(),
-            learning_rate: self.learner.borrow().optimizer.learning_rate(),
+            learning_rate: self.learner.lock().optimizer.learning_rate(),
             seconds: self.progress.seconds,
         };
         let is_best = self.is_best(&epoch)?;
         self.progress.add(epoch.clone(), self.train.len());
         if is_best {
             self.progress.best = Some(self.progress.history.len() - 1);
-            let learner = self.learner.borrow();
+            let learner = self.learner.lock();
             self.best = Some(match &self.averaged {
                 Some(averaged) => averaged.applied(learner.model, || learner.weights())?,
                 None => learner.weights()?,
@@ -932,7 +933,7 @@ where
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {
-        let learner = self.learner.borrow();
+        let learner = self.learner.lock();
         let mut checkpoint = learner.weights()?.with_optimizer(learner.optimizer.as_ref())?;
         if let Some(scaler) = &learner.scaler {
             checkpoint = checkpoint.with_scaler(scaler)?;

@@ -47,6 +47,18 @@ fn an_ignored_target_counts_nothing() -> Result<()> {
 }
 
 #[test]
+fn a_class_that_does_not_occur_is_no_part_of_the_mean() -> Result<()> {
+    // Class 0 is padding. scikit-learn's f1_score(average="macro") of the others: (1 + 2 / 3 + 0) / 3.
+    let mut confusion = Confusion::new(5, &cpu())?.ignore(0);
+    confusion.update(&classes(&[1, 2, 2, 1, 4]), &classes(&[1, 2, 4, 0, 0]))?;
+    assert!((confusion.counts()?.macro_f1() - 5.0 / 9.0).abs() < 1e-12);
+    // A prediction of padding counts as a wrong one.
+    confusion.update(&classes(&[0]), &classes(&[1]))?;
+    assert!((confusion.counts()?.macro_f1() - (0.0 + 2.0 / 3.0 + 2.0 / 3.0 + 0.0) / 4.0).abs() < 1e-12);
+    Ok(())
+}
+
+#[test]
 fn precision_is_averaged_over_positive_samples() -> Result<()> {
     let mut auc = Auc::new();
     assert!(auc.average_precision()?.is_nan());

@@ -1,6 +1,6 @@
 //! The check of the first batch, averages of weights, frozen parts, and the search for a rate.
 
-use isograd_core::{DType, Device, Result, Rng, Tensor};
+use isograd_core::{DType, Device, Error, Result, Rng, Tensor};
 use isograd_cpu as _;
 use isograd_data::{Dataset, Items, Loader, digits};
 use isograd_nn::{
@@ -8,15 +8,15 @@ use isograd_nn::{
 };
 use isograd_train::metrics::{Confusion, Mean};
 use isograd_train::{End, Epoch, Goal, Logger, Progress, RateSearch, SavedRun, Trainer};
-use std::cell::RefCell;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 fn cpu() -> Device {
     Device::cpu().unwrap()
 }
 
 type Batch = (Tensor, Tensor);
+type Classifier<'a> = Trainer<'a, Sequential, Batch, Tensor>;
 
 fn model(init: &Init) -> Sequential {
     Sequential::new()
@@ -301,17 +301,17 @@ fn a_search_for_a_rate_leaves_the_run_as_it_was() {
 
 /// Counts calls.
 #[derive(Default)]
-struct Counted(Rc<RefCell<[usize; 2]>>);
+struct Counted(Arc<Mutex<[usize; 2]>>);
 
 impl Logger for Counted {
     fn step(&mut self, progress: &Progress, losses: &[Tensor]) -> Result<()> {
         assert!(losses.len() == 1 && losses[0].item::<f64>()?.is_finite() && progress.steps > 0);
-        self.0.borrow_mut()[0] += 1;
+        self.0.lock().unwrap()[0] += 1;
         Ok(())
     }
 
     fn epoch(&mut self, _: &Epoch) -> Result<()> {
-        self.0.borrow_mut()[1] += 1;
+        self.0.lock().unwrap()[1] += 1;
         Ok(())
     }
 }
@@ -336,7 +336,7 @@ fn a_run_validates_within_epochs_and_ends_after_its_steps() {
         assert_eq!(run.run().unwrap(), End::Finished);
         let steps: Vec<(u64, u64)> = run.history().iter().map(|e| (e.epoch, e.steps)).collect();
         assert!(run.history().iter().all(|e| e.train_loss.is_finite() && e.validation_loss.unwrap().is_finite()));
-        let calls = *calls.borrow();
+        let calls = *calls.lock().unwrap();
         (bits(&model.state_dict()), steps, calls)
     };
     let whole = run(None, 10, None);
@@ -350,6 +350,26 @@ fn a_run_validates_within_epochs_and_ends_after_its_steps() {
     let second = run(None, 10, Some(saved));
     assert_eq!(second.0, whole.0);
     assert_eq!(second.1[3..], [(2, 6), (2, 8), (3, 9), (3, 10)]);
+}
+
+#[test]
+fn a_trainer_runs_on_another_thread_with_the_same_bits() {
+    let weights = |run: &dyn Fn(Classifier<'_>) -> Result<End>| {
+        let init = Init::new(&cpu()).seed(3);
+        let model = model(&init);
+        let count =
+            |confusion: &mut Confusion, scores: &Tensor, (_, y): &Batch| confusion.update(&scores.argmax(-1)?, y);
+        let trainer = trainer(&model)
+            .validate(loader())
+            .measure("f1", Goal::Highest, || Confusion::new(10, &cpu()), count, |c| Ok(c.counts()?.macro_f1()))
+            .on_step(|progress, _| if progress.steps < 9 { Ok(()) } else { Err(Error::value("test", "nine steps")) })
+            .epochs(2);
+        assert_eq!(run(trainer).unwrap(), End::Finished);
+        bits(&model.state_dict())
+    };
+    let here = weights(&|mut trainer| trainer.run());
+    let there = weights(&|mut trainer| std::thread::scope(|scope| scope.spawn(move || trainer.run()).join().unwrap()));
+    assert_eq!(here, there);
 }
 
 #[test]

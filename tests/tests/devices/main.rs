@@ -9,6 +9,7 @@ mod cases;
 mod channels_last;
 mod edges;
 mod everywhere;
+mod examples;
 mod extremes;
 mod in_place;
 mod kernels;
@@ -38,6 +39,7 @@ fn main() {
         ("channels_last", channels_last::trials),
         ("edges", edges::trials),
         ("everywhere", everywhere::trials),
+        ("examples", examples::trials),
         ("in_place", in_place::trials),
         ("limits", limits::trials),
         ("passes", passes::trials),

@@ -1,12 +1,6 @@
 //! The training loop and the examples that use it, on every device.
 
 #[allow(dead_code)]
-#[path = "../../../crates/isograd/examples/autoencoder.rs"]
-mod autoencoder;
-#[allow(dead_code)]
-#[path = "../../../crates/isograd/examples/characters.rs"]
-mod characters;
-#[allow(dead_code)]
 #[path = "../../../crates/isograd/examples/classifier.rs"]
 mod classifier;
 #[allow(dead_code)]
@@ -43,7 +37,7 @@ mod shapes;
 #[path = "../../../crates/isograd/examples/tagger.rs"]
 mod tagger;
 
-use isograd::data::{Dataset, Items, Loader, Tokens};
+use isograd::data::{Dataset, Items, Loader};
 use isograd::nn::schedule::Cosine;
 use isograd::nn::{AdamW, Dropout, Forward, Init, Linear, Module, Optimizer, Schedule, Sequential};
 use isograd::train::{End, Goal, SavedRun, Trainer};
@@ -81,11 +75,6 @@ pub fn trials(device: &Device) -> Vec<Trial> {
             let is_near = here.iter().zip(&there).all(|(a, b)| (a - b).abs() < 1e-4);
             Ok(expect(is_near && here.len() == 5 && here[4] < here[0], format!("{there:?}, on the CPU {here:?}")))
         }),
-        check("the_example_of_characters_learns", |d| {
-            let text = "one two three four five six seven eight nine ten; ".repeat(12);
-            let accuracy = characters::train(d, &Tokens::from_bytes(text), 6)?;
-            Ok(expect(accuracy > 0.8, format!("accuracy {accuracy}")))
-        }),
         check("the_example_of_a_dataset_of_ones_own_learns", |d| {
             let (first, last) = own_dataset::train(d, 4)?;
             Ok(expect(last < 0.6 * first, format!("{first} at first, {last} at last")))
@@ -96,15 +85,11 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         trials.extend([
             check("the_example_of_a_tagger_learns", |d| {
                 let (first, last) = tagger::train(d, 5)?;
-                Ok(expect(last < 0.5 * first, format!("{first} at first, {last} at last")))
+                Ok(expect(last > 0.9 && last > first, format!("{first} at first, {last} at last")))
             }),
             check("the_example_of_moving_digits_learns", |d| {
                 let (still, last) = moving_digits::train(d, 128, 5)?;
                 Ok(expect(last < 0.5 * still, format!("{last}, and the image before has {still}")))
-            }),
-            check("the_example_of_an_autoencoder_learns", |d| {
-                let (loss, mean) = autoencoder::train(d, 8)?;
-                Ok(expect(loss < 0.6 * mean, format!("{loss}, and the mean image has {mean}")))
             }),
             check("the_example_of_a_resumed_run_has_the_bits_of_a_whole_one", |d| {
                 let file = tempfile::NamedTempFile::new().map_err(|e| Error::value("test", e.to_string()))?;

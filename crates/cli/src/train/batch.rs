@@ -83,7 +83,7 @@ impl Tensors for Input {
 }
 
 /// A model of the command.
-pub trait Predict: Module {
+pub trait Predict: Module + Sync {
     /// The outputs for a batch, `[B, ..]`.
     fn predict(&self, input: &Input) -> Result<Tensor>;
 }

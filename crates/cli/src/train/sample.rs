@@ -168,7 +168,7 @@ fn whole(set: &Set) -> isograd::Result<Loader<Batch>> {
 }
 
 /// The values of the samples of a batch, from the model's outputs and the targets.
-pub type Measure = Box<dyn Fn(&Tensor, &Tensor) -> isograd::Result<Tensor>>;
+pub type Measure = Box<dyn Fn(&Tensor, &Tensor) -> isograd::Result<Tensor> + Send + Sync>;
 
 impl Objective {
     /// The loss of outputs, in their dtype of arithmetic: 16-bit outputs have a loss in f32.

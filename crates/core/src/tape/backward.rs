@@ -38,6 +38,18 @@ pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 }
 
 /// [`grad`] with options. `create_graph` allows higher derivatives.
+///
+/// ```
+/// # use isograd_core::{Device, Result, Tensor, tape::{BackwardOptions, grad, grad_with}};
+/// # fn example(device: &Device) -> Result<()> {
+/// let x = Tensor::scalar(2.0f64, device)?.require_grad()?;
+/// let options = BackwardOptions { create_graph: true, ..BackwardOptions::default() };
+/// let slope = grad_with(&x.pow_scalar(3)?, &[&x], &options)?.remove(0);
+/// let curvature = grad(&slope, &[&x])?.remove(0);
+/// assert_eq!([slope.item::<f64>()?, curvature.item()?], [12.0, 12.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: &BackwardOptions) -> Result<Vec<Tensor>> {
     let gradient = starting_gradient("grad", y, options)?;
     let found = gradients_from([(y, gradient)], inputs, options)?;

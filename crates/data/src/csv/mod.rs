@@ -47,6 +47,7 @@ pub(crate) use records::{Cell, Records, texts};
 
 /// A column of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Column {
     /// The first column.
     First,
@@ -74,6 +75,7 @@ pub enum Header {
 
 /// Whether the targets are classes or numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Learn {
     /// Classes, if there is one column of targets, and it has texts, or a few different whole numbers below [`MAX_GUESSED`]; else numbers.
     #[default]

@@ -15,6 +15,7 @@ use std::path::Path;
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[non_exhaustive]
 pub enum ColumnType {
     /// Numbers.
     Number,

@@ -19,6 +19,7 @@ pub struct Rotary {
 
 /// A change of the rates.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum RotaryScaling {
     /// Rates stay.
     #[default]

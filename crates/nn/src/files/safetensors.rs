@@ -22,6 +22,7 @@ pub type Metadata = BTreeMap<String, String>;
 
 /// The contents of a file.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Contents {
     /// The tensors by name.
     pub tensors: StateDict,
@@ -34,6 +35,25 @@ pub struct Contents {
 /// Writes tensors and texts to a safetensors file as [`replace_file`] does, with a checksum of both as a further text
 /// (`isograd.crc32`). Equal tensors and texts give equal bytes. Errors: `Io` naming the path; `Value` for a tensor or text whose
 /// name is reserved by the format or the checksum.
+///
+/// ```
+/// # use isograd_core::Device;
+/// # use isograd_nn::{Init, Linear, Metadata, Module, load, save};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let (layer, other) = (Linear::new(4, 2, &Init::new(&device).seed(1))?, Linear::new(4, 2, &Init::new(&device).seed(2))?);
+/// # let file = std::env::temp_dir().join(format!("isograd-save-{}.safetensors", std::process::id()));
+/// # /*
+/// let file = "layer.safetensors";
+/// # */
+/// save(&file, &layer.state_dict(), &Metadata::new())?;
+/// other.load_state_dict(&load(&file, &device)?.tensors)?;
+/// assert!(other.weight.allclose(&layer.weight, 0.0, 0.0)?);
+/// # let _ = std::fs::remove_file(&file);
+/// # Ok(())
+/// # }
+/// ```
 pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &Metadata) -> Result<()> {
     let path = path.as_ref();
     check_names(tensors, metadata)?;

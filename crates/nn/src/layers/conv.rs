@@ -1,5 +1,6 @@
 //! Convolutions as layers, with PyTorch's names, defaults and initial values.
 
+use crate::details::{bias, extent, unless};
 use crate::layers::bound;
 use crate::module::of_rank;
 use crate::{Forward, Init, Module, Visitor, VisitorMut, called};
@@ -13,7 +14,23 @@ macro_rules! name {
 }
 
 /// A convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
-#[derive(Debug, Module)]
+///
+/// ```
+/// # use isograd_core::ops::{Conv, Padding};
+/// # use isograd_core::{DType, Device, Tensor};
+/// # use isograd_nn::{Conv2d, Forward, Init};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let options = Conv { stride: [2; 2], padding: Padding::Each([1; 2]), ..Conv::default() };
+/// let layer = Conv2d::new(3, 16, [3, 3], &options, &Init::new(&device))?;
+/// let y = layer.forward(&Tensor::ones((8, 3, 32, 32), DType::F32, &device)?)?;
+/// assert_eq!(y.dims(), [8, 16, 16, 16]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module)]
+#[module(details = self.text())]
 #[module(type_name = of_rank(N, [name!(Conv1d), name!(Conv2d), name!(Conv3d)]))]
 pub struct Convolution<const N: usize> {
     /// `[out, in / groups, k..]`.
@@ -34,6 +51,14 @@ impl<const N: usize> Convolution<N> {
         Convolution { padding_mode, ..self }
     }
 
+    fn text(&self) -> String {
+        let Conv { stride, padding, dilation, groups } = self.options;
+        let (input, output) = (extent(&self.weight, 1) * groups, extent(&self.weight, 0));
+        text([input, output], &self.weight, &self.bias, (stride, dilation, groups))
+            + &unless("padding", padding, Padding::Valid)
+            + &unless("padding_mode", self.padding_mode, Pad::ZEROS)
+    }
+
     /// The input with its padding, and the options of the convolution of it.
     fn padded(&self, op: &'static str, x: &Tensor) -> Result<(Tensor, Conv<N>)> {
         if self.padding_mode == Pad::ZEROS {
@@ -45,7 +70,8 @@ impl<const N: usize> Convolution<N> {
 }
 
 /// A transposed convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = self.text())]
 #[module(type_name = of_rank(N, [name!(ConvTranspose1d), name!(ConvTranspose2d), name!(ConvTranspose3d)]))]
 pub struct TransposedConvolution<const N: usize> {
     /// `[in, out / groups, k..]`.
@@ -57,7 +83,29 @@ pub struct TransposedConvolution<const N: usize> {
     pub options: ConvTranspose<N>,
 }
 
+/// Channels, kernel and those options of a convolution that are not the default.
+fn text<const N: usize>(
+    [input, output]: [usize; 2],
+    weight: &Tensor,
+    with_bias: &Option<Tensor>,
+    (stride, dilation, groups): ([usize; N], [usize; N], usize),
+) -> String {
+    let kernel = &weight.dims()[weight.rank().min(2)..];
+    format!("{input} -> {output}, kernel {kernel:?}{}", bias(with_bias))
+        + &unless("stride", stride, [1; N])
+        + &unless("dilation", dilation, [1; N])
+        + &unless("groups", groups, 1)
+}
+
 impl<const N: usize> TransposedConvolution<N> {
+    fn text(&self) -> String {
+        let ConvTranspose { stride, padding, output_padding, dilation, groups } = self.options;
+        let (input, output) = (extent(&self.weight, 0), extent(&self.weight, 1) * groups);
+        text([input, output], &self.weight, &self.bias, (stride, dilation, groups))
+            + &unless("padding", padding, [0; N])
+            + &unless("output_padding", output_padding, [0; N])
+    }
+
     fn unpadded(&self, _op: &'static str, x: &Tensor) -> Result<(Tensor, ConvTranspose<N>)> {
         Ok((x.clone(), self.options))
     }

@@ -4,7 +4,22 @@ use crate::{Forward, Init, Mode, Module, called};
 use isograd_core::{Result, Rng, Tensor};
 
 /// Multiplies elements by 0 with probability `p` in training. The identity in evaluation.
-#[derive(Debug, Module)]
+///
+/// ```
+/// # use isograd_core::{DType, Device, Tensor};
+/// # use isograd_nn::{Dropout, Forward, Init, Module};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let (dropout, x) = (Dropout::new(0.5, &Init::new(&device)), Tensor::ones(100, DType::F32, &device)?);
+/// assert!(!dropout.forward(&x)?.allclose(&x, 0.0, 0.0)?);
+/// dropout.eval();
+/// assert!(dropout.forward(&x)?.allclose(&x, 0.0, 0.0)?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module)]
+#[module(details = self.p.to_string())]
 pub struct Dropout {
     #[module(skip)]
     p: f64,

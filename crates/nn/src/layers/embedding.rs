@@ -1,11 +1,13 @@
 //! Rows of a table, selected by index.
 
+use crate::details::extent;
 use crate::{Forward, Init, Module, called};
 use isograd_core::ops::{Bag, BagMode, EmbeddingOptions};
 use isograd_core::{Error, Result, Tensor, no_grad};
 
 /// Rows of a table, selected by index and reduced over bags: [`Tensor::embedding_bag`].
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = format!("{} -> {}, {:?}", extent(&self.weight, 0), extent(&self.weight, 1), self.mode))]
 pub struct EmbeddingBag {
     /// `[V, E]`.
     pub weight: Tensor,
@@ -49,7 +51,21 @@ impl Forward for EmbeddingBag {
 }
 
 /// Rows of a table, selected by index.
-#[derive(Debug, Module)]
+///
+/// ```
+/// # use isograd_core::{Device, Tensor};
+/// # use isograd_nn::{Embedding, Forward, Init};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let table = Embedding::new(100, 16, &Init::new(&device))?;
+/// let words = Tensor::from_vec(vec![7i64, 0, 99], (1, 3), &device)?;
+/// assert_eq!(table.forward(&words)?.dims(), [1, 3, 16]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module)]
+#[module(details = format!("{} -> {}", extent(&self.weight, 0), extent(&self.weight, 1)))]
 pub struct Embedding {
     /// `[V, E]`.
     pub weight: Tensor,

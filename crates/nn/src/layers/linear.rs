@@ -1,11 +1,27 @@
 //! Linear and bilinear layers.
 
+use crate::details::{bias, extent};
 use crate::{Forward, Init, Module, called};
 use isograd_core::ops::{Activation, GemmBias, Transpose};
 use isograd_core::{Result, Tensor};
 
 /// `x w^T + b` for `x: [.., in]`.
-#[derive(Debug, Module)]
+///
+/// ```
+/// # use isograd_core::{DType, Device, Tensor};
+/// # use isograd_nn::{Forward, Init, Linear};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let layer = Linear::new(64, 10, &Init::new(&device).seed(42))?;
+/// let y = layer.forward(&Tensor::ones((32, 64), DType::F32, &device)?)?;
+/// assert_eq!(y.dims(), [32, 10]);
+/// assert_eq!(format!("{layer:?}"), "Linear(64 -> 10, bias)");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module)]
+#[module(details = format!("{} -> {}{}", extent(&self.weight, 1), extent(&self.weight, 0), bias(&self.bias)))]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
@@ -48,7 +64,8 @@ impl Forward for Linear {
 }
 
 /// `y[.., o] = x1[.., i] weight[o, i, j] x2[.., j] + bias[o]`, summed over i and j, for `x1: [.., in1]` and `x2: [.., in2]`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = self.text())]
 pub struct Bilinear {
     /// `[out, in1, in2]`.
     pub weight: Tensor,
@@ -68,6 +85,11 @@ impl Bilinear {
     pub fn without_bias(input1: usize, input2: usize, output: usize, init: &Init) -> Result<Bilinear> {
         let bound = bound(input1);
         Ok(Bilinear { weight: init.uniform((output, input1, input2), -bound, bound)?, bias: None })
+    }
+
+    fn text(&self) -> String {
+        let [output, input1, input2] = [0, 1, 2].map(|axis| extent(&self.weight, axis));
+        format!("{input1} x {input2} -> {output}{}", bias(&self.bias))
     }
 
     /// The form of two inputs with equal leading dimensions. Errors: `Shape`, `Dtype`.

@@ -8,7 +8,8 @@ use isograd_core::{DType, Error, Result, Shape, Tensor, no_grad};
 use std::sync::Arc;
 
 /// Normalises the last dimensions of x: `(x - mean) / sqrt(var + eps) * weight + bias`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = format!("{}, eps {}", self.shape, self.eps))]
 pub struct LayerNorm {
     /// The weight, with the normalised shape.
     pub weight: Option<Tensor>,
@@ -71,7 +72,8 @@ impl Forward for LayerNorm {
 }
 
 /// Divides the last dimensions of x by their root mean square: `x / sqrt(mean(x^2) + eps) * weight`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = format!("{}, eps {}", self.shape, self.eps))]
 pub struct RmsNorm {
     /// The weight, with the normalised shape.
     pub weight: Option<Tensor>,
@@ -117,7 +119,8 @@ fn check_last(op: &'static str, x: &Tensor, shape: &Shape) -> Result<()> {
 }
 
 /// Normalises groups of adjacent channels of x `[N, C, ..]`, separately for each sample.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = format!("{}, {} groups, eps {}", self.channels, self.groups, self.eps))]
 pub struct GroupNorm {
     /// `[C]`.
     pub weight: Option<Tensor>,
@@ -211,7 +214,8 @@ pub type InstanceNorm3d = InstanceNorm<3>;
 macro_rules! channel_norm {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty = $of_init:expr)? }, $options:ident, $names:expr) => {
         $(#[$doc])*
-        #[derive(Debug, Module)]
+        #[derive(Module)]
+        #[module(details = format!("{}, eps {}", self.channels, self.options.eps))]
         #[module(type_name = of_rank(D, $names))]
         pub struct $name<const D: usize> {
             /// `[C]`.

@@ -1,5 +1,6 @@
 //! Recurrent layers, with PyTorch's names, defaults and initial values.
 
+use crate::details::{extent, unless};
 use crate::layers::bound;
 use crate::{Forward, Init, Mode, Module, Visitor, VisitorMut, called};
 use isograd_core::ops::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
@@ -108,6 +109,19 @@ pub struct RecurrentStack {
 type Run<'f> = &'f dyn Fn(&Tensor, &[Option<Tensor>], RecurrentWeights<'_>, &RecurrentSteps<'_>) -> Result<Vec<Tensor>>;
 
 impl RecurrentStack {
+    /// The extents, and those options that are not the default.
+    fn text(&self) -> String {
+        let RecurrentOptions { layers, bias, batch_first, dropout, bidirectional, projection } = self.options;
+        let input = self.weights.first().and_then(|layer| layer.first()).map_or(0, |first| extent(&first.weight_ih, 1));
+        format!("{input} -> {}", self.hidden)
+            + &unless("layers", layers, 1)
+            + &unless("bias", bias, true)
+            + &unless("batch_first", batch_first, false)
+            + &unless("dropout", dropout, 0.0)
+            + &unless("bidirectional", bidirectional, false)
+            + &unless("projection", projection.unwrap_or(self.hidden), self.hidden)
+    }
+
     fn new(
         op: &'static str,
         gates: usize,
@@ -278,7 +292,8 @@ pub type LstmState = (Tensor, Tensor);
 ///     Ok(y)
 /// }
 /// ```
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = self.stack.text())]
 pub struct Lstm {
     /// The weights and options.
     #[module(flatten)]
@@ -322,7 +337,8 @@ impl Forward for Lstm {
 macro_rules! stacks {
     ($($(#[$doc:meta])* $name:ident $lower:literal $gates:literal [$($field:ident: $type:ty)?] |$x:ident, $h:ident, $weights:ident, $steps:ident $(, $f:ident)?| $call:expr;)*) => {$(
         $(#[$doc])*
-        #[derive(Debug, Module)]
+        #[derive(Module)]
+        #[module(details = self.stack.text())]
         pub struct $name {
             /// The weights and options.
             #[module(flatten)]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Default, Module)]
+#[module(details = self.text())]
 pub struct Sequential {
     #[module(flatten)]
     layers: Vec<Box<dyn Layer>>,
@@ -25,6 +26,10 @@ impl Sequential {
     /// No layers: the identity.
     pub fn new() -> Sequential {
         Sequential::default()
+    }
+
+    fn text(&self) -> String {
+        self.layers.iter().map(|layer| format!("{layer:?}")).collect::<Vec<_>>().join(", ")
     }
 
     /// Appends a layer, or a function of a tensor.

@@ -5,6 +5,7 @@ use isograd_core::{Error, Result, Tensor, no_grad};
 
 /// The weight of a new state in an average.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Averaging {
     /// `1 - decay`: an exponential moving average (EMA).
     Exponential {

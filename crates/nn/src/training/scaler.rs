@@ -19,6 +19,23 @@ use std::collections::{BTreeSet, HashMap};
 /// `update`. Several optimizers may share a scaler; a step is skipped only for optimizers whose gradients were not finite. They may
 /// also share parameters: the scaler tracks the gradient of each parameter. Gradients that were unscaled together are checked
 /// together.
+///
+/// ```
+/// # use isograd_core::{DType, Device, Tensor, autocast};
+/// # use isograd_nn::{AdamW, Forward, GradScaler, Init, Linear};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let model = Linear::new(4, 1, &Init::new(&device))?;
+/// let (mut optimizer, mut scaler) = (AdamW::new(&model), GradScaler::new(&device)?);
+/// let x = Tensor::ones((8, 4), DType::F32, &device)?;
+/// let loss = autocast(DType::F16, || model.forward(&x)?.square()?.mean(..))?;
+/// scaler.scale(&loss)?.backward()?;
+/// scaler.step(&mut optimizer)?;
+/// scaler.update()?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct GradScaler {
     /// Rank 0, f32.
     scale: Tensor,

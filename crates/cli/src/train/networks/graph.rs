@@ -11,7 +11,7 @@ use isograd::nn::{
 };
 
 /// A convolution of a graph.
-trait Convolution: Module {
+trait Convolution: Module + Sync {
     fn convolve(&self, x: &Tensor, graph: &Graph) -> isograd::Result<Tensor>;
 }
 

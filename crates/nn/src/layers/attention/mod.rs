@@ -13,13 +13,15 @@ pub use transformer::{
     TransformerOptions,
 };
 
+use crate::details::extent;
 use crate::{Gain, Init, Linear, Mode, Module, called};
 use isograd_core::ops::{Attention, Causal, MultiHead, Projection};
 use isograd_core::{Error, Result, Rng, Tensor};
 
 /// Attention of several heads between projections: [`Tensor::multi_head_attention`]. Inputs are `[B, T, E]`, as with PyTorch's
 /// `batch_first`.
-#[derive(Debug, Module)]
+#[derive(Module)]
+#[module(details = format!("{}, {} heads", extent(&self.out_proj.weight, 0), self.heads))]
 pub struct MultiheadAttention {
     /// The weights of the projections of query, key and value, `[3E, E]`, if all have the width E.
     pub in_proj_weight: Option<Tensor>,

@@ -12,6 +12,25 @@ use isograd_core::{Result, Tensor};
 pub struct Adam(Engine<AdamRule<false>>);
 
 /// [`Adam`] with decoupled weight decay (0.01). Loshchilov, Hutter 2017, arXiv 1711.05101; as PyTorch's AdamW.
+///
+/// ```
+/// # use isograd_core::{DType, Device, Tensor};
+/// # use isograd_nn::{AdamW, Forward, Init, Linear, Optimizer};
+/// # use isograd_cpu as _;
+/// # fn main() -> isograd_core::Result<()> {
+/// let device = Device::cpu()?;
+/// let model = Linear::new(4, 1, &Init::new(&device).seed(42))?;
+/// let no_decay = |name: &str, _: &Tensor| name.ends_with("bias");
+/// let mut optimizer = AdamW::new(&model).lr(1e-2).clip_norm(1.0).group_where(no_decay, |group| group.weight_decay(0.0));
+/// let x = Tensor::ones((8, 4), DType::F32, &device)?;
+/// for _ in 0..10 {
+///     model.forward(&x)?.square()?.mean(..)?.backward()?;
+///     // Clears the gradients as well.
+///     optimizer.step()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct AdamW(Engine<AdamRule<true>>);
 
 optimizer!(Adam of AdamRule<false>, lr 1e-3, weight_decay 0.0, rule AdamRule::DEFAULT);

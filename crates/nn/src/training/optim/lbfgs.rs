@@ -9,6 +9,7 @@ const OP: &str = "lbfgs";
 
 /// The search for the length of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LineSearch {
     /// None: the rate is the length.
     #[default]

@@ -44,7 +44,7 @@ use isograd_core::{Error, Result, Tensor};
 use std::sync::Arc;
 
 /// The interface of optimizers for a training loop.
-pub trait Optimizer {
+pub trait Optimizer: Send {
     /// Updates every parameter that has a gradient, then clears the gradients. A parameter without a gradient is unchanged,
     /// including its step count. Errors: `Attr` for an option out of its range; `Value` for a parameter that is no leaf or is
     /// listed twice, and without parameters.

@@ -28,6 +28,7 @@ optimizer!(Muon of MuonRule, lr 1e-3, weight_decay 0.1, rule MuonRule {
 
 /// The factor of a step of [`Muon`], for a matrix `[A, B]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Adjust {
     /// `sqrt(max(1, A / B))`.
     #[default]
