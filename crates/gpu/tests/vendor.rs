@@ -61,16 +61,11 @@ struct Columns {
     asked: Mutex<Vec<Product>>,
     /// Refuses problems that this holds of.
     refuses: Mutex<fn(&Product) -> bool>,
-    pitch: AtomicUsize,
 }
 
 impl Library for Columns {
     fn workspace(&self) -> usize {
         1 << 10
-    }
-
-    fn pitch(&self) -> usize {
-        self.pitch.load(Ordering::Relaxed)
     }
 
     fn has(&self, product: &Product) -> Result<bool> {
@@ -150,7 +145,7 @@ impl Library for Columns {
     }
 }
 
-/// A device in the host's memory that runs only `gemm_sum`, `gemm_mask`, `pitch` and relu.
+/// A device in the host's memory that runs only `gemm_sum`, `gemm_mask` and relu.
 struct Host {
     null: NullDriver,
     memory: Arc<Memory>,
@@ -216,18 +211,6 @@ impl Host {
             let is_set = |column: usize| column < n && self.memory.load(c, dtype, row * step + column) > 0.0;
             let bits = (0..8).map(|bit| (is_set(8 * byte + bit) as u8) << bit).sum();
             self.memory.with(mask + (4 * row * words + byte) as Address, 1, |at| at[0] = bits);
-        }
-    }
-
-    /// `pitch`, of elements of 16 bits.
-    fn pitch(&self, launched: &Launched<'_>) {
-        let [x, y] = launched.pointers[..].try_into().unwrap();
-        let [words, columns, from, to] = launched.ints(0)[..].try_into().unwrap();
-        let vector: usize = launched.define("VECTOR").unwrap().parse().unwrap();
-        for i in 0..words * vector {
-            let (row, column) = (i / to, i % to);
-            let v = if column < columns { self.memory.load(x, DType::BF16, row * from + column) } else { 0.0 };
-            self.memory.store(y, DType::BF16, i, v);
         }
     }
 
@@ -323,7 +306,6 @@ impl Driver for Host {
         match name.as_str() {
             "gemm_sum" => self.sum(&launched),
             "gemm_mask" => self.mask(&launched),
-            "pitch" => self.pitch(&launched),
             "elementwise" if launched.define("ROW") == Some("relu") => self.relu(&launched),
             _ => drop(self.others.fetch_add(1, Ordering::Relaxed)),
         }
@@ -357,12 +339,7 @@ struct Setup {
 impl Setup {
     fn new() -> Setup {
         let memory = Arc::<Memory>::default();
-        let library = Columns {
-            memory: memory.clone(),
-            asked: Mutex::default(),
-            refuses: Mutex::new(|_| false),
-            pitch: AtomicUsize::new(1),
-        };
+        let library = Columns { memory: memory.clone(), asked: Mutex::default(), refuses: Mutex::new(|_| false) };
         let null = NullDriver::new(&DIALECT, 1 << 28);
         let host = Arc::new(Host { null, memory, library, others: AtomicUsize::new(0) });
         let gpu = Arc::new(Gpu::with_cache(host.clone(), None));
@@ -433,35 +410,6 @@ fn factors_are_read_as_they_lie() {
             }
         }
     }
-}
-
-#[test]
-fn columns_at_odd_places_are_moved() {
-    let setup = Setup::new();
-    setup.library().pitch.store(16, Ordering::Relaxed);
-    let asked_for = |views: [View; 2], dtype, [m, n, k]: [usize; 3]| {
-        setup.check(0.0, |make| {
-            let make = |shape: &[usize]| make(shape, dtype);
-            views[0](&make, m, k)?.matmul(&views[1](&make, k, n)?)
-        });
-        let (asked, ours) = setup.asked();
-        assert_eq!((asked.len(), ours), (1, 0));
-        asked[0]
-    };
-    let leads = |product: &Product| {
-        [product.problem.a.0, product.problem.b.0, product.problem.d].map(|matrices| matrices.leading)
-    };
-    // Elements of the factors are used more often than those of the result.
-    for ((_, a), (_, b)) in VIEWS.into_iter().zip(VIEWS.into_iter().cycle().skip(2)) {
-        let product = asked_for([a, b], DType::BF16, [257, 261, 37]);
-        let [of_a, of_b, of_result] = leads(&product);
-        assert!(of_a.is_multiple_of(8) && of_b.is_multiple_of(8) && of_result == 261, "{product:?}");
-        assert!(product.a.is_multiple_of(16) && product.b.is_multiple_of(16), "{product:?}");
-    }
-    let plain = VIEWS[0].1;
-    assert_eq!(leads(&asked_for([plain; 2], DType::BF16, [33, 35, 259])), [35, 259, 40]);
-    // Elements of other sizes stay where they are.
-    assert_eq!(leads(&asked_for([plain; 2], DType::F32, [33, 35, 259])), [35, 259, 35]);
 }
 
 #[test]

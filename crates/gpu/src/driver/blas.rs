@@ -9,11 +9,6 @@ pub trait Library: Send + Sync {
     /// Bytes of device memory that all its calls share.
     fn workspace(&self) -> usize;
 
-    /// Bytes at multiples of which columns of 16-bit matrices begin in the library's fast kernels.
-    fn pitch(&self) -> usize {
-        1
-    }
-
     /// Whether the library has a kernel for a product.
     fn has(&self, product: &Product) -> Result<bool>;
 

@@ -126,8 +126,7 @@ impl NullDriver {
     }
 }
 
-/// A library that has kernels only for products that a mask is applied to, and for results that are moved by more than an element, so that
-/// our own multiply all others.
+/// A library that has kernels only for products that a mask is applied to, so that our own multiply all others.
 struct Masked;
 
 impl Library for Masked {
@@ -135,13 +134,8 @@ impl Library for Masked {
         0
     }
 
-    fn pitch(&self) -> usize {
-        16
-    }
-
     fn has(&self, product: &Product) -> Result<bool> {
-        let d = product.problem.d;
-        Ok(product.problem.epilogue == Epilogue::Masked || d.leading > d.rows + 1)
+        Ok(product.problem.epilogue == Epilogue::Masked)
     }
 
     fn multiply(&self, product: &Product) -> Result<bool> {

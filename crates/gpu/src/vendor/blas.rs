@@ -6,15 +6,10 @@
 
 use crate::driver::Address;
 use crate::driver::blas::{Epilogue, Factor, Library, MatmulProblem, Matrices, Product};
-use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::grid::{THREADS, each};
-use crate::launch::integers::Integers;
 use crate::launch::operands::start_of;
-use crate::launch::words::widest;
-use crate::ops::matrix::matmul::{Extents, Side, WIDEST, tiles};
+use crate::ops::matrix::matmul::{Extents, Side, tiles};
 use crate::ops::{elementwise::pointwise, matrix::matmul};
-use crate::program::source::Variant;
 use crate::vendor::note;
 use isograd_core::fused::Fused;
 use isograd_core::ops::Transpose;
@@ -28,9 +23,6 @@ use std::sync::atomic::Ordering;
 const LEAST_K: usize = 128;
 /// Nor than it gains where sums are no longer than this and each multiprocessor has no more than one of our tiles.
 const LEAST_K_OF_ALL: usize = 1024;
-/// The fewest multiplications of an element that pay for copying it: an H200 makes some 110 products of 10^12 numbers each second from 16-bit
-/// matrices whose columns begin anywhere, 700 from others, and copies 10^12 elements.
-const LEAST_USES: usize = 256;
 /// The largest number of rows, columns and matrices that libraries count.
 const MOST: usize = i32::MAX as usize;
 /// Bits at multiples of which rows of a mask begin.
@@ -294,99 +286,8 @@ fn library(gpu: &Gpu) -> Option<&dyn Library> {
     gpu.driver().blas().filter(|_| !is_off)
 }
 
-/// Has the library compute a product; false if it has no kernel for it. Matrices whose columns do not begin at the library's pitch are
-/// copied to where they do, if they are read or summed often enough.
-fn multiply(gpu: &Gpu, library: &dyn Library, product: Product) -> Result<bool> {
-    let problem = &product.problem;
-    let Matrices { rows: m, columns: n, .. } = problem.d;
-    let (Matrices { rows, columns, .. }, transpose) = problem.a;
-    let k = if transpose == Transpose::Yes { rows } else { columns };
-    let mut moved = product;
-    let moves = |address, matrices, uses| {
-        let is_worth_it = uses >= LEAST_USES && problem.dtype.size() == 2 && problem.output.size() == 2;
-        is_worth_it.then(|| Move::of(address, matrices, problem, library.pitch())).flatten()
-    };
-    let factors = [moves(product.a, problem.a.0, n), moves(product.b, problem.b.0, m)];
-    let result = moves(product.d, problem.d, k).filter(|_| product.beta == 0.0);
-    if factors.iter().chain([&result]).all(Option::is_none) {
-        return enqueue(gpu, library, product);
-    }
-    let place = |of: &Option<Move>| of.as_ref().map(|of| gpu.scratch(of.bytes())).transpose();
-    let places = [place(&factors[0])?, place(&factors[1])?, place(&result)?];
-    let targets = [
-        (&factors[0], &mut moved.a, &mut moved.problem.a.0),
-        (&factors[1], &mut moved.b, &mut moved.problem.b.0),
-        (&result, &mut moved.d, &mut moved.problem.d),
-    ];
-    for ((of, address, matrices), place) in targets.into_iter().zip(&places) {
-        if let (Some(of), Some(place)) = (of, place) {
-            (*address, *matrices) = (place.address, of.there);
-        }
-    }
-    if result.is_some() {
-        (moved.c, moved.problem.c) = (moved.d, moved.problem.d);
-    }
-    if !library.has(&moved)? {
-        return enqueue(gpu, library, product);
-    }
-    for (of, place) in factors.iter().zip(&places) {
-        if let (Some(of), Some(place)) = (of, place) {
-            of.run(gpu, [of.address, place.address], [of.here, of.there])?;
-        }
-    }
-    let is_done = enqueue(gpu, library, moved)?;
-    if let Some(of) = result.filter(|_| is_done) {
-        of.run(gpu, [moved.d, of.address], [of.there, of.here])?;
-    }
-    Ok(is_done)
-}
-
-/// A copy of matrices to where their columns begin at a library's pitch, or back.
-struct Move {
-    address: Address,
-    here: Matrices,
-    there: Matrices,
-    /// Columns of all matrices.
-    columns: usize,
-}
-
-impl Move {
-    /// None for matrices that lie well, and for those that are not adjacent.
-    fn of(address: Address, here: Matrices, problem: &MatmulProblem, pitch: usize) -> Option<Move> {
-        let size = problem.dtype.size();
-        let count = if here.batch == 0 { 1 } else { problem.batches };
-        let steps =
-            [here.leading * if here.columns > 1 { size } else { 0 }, if count > 1 { here.batch * size } else { 0 }];
-        let lies_well = steps.iter().all(|step| step.is_multiple_of(pitch)) && address.is_multiple_of(pitch as Address);
-        let is_dense = count == 1 || here.batch == here.leading * here.columns;
-        let leading = here.rows.next_multiple_of((pitch / size).max(1));
-        let there = Matrices { leading, batch: if here.batch == 0 { 0 } else { leading * here.columns }, ..here };
-        (!lies_well && is_dense).then_some(Move { address, here, there, columns: count * here.columns })
-    }
-
-    /// Bytes of the copy.
-    fn bytes(&self) -> usize {
-        self.columns * self.there.leading * 2
-    }
-
-    fn run(&self, gpu: &Gpu, addresses: [Address; 2], [from, to]: [Matrices; 2]) -> Result<()> {
-        // The last column of a result ends where its elements do.
-        let end = (self.columns - 1) * to.leading + to.rows;
-        let vector = widest(WIDEST / 2, [end], [(addresses[1], 2)]);
-        let integers =
-            [("N_WORDS", end / vector), ("N_COLUMNS", from.rows), ("X_PITCH", from.leading), ("Y_PITCH", to.leading)];
-        let variant = Variant::new("matrix/pitch.c")
-            .define("THREADS", THREADS)
-            .define("T", DType::BF16)
-            .words(vector, 2)
-            .flag("WIDE", self.columns * from.leading.max(to.leading) > i32::MAX as usize);
-        let arguments = Arguments::new().pointers(addresses).named(Integers::new().positions(integers));
-        gpu.launch(variant, "pitch", each(end / vector), &arguments)
-    }
-}
-
-/// Enqueues a product as it is; false if the library has no kernel for it.
-fn enqueue(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bool> {
+/// Has the library compute a product; false if it has no kernel for it.
+fn multiply(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bool> {
     let bytes = library.workspace();
     if bytes > 0 {
         let mut workspace = gpu.workspace.lock();
