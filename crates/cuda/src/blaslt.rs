@@ -36,6 +36,8 @@ const FILES: Files = Files {
 const OLDEST: usize = 12_00_00;
 /// What NVIDIA recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
+/// Bytes that the copy engine moves at least.
+const PITCH: usize = 16;
 /// Plans that are kept.
 const MOST_PLANS: usize = 4096;
 /// Bytes at multiples of which all memory begins that the driver gives.
@@ -439,6 +441,10 @@ impl Products {
 impl blas::Library for Products {
     fn workspace(&self) -> usize {
         WORKSPACE
+    }
+
+    fn pitch(&self) -> usize {
+        PITCH
     }
 
     fn has(&self, product: &Product) -> Result<bool> {

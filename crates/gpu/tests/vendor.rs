@@ -61,11 +61,16 @@ struct Columns {
     asked: Mutex<Vec<Product>>,
     /// Refuses problems that this holds of.
     refuses: Mutex<fn(&Product) -> bool>,
+    pitch: AtomicUsize,
 }
 
 impl Library for Columns {
     fn workspace(&self) -> usize {
         1 << 10
+    }
+
+    fn pitch(&self) -> usize {
+        self.pitch.load(Ordering::Relaxed)
     }
 
     fn has(&self, product: &Product) -> Result<bool> {
@@ -145,7 +150,7 @@ impl Library for Columns {
     }
 }
 
-/// A device in the host's memory that runs only `gemm_sum`, `gemm_mask` and relu.
+/// A device in the host's memory that runs only `gemm_sum`, `gemm_mask`, `pitch` and relu.
 struct Host {
     null: NullDriver,
     memory: Arc<Memory>,
@@ -211,6 +216,22 @@ impl Host {
             let is_set = |column: usize| column < n && self.memory.load(c, dtype, row * step + column) > 0.0;
             let bits = (0..8).map(|bit| (is_set(8 * byte + bit) as u8) << bit).sum();
             self.memory.with(mask + (4 * row * words + byte) as Address, 1, |at| at[0] = bits);
+        }
+    }
+
+    /// `pitch`, of elements of 16 bits.
+    fn pitch(&self, launched: &Launched<'_>) {
+        let [x, y] = launched.pointers[..].try_into().unwrap();
+        let [words, rows, columns, from, to] = launched.ints(0)[..].try_into().unwrap();
+        let vector: usize = launched.define("VECTOR").unwrap().parse().unwrap();
+        for i in 0..words * vector {
+            let (row, column) = (i / to, i % to);
+            let v = if row < rows && column < columns {
+                self.memory.load(x, DType::BF16, row * from + column)
+            } else {
+                0.0
+            };
+            self.memory.store(y, DType::BF16, i, v);
         }
     }
 
@@ -306,6 +327,7 @@ impl Driver for Host {
         match name.as_str() {
             "gemm_sum" => self.sum(&launched),
             "gemm_mask" => self.mask(&launched),
+            "pitch" => self.pitch(&launched),
             "elementwise" if launched.define("ROW") == Some("relu") => self.relu(&launched),
             _ => drop(self.others.fetch_add(1, Ordering::Relaxed)),
         }
@@ -339,7 +361,12 @@ struct Setup {
 impl Setup {
     fn new() -> Setup {
         let memory = Arc::<Memory>::default();
-        let library = Columns { memory: memory.clone(), asked: Mutex::default(), refuses: Mutex::new(|_| false) };
+        let library = Columns {
+            memory: memory.clone(),
+            asked: Mutex::default(),
+            refuses: Mutex::new(|_| false),
+            pitch: AtomicUsize::new(1),
+        };
         let null = NullDriver::new(&DIALECT, 1 << 28);
         let host = Arc::new(Host { null, memory, library, others: AtomicUsize::new(0) });
         let gpu = Arc::new(Gpu::with_cache(host.clone(), None));
@@ -410,6 +437,33 @@ fn factors_are_read_as_they_lie() {
             }
         }
     }
+}
+
+#[test]
+fn columns_without_whole_words_are_extended() {
+    let setup = Setup::new();
+    setup.library().pitch.store(16, Ordering::Relaxed);
+    let asked_for = |views: [View; 2], dtype, [m, n, k]: [usize; 3]| {
+        setup.check(0.0, |make| {
+            let make = |shape: &[usize]| make(shape, dtype);
+            views[0](&make, m, k)?.matmul(&views[1](&make, k, n)?)
+        });
+        let (asked, ours) = setup.asked();
+        assert_eq!((asked.len(), ours), (1, 0));
+        asked[0]
+    };
+    let rows = |Product { problem: p, .. }: &Product| [p.a.0.rows, p.b.0.rows, p.d.rows];
+    for ((_, a), (_, b)) in [[0, 1], [4, 3]].map(|[a, b]| (VIEWS[a], VIEWS[b])) {
+        let product = asked_for([a, b], DType::BF16, [403, 405, 407]);
+        let matrices = [product.problem.a.0, product.problem.b.0, product.problem.d];
+        assert!(rows(&product).iter().all(|rows| rows.is_multiple_of(8)), "{product:?}");
+        assert!(matrices.iter().all(|matrices| matrices.leading.is_multiple_of(8)), "{product:?}");
+        assert!([product.a, product.b, product.d].iter().all(|at| at.is_multiple_of(16)), "{product:?}");
+    }
+    // Copies of these cost more than they gain, and f32 has other kernels.
+    let plain = VIEWS[0].1;
+    assert_eq!(rows(&asked_for([plain; 2], DType::BF16, [33, 35, 259])), [35, 259, 35]);
+    assert_eq!(rows(&asked_for([plain; 2], DType::F32, [33, 35, 259])), [35, 259, 35]);
 }
 
 #[test]

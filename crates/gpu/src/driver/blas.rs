@@ -9,6 +9,11 @@ pub trait Library: Send + Sync {
     /// Bytes of device memory that all its calls share.
     fn workspace(&self) -> usize;
 
+    /// Bytes of which the columns of 16-bit matrices have a multiple in the library's fast kernels.
+    fn pitch(&self) -> usize {
+        1
+    }
+
     /// Whether the library has a kernel for a product.
     fn has(&self, product: &Product) -> Result<bool>;
 

@@ -126,7 +126,8 @@ impl NullDriver {
     }
 }
 
-/// A library that has kernels only for products that a mask is applied to, so that our own multiply all others.
+/// A library that has kernels only for products that a mask is applied to, and for results of 520 rows, which are copies of 515, so that
+/// our own multiply all others.
 struct Masked;
 
 impl Library for Masked {
@@ -134,8 +135,12 @@ impl Library for Masked {
         0
     }
 
+    fn pitch(&self) -> usize {
+        16
+    }
+
     fn has(&self, product: &Product) -> Result<bool> {
-        Ok(product.problem.epilogue == Epilogue::Masked)
+        Ok(product.problem.epilogue == Epilogue::Masked || product.problem.d.rows == 520)
     }
 
     fn multiply(&self, product: &Product) -> Result<bool> {

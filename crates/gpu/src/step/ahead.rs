@@ -159,6 +159,10 @@ impl blas::Library for Scout {
         self.driver.blas().map_or(0, |library| library.workspace())
     }
 
+    fn pitch(&self) -> usize {
+        self.driver.blas().map_or(1, |library| library.pitch())
+    }
+
     fn has(&self, product: &blas::Product) -> Result<bool> {
         self.driver.blas().map_or(Ok(false), |library| library.has(product))
     }

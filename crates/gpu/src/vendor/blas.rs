@@ -11,6 +11,7 @@ use crate::launch::operands::start_of;
 use crate::ops::matrix::matmul::{Extents, Side, tiles};
 use crate::ops::{elementwise::pointwise, matrix::matmul};
 use crate::vendor::note;
+use crate::vendor::padded::Padded;
 use isograd_core::fused::Fused;
 use isograd_core::ops::Transpose;
 use isograd_core::ops::matrix::gemm_bias::{GemmActivation, MatmulSum, Summed};
@@ -23,6 +24,8 @@ use std::sync::atomic::Ordering;
 const LEAST_K: usize = 128;
 /// Nor than it gains where sums are no longer than this and each multiprocessor has no more than one of our tiles.
 const LEAST_K_OF_ALL: usize = 1024;
+/// Sums from this length on are cut into parts where there are few results.
+const LEAST_K_IN_PARTS: usize = 1 << 14;
 /// The largest number of rows, columns and matrices that libraries count.
 const MOST: usize = i32::MAX as usize;
 /// Bits at multiples of which rows of a mask begin.
@@ -169,6 +172,15 @@ fn is_reduced(product: &matmul::Product, precision: Precision) -> bool {
     product.dtype.size() == 2 && precision == Precision::Reduced
 }
 
+/// Whether the library's kernels that also sum a factor are as fast as others: not for 16-bit matrices without whole words, nor for long sums
+/// of few results, which other kernels cut into parts.
+fn sums_are_fast(gpu: &Gpu, library: &dyn Library, Extents { m, n, k, .. }: Extents, dtype: DType) -> bool {
+    let unit = (library.pitch() / dtype.size()).max(1);
+    let has_words = dtype.size() != 2 || [m, n, k].iter().all(|extent| extent.is_multiple_of(unit));
+    let tiles = m.div_ceil(tiles::LARGE.m) * n.div_ceil(tiles::LARGE.n);
+    has_words && (k < LEAST_K_IN_PARTS || 4 * tiles >= gpu.driver().limits().units)
+}
+
 /// Has the library compute a product without anything else, and the sums of a factor along K; false if it is left to us.
 fn run_with_sums(
     gpu: &Gpu,
@@ -177,7 +189,7 @@ fn run_with_sums(
     summed: Summed,
     sums_at: Address,
 ) -> Result<bool> {
-    if !sums_at.is_multiple_of(ALIGNMENT) {
+    if !sums_at.is_multiple_of(ALIGNMENT) || !sums_are_fast(gpu, library, product.e, product.dtype) {
         return Ok(false);
     }
     let Some(sums) = sums(product, gpu.precision()) else { return Ok(false) };
@@ -287,7 +299,15 @@ fn library(gpu: &Gpu) -> Option<&dyn Library> {
 }
 
 /// Has the library compute a product; false if it has no kernel for it.
-fn multiply(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bool> {
+fn multiply(gpu: &Gpu, library: &dyn Library, product: Product) -> Result<bool> {
+    match Padded::of(gpu, library, &product)? {
+        Some(padded) => padded.run(gpu, |product| enqueue(gpu, library, product)),
+        None => enqueue(gpu, library, product),
+    }
+}
+
+/// Enqueues a product as it is; false if the library has no kernel for it.
+fn enqueue(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bool> {
     let bytes = library.workspace();
     if bytes > 0 {
         let mut workspace = gpu.workspace.lock();

@@ -5,6 +5,7 @@ pub mod ccl;
 pub mod compiler;
 mod dnn;
 pub mod dynlib;
+mod padded;
 
 use crate::driver::Geometry;
 use crate::launch::device::{Gpu, Launch};

@@ -818,6 +818,8 @@ const EXAMPLES: &[Example] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.matmul(&zeros(d, t, &[1024, 4096])?.t()?).map(drop),
     // A product without whole words, which matrix units would take.
     |d, t| zeros(d, t, &[1023, 1023])?.matmul(&zeros(d, t, &[1023, 1023])?).map(drop),
+    // A product that a library has on copies with whole words.
+    |d, t| zeros(d, t, &[515, 515])?.matmul(&zeros(d, t, &[515, 515])?).map(drop),
     |d, t| zeros(d, t, &[64, 65536])?.matmul(&zeros(d, t, &[65536, 64])?).map(drop),
     |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1])?).map(drop),
     |d, t| zeros(d, t, &[128, 1024])?.matmul(&zeros(d, t, &[10, 1024])?.t()?).map(drop),
