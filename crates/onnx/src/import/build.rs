@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// The domain of ONNX's own operators.
 const OWN: &str = "ai.onnx";
 
+/// The versions of ONNX's own operators that are read.
+const OPSETS: std::ops::RangeInclusive<i64> = 7..=28;
+
 /// The doc string of constants that the export writes, which are no parameters.
 pub const CONSTANT: &str = "constant";
 
@@ -202,6 +205,10 @@ impl<'a> Builder<'a> {
             return self.call(function, key, node, scopes, built);
         }
         let opset = scopes.opsets.get(domain).copied();
+        if let Some(opset) = opset.filter(|opset| domain == OWN && !OPSETS.contains(opset)) {
+            let message = format!("the model has opset {opset}, of which {} to {} are read", OPSETS.start(), OPSETS.end());
+            return Err(Error::unsupported(self.file.to_string(), message));
+        }
         let Some((op, opset)) = ops::find(domain, node.op_type()).zip(opset.or((domain != OWN).then_some(1))) else {
             let what = described(node.op_type(), node.name());
             let version = opset.map_or("none".to_string(), |opset| opset.to_string());

@@ -47,7 +47,6 @@ impl Element {
     pub const F32: Element = Element::of(DType::F32);
     pub const BOOL: Element = Element::of(DType::Bool);
     pub const U8: Element = Element::of(DType::U8);
-    pub const I8: Element = Element::Whole(Stored::I8);
     pub const I32: Element = Element::of(DType::I32);
 
     /// The type of a dtype's elements.

@@ -84,13 +84,6 @@ impl Elements {
         Ok(Elements { element: values.element, dims, bytes })
     }
 
-    /// A vector of numbers of a dtype.
-    pub fn vector<T: isograd_core::Element>(values: &[T], dims: Vec<usize>) -> Elements {
-        let mut bytes = Vec::new();
-        T::extend_bytes(values, &mut bytes);
-        Elements { element: Element::of(T::DTYPE), dims, bytes }
-    }
-
     /// The integers, of a tensor of i64.
     fn ints(&self) -> Vec<i64> {
         isograd_core::Element::from_bytes(&self.bytes)

@@ -40,11 +40,12 @@ fn attention(c: &Call<'_>) -> Result<Vec<Value>> {
     let (k, v) = (after(past_k, k)?, after(past_v, v)?);
     let scores = Scores { c, q: &q, k: &k, before };
     let wants_scores = c.node.outputs.get(3).is_some_and(Option::is_some);
-    let cap = c.float("softcap", 0.0)?;
-    let (y, seen) = if wants_scores || cap > 0.0 {
-        scores.in_parts(&v, cap)?
+    let score_cap = Some(c.float("softcap", 0.0)?).filter(|&cap| cap > 0.0);
+    let (y, seen) = if wants_scores {
+        scores.in_parts(&v, score_cap)?
     } else {
-        let attention = Attention { mask: scores.mask()?, scale: Some(scores.scale()?), ..Default::default() };
+        let scale = Some(scores.scale()?);
+        let attention = Attention { mask: scores.mask()?, scale, score_cap, ..Default::default() };
         (q.scaled_dot_product_attention(&k, &v, &attention)?, None)
     };
     let y = if is_rows { rows(&y)? } else { y };
@@ -79,19 +80,35 @@ impl Scores<'_> {
         }
         let at = |n: usize, dims: [usize; 4]| Tensor::arange(n, device)?.reshape(dims);
         let keys_at = at(keys, [1, 1, 1, keys])?;
+        let lengths = match self.c.optional(6)? {
+            Some(lengths) => Some(lengths.cast(DType::I64)?.reshape([lengths.numel(), 1, 1, 1])?),
+            None => None,
+        };
+        // A query is at its place after the keys that precede it.
+        let first = at(queries, [1, 1, queries, 1])?;
+        let queries_at = match &lengths {
+            Some(lengths) if self.before == 0 => first.add(lengths)?.sub_scalar(queries as i64)?,
+            _ => first.add_scalar(self.before as i64)?,
+        };
+        let [left, right] = [self.c.int("left_window_size", -1)?, self.c.int("right_window_size", -1)?];
+        let mut attended = Vec::new();
         if self.c.flag("is_causal")? {
-            let queries_at = at(queries, [1, 1, queries, 1])?.add_scalar(self.before as i64)?;
-            mask = Some(both(mask, keys_at.le(&queries_at)?)?);
+            attended.push(keys_at.le(&queries_at)?);
         }
-        if let Some(lengths) = self.c.optional(6)? {
-            let lengths = lengths.cast(DType::I64)?.reshape([lengths.numel(), 1, 1, 1])?;
-            mask = Some(both(mask, keys_at.lt(&lengths)?)?);
+        if left >= 0 {
+            attended.push(keys_at.ge(&queries_at.sub_scalar(left)?)?);
         }
-        Ok(mask)
+        if right >= 0 {
+            attended.push(keys_at.le(&queries_at.add_scalar(right)?)?);
+        }
+        if let Some(lengths) = &lengths {
+            attended.push(keys_at.lt(lengths)?);
+        }
+        attended.into_iter().try_fold(mask, |mask, is_attended| both(mask, is_attended).map(Some))
     }
 
     /// The result, and the scores as far as the call asks for.
-    fn in_parts(&self, v: &Tensor, cap: f64) -> Result<(Tensor, Option<Tensor>)> {
+    fn in_parts(&self, v: &Tensor, cap: Option<f64>) -> Result<(Tensor, Option<Tensor>)> {
         let (q, own) = (self.q, self.q.dtype());
         let (of_q, of_k) = (q.dims()[1], self.k.dims()[1]);
         if of_k == 0 || of_q % of_k != 0 {
@@ -99,24 +116,34 @@ impl Scores<'_> {
         }
         let each = |t: &Tensor| t.repeat_interleave(of_q / of_k, 1);
         let raw = q.matmul(&each(self.k)?.t()?)?.mul_scalar(self.scale()?)?;
-        let masked = match self.mask()? {
+        let capped = match cap {
+            Some(cap) => raw.div_scalar(cap)?.tanh()?.mul_scalar(cap)?,
             None => raw.clone(),
-            Some(mask) if mask.dtype() == DType::Bool => mask.where_scalar(&raw, f64::NEG_INFINITY)?,
-            Some(mask) => raw.add(&mask.cast(raw.dtype())?)?,
         };
-        let capped = match cap > 0.0 {
-            true => masked.div_scalar(cap)?.tanh()?.mul_scalar(cap)?,
-            false => masked.clone(),
+        let mask = self.mask()?;
+        let masked = match &mask {
+            None => capped.clone(),
+            Some(mask) if mask.dtype() == DType::Bool => mask.where_scalar(&capped, f64::NEG_INFINITY)?,
+            Some(mask) => capped.add(&mask.cast(own)?)?,
         };
         let wide = match self.c.node.attributes.int("softmax_precision")? {
             Some(number) => numbered(number)?.dtype(),
             None => own,
         };
-        let weights = capped.cast(wide)?.softmax(-1)?.cast(own)?;
+        let mut weights = masked.cast(wide)?.softmax(-1)?;
+        if let Some(mask) = &mask {
+            // A query without keys has the output 0.
+            let has_keys = match mask.dtype() {
+                DType::Bool => mask.any(-1)?,
+                _ => mask.amax(-1)?.gt_scalar(f64::NEG_INFINITY)?,
+            };
+            weights = has_keys.unsqueeze(-1)?.where_scalar(&weights, 0.0)?;
+        }
+        let weights = weights.cast(own)?;
         let y = weights.matmul(&each(v)?)?;
         let seen = match self.c.int("qk_matmul_output_mode", 0)? {
-            1 => masked,
-            2 => capped,
+            1 => capped,
+            2 => masked,
             3 => weights,
             _ => raw,
         };

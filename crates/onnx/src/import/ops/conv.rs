@@ -3,7 +3,7 @@
 use super::window::{Windows, array, of_rank};
 use super::{Op, Table};
 use crate::import::call::{Call, misshapen, sizes};
-use isograd_core::ops::{Conv, ConvTranspose, Pad, Padding, Unfold};
+use isograd_core::ops::{Conv, ConvTranspose, Pad, Padding};
 use isograd_core::{Result, Tensor};
 
 pub const OPS: Table = &[
@@ -151,22 +151,46 @@ fn deform_conv(c: &Call<'_>) -> Result<Tensor> {
     x.deform_conv2d(&offset, mask.as_ref(), &w, bias.as_ref(), &conv)
 }
 
-/// The sums of blocks that overlap.
+/// The sums of blocks that overlap, of any number of dimensions: columns `[N, C block, L]` to images `[N, C, ..]`.
 fn col2im(c: &Call<'_>) -> Result<Tensor> {
     let (x, image, block) = (c.x(0)?, sizes(&c.ints(1)?)?, sizes(&c.ints(2)?)?);
     let list = |name: &str, default: i64, n: usize| sizes(&c.list(name)?.unwrap_or_else(|| vec![default; n]));
     let rank = image.len();
-    let (pads, strides, dilations) = (list("pads", 0, 2 * rank)?, list("strides", 1, rank)?, list("dilations", 1, rank)?);
-    let is_one = |list: &Vec<usize>| list.len() == rank;
-    if x.rank() != 3 || !(1..=2).contains(&rank) || ![&block, &strides, &dilations].into_iter().all(is_one) || pads.len() != 2 * rank {
-        return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}, expected two dimensions", x.shape()));
+    let (pads, strides, dilations) =
+        (list("pads", 0, 2 * rank)?, list("strides", 1, rank)?, list("dilations", 1, rank)?);
+    let volume: usize = block.iter().product();
+    if x.rank() != 3 || [block.len(), strides.len(), dilations.len(), pads.len() / 2].iter().any(|&n| n != rank)
+        || volume == 0 || strides.contains(&0) || x.dims()[1] % volume != 0
+    {
+        return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}", x.shape()));
     }
-    // Of one dimension, the other has one element.
-    let both = |list: &[usize], one: usize| if rank == 1 { [one, list[0]] } else { [list[0], list[1]] };
-    let (low, high) = (both(&pads[..rank], 0), both(&pads[rank..], 0));
-    let (size, kernel) = (both(&image, 1), both(&block, 1));
-    let whole: [usize; 2] = std::array::from_fn(|d| size[d] + low[d] + high[d]);
-    let unfold = Unfold { kernel, dilation: both(&dilations, 1), padding: [0; 2], stride: both(&strides, 1) };
-    let y = x.fold(whole, &unfold)?.narrow(2, low[0], size[0])?.narrow(3, low[1], size[1])?;
-    if rank == 1 { y.squeeze(2) } else { Ok(y) }
+    let whole: Vec<usize> = (0..rank).map(|d| image[d] + pads[d] + pads[rank + d]).collect();
+    let Some(places) = block_places(&whole, &block, &strides, &dilations).filter(|all| all.len() == volume * x.dims()[2])
+    else {
+        return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}", x.shape()));
+    };
+    let (batch, channels) = (x.dims()[0], x.dims()[1] / volume);
+    let columns = x.reshape([batch, channels, places.len()])?;
+    let index = Tensor::from_slice(&places, places.len(), x.device())?;
+    let index = index.broadcast_to([batch, channels, places.len()])?;
+    let zeros = Tensor::zeros([batch, channels, whole.iter().product()], x.dtype(), x.device())?;
+    let sums = zeros.scatter_add(2, &index, &columns)?.reshape([&[batch, channels][..], &whole].concat())?;
+    let cut: Vec<[isize; 2]> = (0..rank).map(|d| [-(pads[d] as isize), -(pads[rank + d] as isize)]).collect();
+    sums.pad(&cut, Pad::ZEROS)
+}
+
+/// The place in a volume of each element of each block, elements first.
+fn block_places(whole: &[usize], block: &[usize], strides: &[usize], dilations: &[usize]) -> Option<Vec<i64>> {
+    let mut places = vec![0i64];
+    let mut of_blocks = vec![0i64];
+    for d in 0..whole.len() {
+        let free = whole[d].checked_sub(dilations[d].checked_mul(block[d] - 1)?.checked_add(1)?)?;
+        let step = |all: &[i64], count: usize, by: usize| -> Vec<i64> {
+            let each = |&at: &i64| (0..count).map(move |k| at * whole[d] as i64 + (k * by) as i64);
+            all.iter().flat_map(each).collect()
+        };
+        places = step(&places, block[d], dilations[d]);
+        of_blocks = step(&of_blocks, free / strides[d] + 1, strides[d]);
+    }
+    Some(places.iter().flat_map(|at| of_blocks.iter().map(move |first| at + first)).collect())
 }

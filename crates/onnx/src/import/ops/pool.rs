@@ -191,7 +191,8 @@ fn lp_pool(c: &Call<'_>) -> Result<Tensor> {
     }
     let (x, p) = (c.x(0)?, c.int("p", 2)? as f64);
     let windows = Windows::of(c, volume(&x)?, None)?;
-    let (padded, ceil) = (x.pad(&windows.ends(), Pad::ZEROS)?, c.flag("ceil_mode")?);
+    // Powers are those of absolute values.
+    let (padded, ceil) = (x.abs()?.pad(&windows.ends(), Pad::ZEROS)?, c.flag("ceil_mode")?);
     if windows.dilation.iter().all(|&d| d == 1) {
         return of_rank!(windows.rank(), of(&padded, p, &windows.unpadded(), ceil));
     }
@@ -203,7 +204,7 @@ fn lp_pool(c: &Call<'_>) -> Result<Tensor> {
         let (kernel, stride, dilation) = (array(&of.kernel), array(&of.stride), array(&of.dilation));
         x.average(&AvgPool { stride, dilation, ceil_mode, divisor_override: Some(1), ..AvgPool::new(kernel) })
     }
-    let powers = padded.abs()?.pow_scalar(p)?;
+    let powers = padded.pow_scalar(p)?;
     of_rank!(windows.rank(), mean(&powers, &windows, ceil))?.pow_scalar(1.0 / p)
 }
 

@@ -1,6 +1,7 @@
 //! Random draws.
 
 use super::{Op, Table};
+use crate::import::attribute::Attribute;
 use crate::import::call::{Call, sizes, unsupported};
 use crate::import::element::Element;
 use crate::import::value::Value;
@@ -19,8 +20,11 @@ pub const OPS: Table = &[
 
 /// The generator of a call: that of the seed, or that of the model.
 fn rng(c: &Call<'_>) -> Result<Rng> {
-    let seed = c.node.attributes.float("seed")?;
-    Ok(seed.map_or_else(|| c.run.rng().clone(), |seed| Rng::new(seed.to_bits())))
+    Ok(match c.node.attributes.get("seed") {
+        Some(Attribute::Int(seed)) => Rng::new(*seed as u64),
+        Some(Attribute::Float(seed)) => Rng::new(seed.to_bits()),
+        _ => c.run.rng().clone(),
+    })
 }
 
 /// Dropout where the model trains, or where the graph says so; otherwise x, and a mask that is true.

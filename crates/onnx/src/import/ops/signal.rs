@@ -28,14 +28,14 @@ fn window(c: &Call<'_>, terms: &[f64]) -> Result<Value> {
     c.element_named("output_datatype")?.unwrap_or(Element::F32).with(sum)
 }
 
-/// Cosines and sines `[n, k]` of the waves of a transform of length `n`, in the dtype of x.
+/// Cosines and sines `[n, k]` of the waves of a transform of length `n`.
 fn waves(x: &Tensor, n: usize, k: usize, is_inverse: bool) -> Result<[Tensor; 2]> {
     let period = Tensor::full((), n.max(1) as i64, DType::I64, x.device())?;
     let products = Tensor::arange(n, x.device())?.unsqueeze(1)?.mul(&Tensor::arange(k, x.device())?)?;
     // Angles below a turn are exact.
     let turn = 2.0 * PI / n.max(1) as f64 * if is_inverse { 1.0 } else { -1.0 };
     let angles = products.remainder(&period)?.cast(DType::F64)?.mul_scalar(turn)?;
-    Ok([angles.cos()?.cast(x.dtype())?, angles.sin()?.cast(x.dtype())?])
+    Ok([angles.cos()?, angles.sin()?])
 }
 
 /// x with `n` elements in dimension `dim`: cut, or with zeros at the end.
@@ -45,19 +45,19 @@ fn with_length(x: &Tensor, dim: usize, n: usize) -> Result<Tensor> {
     x.pad(&ends, isograd_core::ops::Pad::ZEROS)
 }
 
-/// The transform of the last dimension of real and imaginary parts: `k` of `n` waves.
+/// The transform of the last dimension of real and imaginary parts, in f64: `k` of `n` waves.
 fn transformed(re: &Tensor, im: Option<&Tensor>, k: usize, is_inverse: bool) -> Result<[Tensor; 2]> {
-    let n = re.dims()[re.rank() - 1];
-    let [cos, sin] = waves(re, n, k, is_inverse)?;
+    let (n, own) = (re.dims()[re.rank() - 1], re.dtype());
+    let re = re.cast(DType::F64)?;
+    let im = im.map(|im| im.cast(DType::F64)).transpose()?;
+    let [cos, sin] = waves(&re, n, k, is_inverse)?;
     let (mut real, mut imaginary) = (re.matmul(&cos)?, re.matmul(&sin)?);
-    if let Some(im) = im {
+    if let Some(im) = &im {
         real = real.sub(&im.matmul(&sin)?)?;
         imaginary = imaginary.add(&im.matmul(&cos)?)?;
     }
-    match is_inverse {
-        true => Ok([real.div_scalar(n as f64)?, imaginary.div_scalar(n as f64)?]),
-        false => Ok([real, imaginary]),
-    }
+    let divisor = if is_inverse { n as f64 } else { 1.0 };
+    Ok([real.div_scalar(divisor)?.cast(own)?, imaginary.div_scalar(divisor)?.cast(own)?])
 }
 
 fn dft(c: &Call<'_>) -> Result<Tensor> {

@@ -72,8 +72,8 @@ impl Samples {
         Samples { low, high, weight, inside, each }
     }
 
-    /// The rows of x `[L, ..]` at the places: `[bins each, ..]`.
-    fn of(&self, x: &Tensor) -> Result<Tensor> {
+    /// The weighted rows of x `[L, ..]` before and after the places, `[bins each, ..]` both.
+    fn of(&self, x: &Tensor) -> Result<[Tensor; 2]> {
         let rows = |places: &[i64]| x.index_select(0, &Tensor::from_slice(places, places.len(), x.device())?);
         let column = |numbers: Vec<f64>| {
             let mut dims = vec![1; x.rank()];
@@ -82,7 +82,7 @@ impl Samples {
         };
         let factor = |of: fn(f64) -> f64| self.weight.iter().zip(&self.inside).map(move |(w, i)| of(*w) * i).collect();
         let low = rows(&self.low)?.mul(&column(factor(|w| 1.0 - w))?)?;
-        low.add(&rows(&self.high)?.mul(&column(factor(|w| w))?)?)
+        Ok([low, rows(&self.high)?.mul(&column(factor(|w| w))?)?])
     }
 }
 
@@ -106,9 +106,11 @@ fn roi_align(c: &Call<'_>) -> Result<Tensor> {
         let rows = Samples::new(y1, length(y2 - y1), bins[0], ratio, height);
         let columns = Samples::new(x1, length(x2 - x1), bins[1], ratio, width);
         let image = x.select(0, image as isize)?;
-        // [H, C, W] to [h, C, W], then [W, C, h] to [w, C, h].
-        let sampled = rows.of(&image.permute(&[1, 0, 2])?)?;
-        let sampled = columns.of(&sampled.permute(&[2, 1, 0])?)?;
+        // [H, C, W] to [h, C, W], then [W, C, h] to [w, C, h]. Of the largest, each of the four neighbours counts alone.
+        let joined = |[low, high]: [Tensor; 2]| if is_max { low.maximum(&high) } else { low.add(&high) };
+        let [low, high] = rows.of(&image.permute(&[1, 0, 2])?)?;
+        let across = |part: &Tensor| joined(columns.of(&part.permute(&[2, 1, 0])?)?);
+        let sampled = joined([across(&low)?, across(&high)?])?;
         let blocks = sampled.reshape([bins[1], columns.each, channels, bins[0], rows.each])?;
         let pooled = match is_max {
             true => blocks.amax([1, 4])?,
