@@ -1,6 +1,6 @@
 //! Ops one by one.
 
-use crate::{Case, cpu, fill, integers};
+use super::{Case, cpu, fill, integers};
 use isograd_core::ops::{
     Activation, Approximate, Attention, AvgPool, Causal, Conv, ConvTranspose, Gemm, GemmBias, Interpolate,
     Interpolation, MaxPool, Order, Pad, Padding, Rounding, Running, ScanOptions, Statistics, Swiglu, Target, Tie,

@@ -1,6 +1,6 @@
 //! Networks, with symbolic batches: run with the batch of the examples, and with others.
 
-use crate::{Case, cpu, fill, integers};
+use super::{Case, cpu, fill, integers};
 use isograd_core::ops::RecurrentWeights;
 use isograd_core::{DType, Result, Tensor};
 use isograd_models::{

@@ -1,6 +1,6 @@
 //! Rows of the pointwise table one by one.
 
-use crate::{Case, fill, integers};
+use super::{Case, fill, integers};
 use isograd_core::Tensor;
 use isograd_core::pointwise::{Domain, Pointwise, evaluate};
 
