@@ -4,8 +4,8 @@
 //! graph is finished.
 
 use crate::export::graph::{self, Graph, data_type, int};
-use crate::proto::AttributeProto;
 use crate::export::translation::{Found, absent};
+use crate::proto::AttributeProto;
 use isograd_core::pointwise::{Int, Integer, Pointwise, Real, Row, Value, Visitor};
 use isograd_core::{DType, Scalar, bf16, f16};
 use std::cell::RefCell;

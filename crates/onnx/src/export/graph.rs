@@ -311,7 +311,10 @@ impl Port {
     fn message(&self) -> ValueInfoProto {
         let shape = TensorShapeProto { dim: self.dims.iter().map(|dim| dim.message()).collect() };
         let tensor = TensorTypeProto { elem_type: Some(data_type(self.dtype)), shape: Some(shape) };
-        ValueInfoProto { name: Some(self.name.clone()), r#type: Some(TypeProto { tensor_type: Some(tensor), ..Default::default() }) }
+        ValueInfoProto {
+            name: Some(self.name.clone()),
+            r#type: Some(TypeProto { tensor_type: Some(tensor), ..Default::default() }),
+        }
     }
 }
 

@@ -103,7 +103,8 @@ impl Initializer<'_> {
 
 impl<'a> Builder<'a> {
     pub fn new(file: &'a str, folder: Folder, device: &'a Device, model: &'a ModelProto, bytes: usize) -> Builder<'a> {
-        let key = |f: &FunctionProto| (domain_of(f.domain()).to_string(), f.name().to_string(), f.overload().to_string());
+        let key =
+            |f: &FunctionProto| (domain_of(f.domain()).to_string(), f.name().to_string(), f.overload().to_string());
         Builder {
             file,
             folder,
@@ -124,8 +125,7 @@ impl<'a> Builder<'a> {
     /// The graph of the model. Errors: `Format`; `Unsupported`, with all operators that have no counterpart.
     pub fn model(&mut self, model: &'a ModelProto) -> Result<Graph> {
         let graph = model.graph.as_ref().ok_or_else(|| self.wrong("it has no graph"))?;
-        let mut scopes =
-            Scopes { names: Vec::new(), opsets: opsets(&model.opset_import), attributes: HashMap::new() };
+        let mut scopes = Scopes { names: Vec::new(), opsets: opsets(&model.opset_import), attributes: HashMap::new() };
         let built = self.graph(graph, &mut scopes)?;
         if self.absent.is_empty() {
             return Ok(built);
@@ -206,7 +206,8 @@ impl<'a> Builder<'a> {
         }
         let opset = scopes.opsets.get(domain).copied();
         if let Some(opset) = opset.filter(|opset| domain == OWN && !OPSETS.contains(opset)) {
-            let message = format!("the model has opset {opset}, of which {} to {} are read", OPSETS.start(), OPSETS.end());
+            let message =
+                format!("the model has opset {opset}, of which {} to {} are read", OPSETS.start(), OPSETS.end());
             return Err(Error::unsupported(self.file.to_string(), message));
         }
         let Some((op, opset)) = ops::find(domain, node.op_type()).zip(opset.or((domain != OWN).then_some(1))) else {
@@ -308,7 +309,8 @@ impl<'a> Builder<'a> {
                     self.constant(tensor)?
                 }
                 attribute_type::SPARSE_TENSOR => {
-                    let tensor = given.sparse_tensor.as_ref().ok_or_else(|| self.wrong("an attribute has no tensor"))?;
+                    let tensor =
+                        given.sparse_tensor.as_ref().ok_or_else(|| self.wrong("an attribute has no tensor"))?;
                     let elements = Elements::read_sparse(tensor, &self.folder, &mut self.budget);
                     self.kept(elements.map_err(|why| invalid(self.file, given.name(), why))?)?
                 }

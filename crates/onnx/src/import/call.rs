@@ -31,7 +31,8 @@ pub fn unsupported<T>(message: impl Into<String>) -> Result<T> {
 
 /// Numbers that are extents or places. Errors: `Attr` for one below 0.
 pub fn sizes(numbers: &[i64]) -> Result<Vec<usize>> {
-    let size = |&n: &i64| usize::try_from(n).or_else(|_| wrong(format!("{numbers:?} was given, expected none below 0")));
+    let size =
+        |&n: &i64| usize::try_from(n).or_else(|_| wrong(format!("{numbers:?} was given, expected none below 0")));
     numbers.iter().map(size).collect()
 }
 
@@ -66,6 +67,11 @@ impl Call<'_> {
     /// Input `i`, unless it is absent.
     pub fn given(&self, i: usize) -> Option<&Value> {
         self.inputs.get(i)?.as_ref().filter(|value| !matches!(value, Value::Absent))
+    }
+
+    /// True if input `i` is a tensor of the state.
+    pub fn is_state(&self, i: usize) -> bool {
+        self.node.inputs.get(i).copied().flatten().is_some_and(|slot| self.run.is_state(slot))
     }
 
     /// Input `i`. Errors: `Value` if it is absent.

@@ -151,7 +151,9 @@ impl Element {
     pub fn typed(self, tensor: &TensorProto) -> Vec<u8> {
         let low = |size: usize| tensor.int32_data.iter().flat_map(move |v| v.to_le_bytes().into_iter().take(size));
         match self {
-            Element::Whole(Stored::Same(DType::F32)) => tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Element::Whole(Stored::Same(DType::F32)) => {
+                tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect()
+            }
             Element::Whole(Stored::Same(DType::F64)) => {
                 tensor.double_data.iter().flat_map(|v| v.to_le_bytes()).collect()
             }

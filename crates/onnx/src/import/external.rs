@@ -43,7 +43,9 @@ impl Folder {
         let entry = |key: &str| entries.iter().find(|entry| entry.key() == key).map(StringStringEntryProto::value);
         let number = |key: &str| match entry(key) {
             None => Ok(None),
-            Some(text) => text.parse::<usize>().map(Some).map_err(|_| format!("has the {key} {text:?} in another file")),
+            Some(text) => {
+                text.parse::<usize>().map(Some).map_err(|_| format!("has the {key} {text:?} in another file"))
+            }
         };
         let location = entry("location").ok_or("is in another file, without its location")?;
         let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(expected));
@@ -62,7 +64,8 @@ impl Folder {
             return Ok(known.clone());
         }
         let folder = self.path.as_ref().ok_or("is in another file, and the model has no folder")?;
-        let is_below = Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let is_below =
+            Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let outside = || format!("is in {location:?}, outside of the model's folder");
         if !is_below || location.is_empty() {
             return Err(outside());

@@ -97,7 +97,9 @@ impl OnnxModel {
     fn of_file(file: &str, bytes: Bytes, folder: Folder, device: &Device) -> Result<OnnxModel> {
         let length = bytes.len();
         let looks = || looks_like(&bytes).map_or(String::new(), |looks| format!("; {looks}"));
-        let no_model = |e: &dyn std::fmt::Display| Error::format(file.to_string(), format!("it is no model of ONNX: {e}{}", looks()));
+        let no_model = |e: &dyn std::fmt::Display| {
+            Error::format(file.to_string(), format!("it is no model of ONNX: {e}{}", looks()))
+        };
         let message = ModelProto::decode(bytes.clone()).map_err(|e| no_model(&e))?;
         let Some(proto) = &message.graph else { return Err(no_model(&"it has no graph")) };
         let mut builder = Builder::new(file, folder, device, &message, length);
@@ -165,7 +167,9 @@ impl OnnxModel {
         }
         let of = |port: &Port| match inputs.iter().filter(|(name, _)| *name == port.name()).collect::<Vec<_>>()[..] {
             [(_, tensor)] => Ok(tensor.clone()),
-            [] => Err(Error::value("onnx", format!("the input {:?} is missing; the inputs are {}", port.name(), names()))),
+            [] => {
+                Err(Error::value("onnx", format!("the input {:?} is missing; the inputs are {}", port.name(), names())))
+            }
             _ => Err(Error::value("onnx", format!("the input {:?} is given twice", port.name()))),
         };
         let inputs: Vec<Tensor> = self.inputs().iter().map(of).collect::<Result<_>>()?;
@@ -254,7 +258,8 @@ impl Module for OnnxModel {
             if let (Some(fixed), Some(given)) = (&own.fixed, state.get(&own.name))
                 && (given.dtype() != own.tensor.dtype() || given.cast(DType::I64)?.to_vec::<i64>()? != *fixed)
             {
-                let message = format!("{} has other integers than the graph, which reads them as shapes or places", own.name);
+                let message =
+                    format!("{} has other integers than the graph, which reads them as shapes or places", own.name);
                 return Err(Error::value("load_state_dict", message));
             }
         }

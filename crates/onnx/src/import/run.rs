@@ -38,6 +38,11 @@ impl<'a> Run<'a> {
         &self.model.rng
     }
 
+    /// True for a value that is a tensor of the state.
+    pub fn is_state(&self, slot: Slot) -> bool {
+        matches!(self.model.plan.sources[slot], Some(Source::State(..)))
+    }
+
     /// A constant tensor of the model.
     pub fn constant(&self, at: usize) -> Tensor {
         self.model.constants[at].clone()

@@ -78,7 +78,8 @@ impl Elements {
                     usize::try_from(i).ok().filter(|&i| i < extent).map(|i| at * extent + i)
                 }),
             };
-            let at = at.filter(|&at| at < count).ok_or_else(|| format!("has the index {index:?} outside of {dims:?}"))?;
+            let at =
+                at.filter(|&at| at < count).ok_or_else(|| format!("has the index {index:?} outside of {dims:?}"))?;
             bytes[at * size..(at + 1) * size].copy_from_slice(value);
         }
         Ok(Elements { element: values.element, dims, bytes })
@@ -105,9 +106,7 @@ impl Elements {
             DType::U8 | DType::Bool => Host::ints(element, dims, b.iter().map(|&v| v.into()).collect()),
             DType::F32 => Host::floats(element, dims, of::<f32>(b).into_iter().map(f64::from).collect()),
             DType::F64 => Host::floats(element, dims, of(b)),
-            DType::F16 => {
-                Host::floats(element, dims, of::<isograd_core::f16>(b).into_iter().map(f64::from).collect())
-            }
+            DType::F16 => Host::floats(element, dims, of::<isograd_core::f16>(b).into_iter().map(f64::from).collect()),
             DType::BF16 => {
                 Host::floats(element, dims, of::<isograd_core::bf16>(b).into_iter().map(f64::from).collect())
             }

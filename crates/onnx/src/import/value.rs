@@ -74,9 +74,7 @@ impl Host {
         let dims = &self.dims;
         match (&self.numbers, self.element.dtype()) {
             (Numbers::Ints(v), DType::I64) => Tensor::from_slice(v, dims, device),
-            (Numbers::Ints(v), DType::I32) => {
-                Tensor::from_vec(v.iter().map(|&v| v as i32).collect(), dims, device)
-            }
+            (Numbers::Ints(v), DType::I32) => Tensor::from_vec(v.iter().map(|&v| v as i32).collect(), dims, device),
             (Numbers::Ints(v), DType::U8) => Tensor::from_vec(v.iter().map(|&v| v as u8).collect(), dims, device),
             (Numbers::Ints(v), _) => Tensor::from_vec(v.iter().map(|&v| v != 0).collect(), dims, device),
             (Numbers::Floats(v), DType::F64) => Tensor::from_slice(v, dims, device),

@@ -38,10 +38,6 @@ pub fn floats(name: &str, v: &[f32]) -> AttributeProto {
     AttributeProto { floats: v.to_vec(), ..attribute(name, attribute_type::FLOATS) }
 }
 
-pub fn text(name: &str, v: &str) -> AttributeProto {
-    AttributeProto { s: Some(v.into()), ..attribute(name, attribute_type::STRING) }
-}
-
 pub fn body(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(Box::new(graph)), ..attribute(name, attribute_type::GRAPH) }
 }

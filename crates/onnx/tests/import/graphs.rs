@@ -46,7 +46,12 @@ fn attributes_that_became_inputs_are_read_in_both_places() -> Result<()> {
             )?,
         ),
         (
-            run_node(10, node("Pad", "a", "y", &[ints("pads", &[0, 1, 1, 0]), float("value", 7.0)]), &[], &[x.clone()])?,
+            run_node(
+                10,
+                node("Pad", "a", "y", &[ints("pads", &[0, 1, 1, 0]), float("value", 7.0)]),
+                &[],
+                &[x.clone()],
+            )?,
             run_node(
                 11,
                 node("Pad", "a pads v", "y", &[]),
@@ -262,7 +267,8 @@ fn small_integers_wrap() -> Result<()> {
     ];
     assert_eq!(numbers(&run(14, graph("a", "y", &nodes, &[]), &[vector(&[0.0])])?), [-128.0]);
     // The same on the device.
-    let mut on_device = graph("a b", "y", &[node("Add", "a b", "s", &[]), node("Cast", "s", "y", &[int("to", 1)])], &[]);
+    let mut on_device =
+        graph("a b", "y", &[node("Add", "a b", "s", &[]), node("Cast", "s", "y", &[int("to", 1)])], &[]);
     on_device.input.iter_mut().for_each(|input| *input = port(&input.name.clone().unwrap(), 3));
     let of = |v: i32| Tensor::from_vec(vec![v], 1, &cpu()).unwrap();
     assert_eq!(numbers(&run(14, on_device, &[of(127), of(1)])?), [-128.0]);

@@ -2,7 +2,7 @@
 
 use crate::build::*;
 use isograd_core::{DType, Kind, Result, Tensor};
-use isograd_nn::{LoadOptions, Module, Sgd};
+use isograd_nn::{LoadOptions, Module, Optimizer, Sgd};
 use isograd_onnx::{OnnxModel, Size};
 
 /// A linear layer, a batch norm, dropout, and rows of a table.
@@ -70,7 +70,7 @@ fn training_updates_statistics_and_drops() -> Result<()> {
 #[test]
 fn an_optimizer_lowers_the_loss() -> Result<()> {
     let network = network()?;
-    let optimizer = Sgd::new(network.parameters(), 0.01)?;
+    let mut optimizer = Sgd::new(&network).lr(0.01);
     let loss = || network.forward(&[x()])?[0].square()?.mean(..);
     let before = loss()?.item::<f32>()?;
     for _ in 0..20 {
@@ -113,7 +113,8 @@ fn a_clone_has_tensors_of_its_own() -> Result<()> {
 fn inputs_are_checked() -> Result<()> {
     let mut message = graph("image", "y", &[node("Relu", "image", "y", &[])], &[]);
     let shape = message.input[0].r#type.as_mut().and_then(|t| t.tensor_type.as_mut()).unwrap();
-    let dim = |v: Option<i64>, p: Option<&str>| crate::proto::DimensionProto { dim_value: v, dim_param: p.map(Into::into) };
+    let dim =
+        |v: Option<i64>, p: Option<&str>| crate::proto::DimensionProto { dim_value: v, dim_param: p.map(Into::into) };
     shape.shape = Some(crate::proto::TensorShapeProto { dim: vec![dim(None, Some("N")), dim(Some(3), None)] });
     let model = loaded(&model(13, message))?;
     let port = &model.inputs()[0];

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 /// The results of a call on the host; `None` if it is not one for the host.
 pub fn evaluate(call: &Call<'_>) -> Result<Option<Vec<Value>>> {
-    let operands: Option<Vec<Option<&Arc<Host>>>> = (0..call.inputs.len())
-        .map(|i| call.given(i).map_or(Some(None), |value| value.host().map(Some)))
-        .collect();
+    let operands: Option<Vec<Option<&Arc<Host>>>> =
+        (0..call.inputs.len()).map(|i| call.given(i).map_or(Some(None), |value| value.host().map(Some))).collect();
     let Some(operands) = operands.filter(|operands| operands.iter().any(Option::is_some)) else { return Ok(None) };
     let of = Operands { call, all: operands };
     if let Some(found) = arithmetic::evaluate(&of)? {

@@ -84,8 +84,8 @@ fn gather(of: &Operands<'_>) -> Result<Host> {
     let index_dims = &of.x(1)?.dims;
     let index: Vec<usize> = index.iter().map(at).collect::<Result<_>>()?;
     let index = &index;
-    let places = (0..outer)
-        .flat_map(|o| index.iter().flat_map(move |i| (0..inner).map(move |k| (o * extent + i) * inner + k)));
+    let places =
+        (0..outer).flat_map(|o| index.iter().flat_map(move |i| (0..inner).map(move |k| (o * extent + i) * inner + k)));
     let dims = [&x.dims[..axis], index_dims, &x.dims[axis + 1..]].concat();
     Ok(x.at(dims, places))
 }

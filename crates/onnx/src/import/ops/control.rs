@@ -112,7 +112,9 @@ fn scan_batches(c: &Call<'_>) -> Result<Vec<Value>> {
     let Some(states) = all.len().checked_sub(count).filter(|_| count > 0 && directions.len() == count) else {
         return wrong(format!("{count} of {} inputs are sequences", all.len()));
     };
-    if all.iter().any(|x| x.rank() == 0 || x.dims()[0] != all[0].dims()[0]) || all[states..].iter().any(|x| x.rank() < 2) {
+    if all.iter().any(|x| x.rank() == 0 || x.dims()[0] != all[0].dims()[0])
+        || all[states..].iter().any(|x| x.rank() < 2)
+    {
         return misshapen("the states and sequences of a scan have several numbers of samples");
     }
     let collected = body.outputs.len().saturating_sub(states);

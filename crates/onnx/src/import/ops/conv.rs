@@ -159,13 +159,17 @@ fn col2im(c: &Call<'_>) -> Result<Tensor> {
     let (pads, strides, dilations) =
         (list("pads", 0, 2 * rank)?, list("strides", 1, rank)?, list("dilations", 1, rank)?);
     let volume: usize = block.iter().product();
-    if x.rank() != 3 || [block.len(), strides.len(), dilations.len(), pads.len() / 2].iter().any(|&n| n != rank)
-        || volume == 0 || strides.contains(&0) || x.dims()[1] % volume != 0
+    if x.rank() != 3
+        || [block.len(), strides.len(), dilations.len(), pads.len() / 2].iter().any(|&n| n != rank)
+        || volume == 0
+        || strides.contains(&0)
+        || x.dims()[1] % volume != 0
     {
         return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}", x.shape()));
     }
     let whole: Vec<usize> = (0..rank).map(|d| image[d] + pads[d] + pads[rank + d]).collect();
-    let Some(places) = block_places(&whole, &block, &strides, &dilations).filter(|all| all.len() == volume * x.dims()[2])
+    let Some(places) =
+        block_places(&whole, &block, &strides, &dilations).filter(|all| all.len() == volume * x.dims()[2])
     else {
         return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}", x.shape()));
     };

@@ -9,11 +9,7 @@ use isograd_core::{DType, Result, Tensor};
 pub const OPS: Table = &[("MatMul", Op::One(matmul)), ("Gemm", Op::One(gemm)), ("Einsum", Op::Tensor(einsum))];
 
 /// A function of floats, of operands that may be integers: these are computed in f64, which is exact below 2^53.
-pub fn in_floats(
-    c: &Call<'_>,
-    operands: &[&Tensor],
-    f: impl FnOnce(&[&Tensor]) -> Result<Tensor>,
-) -> Result<Value> {
+pub fn in_floats(c: &Call<'_>, operands: &[&Tensor], f: impl FnOnce(&[&Tensor]) -> Result<Tensor>) -> Result<Value> {
     if operands[0].dtype().is_float() {
         return Ok(f(operands)?.into());
     }

@@ -26,11 +26,22 @@ fn batch_norm(c: &Call<'_>) -> Result<Vec<Value>> {
     if c.flag("training_mode")? {
         return in_training(&x, [&weight, &bias], [&mean, &var], eps, momentum);
     }
+    if mean.requires_grad() || var.requires_grad() {
+        return Ok(vec![by_statistics(&x, [&weight, &bias, &mean, &var], eps)?.into()]);
+    }
     let is_frozen = |t: &Tensor| t.is_leaf() && !t.requires_grad();
-    let learns = c.run.is_training() && !(is_frozen(&weight) && is_frozen(&bias));
+    let learns = c.run.is_training() && c.is_state(3) && c.is_state(4) && !(is_frozen(&weight) && is_frozen(&bias));
     let running = Running { mean: &mean, var: &var, batches: None, momentum: Some(1.0 - momentum) };
     let statistics = if learns { Statistics::Update(running) } else { Statistics::Running(running) };
     Ok(vec![x.batch_norm(Some(&weight), Some(&bias), statistics, eps)?.into()])
+}
+
+/// The norm by statistics that nodes compute, which have gradients.
+fn by_statistics(x: &Tensor, of_channels: [&Tensor; 4], eps: f64) -> Result<Tensor> {
+    let mut dims = vec![1; x.rank()];
+    dims[1] = x.dims()[1];
+    let [weight, bias, mean, var] = of_channels.map(|t| t.cast(x.dtype())?.reshape(&dims));
+    x.sub(&mean?)?.mul(&var?.add_scalar(eps)?.rsqrt()?)?.mul(&weight?)?.add(&bias?)
 }
 
 /// A parameter in a dtype that norms of x take.

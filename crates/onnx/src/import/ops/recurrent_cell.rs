@@ -71,7 +71,12 @@ impl Cell {
                 None => defaults[i].to_string(),
                 Some(names) => match names.get(k) {
                     Some(name) => name.clone(),
-                    None => return wrong(format!("activations is {names:?}, expected {} for each direction", defaults.len())),
+                    None => {
+                        return wrong(format!(
+                            "activations is {names:?}, expected {} for each direction",
+                            defaults.len()
+                        ));
+                    }
                 },
             };
             Ok(Function { name, alpha: number("activation_alpha", k)?, beta: number("activation_beta", k)? })

@@ -50,9 +50,21 @@ impl Axis {
         let half = (i + 0.5) / factor - 0.5;
         match self.coordinates {
             Coordinates::HalfPixel => half,
-            Coordinates::PytorchHalfPixel => if to > 1 { half } else { -0.5 },
+            Coordinates::PytorchHalfPixel => {
+                if to > 1 {
+                    half
+                } else {
+                    -0.5
+                }
+            }
             Coordinates::HalfPixelSymmetric => from / 2.0 * (1.0 - to as f64 / width) + half,
-            Coordinates::AlignCorners => if width == 1.0 { 0.0 } else { i * (from - 1.0) / (width - 1.0) },
+            Coordinates::AlignCorners => {
+                if width == 1.0 {
+                    0.0
+                } else {
+                    i * (from - 1.0) / (width - 1.0)
+                }
+            }
             Coordinates::Asymmetric => i / factor,
             Coordinates::TfHalfPixel => (i + 0.5) / factor,
             Coordinates::CropAndResize if to > 1 => {

@@ -31,7 +31,13 @@ fn upsample(c: &Call<'_>) -> Result<Value> {
         "linear" | "bilinear" => Filter::Linear,
         other => return unsupported(format!("an interpolation of the mode {other:?}")),
     };
-    let axis = Axis { filter, coordinates: Coordinates::Asymmetric, antialias: false, excludes_outside: false, extrapolated: None };
+    let axis = Axis {
+        filter,
+        coordinates: Coordinates::Asymmetric,
+        antialias: false,
+        excludes_outside: false,
+        extrapolated: None,
+    };
     resized(c, &x, &goals, &axis, &vec![[0.0, 1.0]; x.rank()], true)
 }
 
@@ -99,16 +105,17 @@ fn resize(c: &Call<'_>) -> Result<Value> {
 
 /// The options of all dimensions.
 fn axis_options(c: &Call<'_>) -> Result<Axis> {
-    let coordinates = match c.text("coordinate_transformation_mode", if c.opset() < 11 { "asymmetric" } else { "half_pixel" })? {
-        "half_pixel" => Coordinates::HalfPixel,
-        "half_pixel_symmetric" => Coordinates::HalfPixelSymmetric,
-        "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
-        "align_corners" => Coordinates::AlignCorners,
-        "asymmetric" => Coordinates::Asymmetric,
-        "tf_half_pixel_for_nn" => Coordinates::TfHalfPixel,
-        "tf_crop_and_resize" => Coordinates::CropAndResize,
-        other => return unsupported(format!("coordinate_transformation_mode {other:?}")),
-    };
+    let coordinates =
+        match c.text("coordinate_transformation_mode", if c.opset() < 11 { "asymmetric" } else { "half_pixel" })? {
+            "half_pixel" => Coordinates::HalfPixel,
+            "half_pixel_symmetric" => Coordinates::HalfPixelSymmetric,
+            "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
+            "align_corners" => Coordinates::AlignCorners,
+            "asymmetric" => Coordinates::Asymmetric,
+            "tf_half_pixel_for_nn" => Coordinates::TfHalfPixel,
+            "tf_crop_and_resize" => Coordinates::CropAndResize,
+            other => return unsupported(format!("coordinate_transformation_mode {other:?}")),
+        };
     let nearest = match c.text("nearest_mode", if c.opset() < 11 { "floor" } else { "round_prefer_floor" })? {
         "round_prefer_floor" | "" => Nearest::PreferFloor,
         "round_prefer_ceil" => Nearest::PreferCeil,
@@ -129,7 +136,14 @@ fn axis_options(c: &Call<'_>) -> Result<Axis> {
 }
 
 /// x with the extents of its goals. `has_factors` says that the file gives factors, and not extents.
-fn resized(c: &Call<'_>, x: &Tensor, goals: &[Goal], axis: &Axis, regions: &[[f64; 2]], has_factors: bool) -> Result<Value> {
+fn resized(
+    c: &Call<'_>,
+    x: &Tensor,
+    goals: &[Goal],
+    axis: &Axis,
+    regions: &[[f64; 2]],
+    has_factors: bool,
+) -> Result<Value> {
     if x.numel() == 0 && goals.iter().any(|goal| goal.extent > 0) {
         return misshapen(format!("{} has no elements", x.shape()));
     }
@@ -159,7 +173,14 @@ fn resized(c: &Call<'_>, x: &Tensor, goals: &[Goal], axis: &Axis, regions: &[[f6
 }
 
 /// Each element is one of x.
-fn nearest(c: &Call<'_>, x: &Tensor, goals: &[Goal], axis: &Axis, regions: &[[f64; 2]], has_factors: bool) -> Result<Value> {
+fn nearest(
+    c: &Call<'_>,
+    x: &Tensor,
+    goals: &[Goal],
+    axis: &Axis,
+    regions: &[[f64; 2]],
+    has_factors: bool,
+) -> Result<Value> {
     if x.dtype().is_float()
         && let Some(y) = ours(x, goals, axis, has_factors)?
     {
@@ -185,7 +206,13 @@ fn nearest(c: &Call<'_>, x: &Tensor, goals: &[Goal], axis: &Axis, regions: &[[f6
 
 /// Our interpolation of the last dimensions, where it computes the same.
 fn ours(x: &Tensor, goals: &[Goal], axis: &Axis, has_factors: bool) -> Result<Option<Tensor>> {
-    fn of<const N: usize>(x: &Tensor, goals: &[Goal], mode: Interpolation, corners: bool, has_factors: bool) -> Result<Tensor> {
+    fn of<const N: usize>(
+        x: &Tensor,
+        goals: &[Goal],
+        mode: Interpolation,
+        corners: bool,
+        has_factors: bool,
+    ) -> Result<Tensor> {
         let target = match has_factors {
             true => Target::<N>::Scale(std::array::from_fn(|d| goals[d].factor)),
             false => Target::Size(array(&goals.iter().map(|goal| goal.extent).collect::<Vec<_>>())),

@@ -7,7 +7,10 @@ use isograd_core::{Error, Result, Tensor};
 use std::sync::Arc;
 
 pub const OPS: Table = &[
-    ("SequenceConstruct", Op::One(|c| Ok(sequence((0..c.inputs.len()).map(|i| c.value(i).cloned()).collect::<Result<_>>()?)))),
+    (
+        "SequenceConstruct",
+        Op::One(|c| Ok(sequence((0..c.inputs.len()).map(|i| c.value(i).cloned()).collect::<Result<_>>()?))),
+    ),
     ("SequenceEmpty", Op::One(|_| Ok(sequence(Vec::new())))),
     ("SequenceLength", Op::One(|c| Ok(Value::int(elements(c)?.len() as i64)))),
     ("SequenceAt", Op::One(|c| Ok(elements(c)?[place(c, 1, 0)?].clone()))),

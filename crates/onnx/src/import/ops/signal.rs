@@ -81,7 +81,10 @@ fn dft(c: &Call<'_>) -> Result<Tensor> {
     let last = rank as isize - 1;
     let re = x.select(last, 0)?;
     let im = if x.dims()[rank - 1] == 2 { Some(x.select(last, 1)?) } else { None };
-    let part = |t: &Tensor| with_length(t, axis, if is_inverse && is_onesided { length / 2 + 1 } else { length })?.movedim(axis as isize, -1);
+    let part = |t: &Tensor| {
+        with_length(t, axis, if is_inverse && is_onesided { length / 2 + 1 } else { length })?
+            .movedim(axis as isize, -1)
+    };
     let (re, im) = (part(&re)?, im.as_ref().map(part).transpose()?);
     if is_inverse && is_onesided {
         let (re, im) = (mirrored(&re, length, 1.0)?, im.map(|im| mirrored(&im, length, -1.0)).transpose()?);
