@@ -1,6 +1,6 @@
-//! Export of models to ONNX, opset 21.
+//! Models of ONNX: [`load`] opens them, and [`Export`] writes them in opset 21.
 //!
-//! A function is called on example inputs. The ops that it takes ([`tape::trace`](isograd_core::tape::trace())) become the nodes of a graph; the
+//! A loaded model is a module whose graph runs node by node on the tape ([`OnnxModel`]). For an export, //! a function is called on example inputs. The ops that it takes ([`tape::trace`](isograd_core::tape::trace())) become the nodes of a graph; the
 //! parameters and buffers of the module become initializers with their names; other tensors become constants. An op without a counterpart is
 //! exported as the ops that it consists of. If these have none either, the error lists all such ops.
 //!
