@@ -101,8 +101,8 @@ pub struct AttributeProto {
     pub i: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "4")]
     pub s: Option<Vec<u8>>,
-    #[prost(message, optional, tag = "5")]
-    pub t: Option<TensorProto>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub t: Option<Box<TensorProto>>,
     #[prost(message, optional, boxed, tag = "6")]
     pub g: Option<Box<GraphProto>>,
     #[prost(float, repeated, packed = "false", tag = "7")]
@@ -117,8 +117,8 @@ pub struct AttributeProto {
     /// In a function: the attribute of its call that stands here.
     #[prost(string, optional, tag = "21")]
     pub ref_attr_name: Option<String>,
-    #[prost(message, optional, tag = "22")]
-    pub sparse_tensor: Option<SparseTensorProto>,
+    #[prost(message, optional, boxed, tag = "22")]
+    pub sparse_tensor: Option<Box<SparseTensorProto>>,
 }
 
 /// `AttributeProto.AttributeType`.

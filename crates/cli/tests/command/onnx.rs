@@ -1,6 +1,7 @@
 //! `isograd onnx`.
 
-use crate::{assert_refused, run, train};
+use crate::refusing::assert_refused;
+use crate::{run, train};
 use isograd::data::{HostTensor, npy};
 use std::fs;
 
@@ -12,7 +13,8 @@ fn an_exported_model_is_listed_and_run() {
     let file = path("digits.onnx");
     run(&["export", &path(""), &file]);
     let listed = run(&["onnx", "inspect", &file]);
-    for expected in ["isograd", "opset 21", "x float [N, 64]", "output float [N, 10]", "Gemm", "0.weight", "parameter"] {
+    for expected in ["isograd", "opset 21", "x float [N, 64]", "output float [N, 10]", "Gemm", "0.weight", "parameter"]
+    {
         assert!(listed.stdout.contains(expected), "{}{}", listed.stdout, listed.stderr);
     }
     fs::create_dir(path("in")).unwrap();

@@ -41,7 +41,7 @@ pub enum Mask {
 enum Item {
     Operand(graph::Value),
     Constant(Scalar, DType),
-    Node(&'static str, Vec<usize>, Option<AttributeProto>),
+    Node(&'static str, Vec<usize>, Option<Box<AttributeProto>>),
 }
 
 /// The items of a row, each after those that it reads, and bits of the operands on which each depends.
@@ -123,7 +123,7 @@ impl Recorded {
                 Item::Constant(v, dtype) => graph.scalar(integer(v), dtype)?,
                 Item::Node(op, inputs, attribute) => {
                     let inputs: Vec<graph::Value> = inputs.iter().map(|&i| values[i].0).collect();
-                    graph.node(op, &inputs, attribute.as_slice())
+                    graph.node(op, &inputs, attribute.as_deref().map_or(&[], std::slice::from_ref))
                 }
             };
             values.push((value, reads));
@@ -196,7 +196,7 @@ fn push(item: Item, reads: u32) -> usize {
 
 fn apply_with(op: &'static str, operands: &[usize], attribute: Option<AttributeProto>) -> usize {
     let reads = ARENA.with_borrow(|arena| operands.iter().fold(0, |reads, &i| reads | arena.items[i].1));
-    push(Item::Node(op, operands.to_vec(), attribute), reads)
+    push(Item::Node(op, operands.to_vec(), attribute.map(Box::new)), reads)
 }
 
 fn apply(op: &'static str, operands: &[usize]) -> usize {

@@ -43,7 +43,7 @@ pub fn body(name: &str, graph: GraphProto) -> AttributeProto {
 }
 
 pub fn constant(name: &str, tensor: TensorProto) -> AttributeProto {
-    AttributeProto { t: Some(tensor), ..attribute(name, attribute_type::TENSOR) }
+    AttributeProto { t: Some(Box::new(tensor)), ..attribute(name, attribute_type::TENSOR) }
 }
 
 /// A node; inputs and outputs are names apart by spaces, of which `_` is absent.

@@ -50,7 +50,7 @@ pub fn infer(dims: &[usize], shape: &[i64], allow_zero: bool) -> Result<Vec<usiz
     let count: usize = dims.iter().product();
     let Some(all) = found.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) else { return failed() };
     match open {
-        Some(d) if all > 0 && count % all == 0 => found[d] = count / all,
+        Some(d) if all > 0 && count.is_multiple_of(all) => found[d] = count / all,
         None if all == count => {}
         _ => return failed(),
     }
