@@ -4,6 +4,7 @@ use crate::build::*;
 use crate::proto::*;
 use isograd_core::tape::trace;
 use isograd_core::{Result, Tensor};
+use std::slice::from_ref;
 
 fn numbers(t: &Tensor) -> Vec<f32> {
     t.to_vec().unwrap()
@@ -15,34 +16,34 @@ fn attributes_that_became_inputs_are_read_in_both_places() -> Result<()> {
     let i64s = |name: &str, v: &[i64]| tensor(name, v, &[v.len() as i64]);
     let pairs = [
         (
-            run_node(12, node("Unsqueeze", "a", "y", &[ints("axes", &[0, 3])]), &[], &[x.clone()])?,
-            run_node(13, node("Unsqueeze", "a axes", "y", &[]), &[i64s("axes", &[0, 3])], &[x.clone()])?,
+            run_node(12, node("Unsqueeze", "a", "y", &[ints("axes", &[0, 3])]), &[], from_ref(&x))?,
+            run_node(13, node("Unsqueeze", "a axes", "y", &[]), &[i64s("axes", &[0, 3])], from_ref(&x))?,
         ),
         (
-            run_node(12, node("ReduceSum", "a", "y", &[ints("axes", &[1])]), &[], &[x.clone()])?,
-            run_node(13, node("ReduceSum", "a axes", "y", &[]), &[i64s("axes", &[1])], &[x.clone()])?,
+            run_node(12, node("ReduceSum", "a", "y", &[ints("axes", &[1])]), &[], from_ref(&x))?,
+            run_node(13, node("ReduceSum", "a axes", "y", &[]), &[i64s("axes", &[1])], from_ref(&x))?,
         ),
         (
             run_node(
                 9,
                 node("Slice", "a", "y", &[ints("starts", &[1]), ints("ends", &[9]), ints("axes", &[1])]),
                 &[],
-                &[x.clone()],
+                from_ref(&x),
             )?,
             run_node(
                 10,
                 node("Slice", "a s e axes", "y", &[]),
                 &[i64s("s", &[1]), i64s("e", &[9]), i64s("axes", &[1])],
-                &[x.clone()],
+                from_ref(&x),
             )?,
         ),
         (
-            run_node(10, node("Clip", "a", "y", &[float("min", 2.0), float("max", 5.0)]), &[], &[x.clone()])?,
+            run_node(10, node("Clip", "a", "y", &[float("min", 2.0), float("max", 5.0)]), &[], from_ref(&x))?,
             run_node(
                 11,
                 node("Clip", "a low high", "y", &[]),
                 &[tensor("low", &[2.0f32], &[]), tensor("high", &[5.0f32], &[])],
-                &[x.clone()],
+                from_ref(&x),
             )?,
         ),
         (
@@ -50,22 +51,22 @@ fn attributes_that_became_inputs_are_read_in_both_places() -> Result<()> {
                 10,
                 node("Pad", "a", "y", &[ints("pads", &[0, 1, 1, 0]), float("value", 7.0)]),
                 &[],
-                &[x.clone()],
+                from_ref(&x),
             )?,
             run_node(
                 11,
                 node("Pad", "a pads v", "y", &[]),
                 &[i64s("pads", &[0, 1, 1, 0]), tensor("v", &[7.0f32], &[])],
-                &[x.clone()],
+                from_ref(&x),
             )?,
         ),
         (
-            run_node(11, node("Split", "a", "y z", &[int("axis", 1), ints("split", &[1, 2])]), &[], &[x.clone()])?,
-            run_node(13, node("Split", "a s", "y z", &[int("axis", 1)]), &[i64s("s", &[1, 2])], &[x.clone()])?,
+            run_node(11, node("Split", "a", "y z", &[int("axis", 1), ints("split", &[1, 2])]), &[], from_ref(&x))?,
+            run_node(13, node("Split", "a s", "y z", &[int("axis", 1)]), &[i64s("s", &[1, 2])], from_ref(&x))?,
         ),
         (
-            run_node(9, node("Upsample", "a s", "y", &[]), &[tensor("s", &[2.0f32, 1.0], &[2])], &[x.clone()])?,
-            run_node(7, node("Upsample", "a", "y", &[floats("scales", &[2.0, 1.0])]), &[], &[x.clone()])?,
+            run_node(9, node("Upsample", "a s", "y", &[]), &[tensor("s", &[2.0f32, 1.0], &[2])], from_ref(&x))?,
+            run_node(7, node("Upsample", "a", "y", &[floats("scales", &[2.0, 1.0])]), &[], from_ref(&x))?,
         ),
     ];
     for (before, after) in pairs {
@@ -78,7 +79,7 @@ fn attributes_that_became_inputs_are_read_in_both_places() -> Result<()> {
 #[test]
 fn softmax_is_over_all_later_dimensions_before_opset_13() -> Result<()> {
     let x = Tensor::from_vec((0..8).map(|v| v as f32).collect(), (2, 2, 2), &cpu())?;
-    let old = run_node(12, node("Softmax", "a", "y", &[]), &[], &[x.clone()])?;
+    let old = run_node(12, node("Softmax", "a", "y", &[]), &[], from_ref(&x))?;
     let new = run_node(13, node("Softmax", "a", "y", &[]), &[], &[x])?;
     assert!(old.sum([1, 2])?.allclose(&vector(&[1.0, 1.0]), 1e-6, 0.0)?);
     assert!(new.sum(2)?.allclose(&Tensor::ones((2, 2), isograd_core::DType::F32, &cpu())?, 1e-6, 0.0)?);
@@ -135,7 +136,7 @@ fn results_of_constants_are_computed_once() -> Result<()> {
     let model = loaded(&model(13, graph("a", "y", &nodes, &[])))?;
     let x = vector(&vec![1.0; 2000]);
     let steps = |result: (Result<Vec<Tensor>>, Vec<isograd_core::tape::Step>)| result.1.len();
-    let (first, second) = (steps(trace(|| model.forward(&[x.clone()]))), steps(trace(|| model.forward(&[x.clone()]))));
+    let (first, second) = (steps(trace(|| model.forward(from_ref(&x)))), steps(trace(|| model.forward(from_ref(&x)))));
     assert!(second < first, "{second} of {first}");
     Ok(())
 }
@@ -166,7 +167,7 @@ fn gradients_flow_through_a_loop() -> Result<()> {
     let nodes = [node("Loop", "n _ a", "y all", &[body("body", inner)])];
     let model = loaded(&model(13, graph("a", "y all", &nodes, &[tensor("n", &[3i64], &[])])))?;
     let x = vector(&[2.0, -3.0]).require_grad()?;
-    let outputs = model.forward(&[x.clone()])?;
+    let outputs = model.forward(from_ref(&x))?;
     assert_eq!(numbers(&outputs[0]), [16.0, 81.0]);
     assert_eq!((outputs[1].dims(), numbers(&outputs[1])), (&[3, 2][..], vec![4.0, 9.0, 8.0, -27.0, 16.0, 81.0]));
     outputs[0].sum(..)?.backward()?;
@@ -279,7 +280,7 @@ fn small_integers_wrap() -> Result<()> {
 fn fused_operators_of_onnxruntime_are_their_parts() -> Result<()> {
     let x = matrix(&[1.0, -2.0, 0.5, 3.0], [2, 2]);
     let of = |node: NodeProto, tensors: &[TensorProto]| {
-        run_node(17, of_domain("com.microsoft", node), tensors, &[x.clone()])
+        run_node(17, of_domain("com.microsoft", node), tensors, from_ref(&x))
     };
     let bias = [tensor("w", &[0.5f32, 1.0], &[2])];
     let b = vector(&[0.5, 1.0]);

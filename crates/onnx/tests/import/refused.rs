@@ -7,6 +7,7 @@ use isograd_onnx::{OnnxModel, load};
 use prost::Message;
 use std::fs;
 use std::path::Path;
+use std::slice::from_ref;
 
 fn refusal(message: &ModelProto) -> Error {
     loaded(message).expect_err("the model is refused")
@@ -215,11 +216,11 @@ fn changed_and_cut_files_do_not_panic() {
     ];
     let whole = model(13, graph("a", "y", &nodes, &tensors)).encode_to_vec();
     let x = matrix(&[1.0, 2.0], [1, 2]);
-    assert!(OnnxModel::from_bytes(&whole, &cpu()).unwrap().forward(&[x.clone()]).is_ok());
+    assert!(OnnxModel::from_bytes(&whole, &cpu()).unwrap().forward(from_ref(&x)).is_ok());
     let mut refused = 0;
     let mut check = |bytes: &[u8]| match OnnxModel::from_bytes(bytes, &cpu()) {
         // Changed numbers of a graph are errors of its nodes.
-        Ok(model) => drop(model.forward(&[x.clone()])),
+        Ok(model) => drop(model.forward(from_ref(&x))),
         Err(error) => {
             assert!(matches!(error.kind(), Kind::Format | Kind::Unsupported), "{error}");
             refused += 1;
