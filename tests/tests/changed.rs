@@ -366,6 +366,32 @@ fn changed_files_of_gguf() {
     }
 }
 
+/// The content of a model of ONNX: its parameters, and messages of its graph, which take more than their bytes.
+#[test]
+fn changed_models_of_onnx() {
+    let _alone = alone();
+    let (_folder, path) = place();
+    let init = Init::new(&cpu());
+    let network = isograd::nn::Linear::new(16, 8, &init).unwrap();
+    let x = Tensor::zeros((1, 16), DType::F32, &cpu()).unwrap();
+    let export = isograd::onnx::Export::new(&network).input(isograd::onnx::Input::new("x", &x));
+    let model = export.run(|x| Ok(vec![isograd::nn::Forward::forward(&network, &x[0])?.softmax(-1)?])).unwrap();
+    let whole = model.to_bytes().unwrap();
+    try_changes("onnx", &whole, whole.len(), |bytes| {
+        fs::write(&path, bytes).unwrap();
+        match isograd::onnx::load(&path, &cpu()) {
+            Ok(model) => {
+                // Changed numbers of a graph are errors of its nodes.
+                let _ = model.run(&[("x", x.clone())]);
+                Ok(())
+            }
+            // The name of an operator, the type of an input or the opset was changed.
+            Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+}
+
 #[test]
 fn changed_tables() {
     let _alone = alone();

@@ -47,7 +47,7 @@ pub fn run(options: Info) -> Result<ExitCode> {
 const SHOWN: usize = 200;
 
 /// A text on one line, without characters that a terminal obeys.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
@@ -60,7 +60,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Prints rows with columns below each other.
-fn table<const N: usize>(rows: Vec<[String; N]>) -> Result<()> {
+pub fn table<const N: usize>(rows: Vec<[String; N]>) -> Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     for row in &rows {

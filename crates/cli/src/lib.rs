@@ -12,6 +12,7 @@ mod eval;
 mod export;
 mod info;
 mod kernels;
+mod onnx;
 #[cfg(feature = "parity")]
 mod parity;
 mod parse;
@@ -69,6 +70,8 @@ enum Command {
     Runs(runs::Runs),
     /// Write a trained model in the format of ONNX
     Export(export::Export),
+    /// Say what a model in the format of ONNX has, or run it
+    Onnx(onnx::Onnx),
     /// Continue a text with a trained language model
     Generate(text::Generate),
     /// List the tensors of a file of weights, and the metadata of a GGUF file
@@ -175,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Predict(options) => train::predict(options),
         Command::Runs(options) => runs::run(options),
         Command::Export(export) => export::run(export),
+        Command::Onnx(options) => onnx::run(options),
         Command::Generate(options) => text::generate(options),
         Command::Info(options) => info::run(options),
     };

@@ -84,9 +84,7 @@ pub fn looks_like(bytes: &[u8]) -> Option<String> {
         return said(format.name, format.convert);
     }
     if is_onnx(bytes) {
-        let convert =
-            "in Python, write onnx.numpy_helper.to_array of graph.initializer with safetensors.numpy.save_file";
-        return said("an ONNX model", convert);
+        return said("an ONNX model", "isograd::onnx::load opens it");
     }
     let text = bytes.trim_ascii_start();
     if text.starts_with(b"{") || text.starts_with(b"[") {
@@ -113,7 +111,7 @@ mod tests {
             (b"GGUF\x03\0\0\0", "looks like a GGUF file, as llama.cpp reads; isograd::nn::load reads it"),
             (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "run `git lfs pull`"),
             (b"<!DOCTYPE html><html>", "looks like a web page; download the file itself"),
-            (b"\x08\x08\x12\x07pytorch\x1a", "looks like an ONNX model; in Python"),
+            (b"\x08\x08\x12\x07pytorch\x1a", "looks like an ONNX model; isograd::onnx::load opens it"),
             (
                 b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02",
                 "before PyTorch 1.6; in Python: torch.save(torch.load",

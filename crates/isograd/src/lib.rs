@@ -31,7 +31,7 @@
 //! | a training loop, metrics, event files for TensorBoard | [`train::Trainer`], [`train::metrics`], [`train::tensorboard`] |
 //! | several devices | [`parallel`] |
 //! | decompositions of matrices, systems of equations | [`linalg`] |
-//! | export to ONNX | [`onnx`] |
+//! | models of ONNX: opened, and exported | [`onnx`] |
 //! | ops of a program's own | [`custom`] |
 //!
 //! Programs of at most 80 lines for each of these are in [`examples`](https://github.com/isograd/isograd/tree/main/crates/isograd/examples); the

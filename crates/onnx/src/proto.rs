@@ -1,6 +1,7 @@
 //! The messages of `onnx.proto` that a model needs, with their field numbers.
 
 use prost::Message;
+use prost::bytes::Bytes;
 
 /// `ModelProto`.
 #[derive(Clone, PartialEq, Message)]
@@ -15,6 +16,33 @@ pub struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(message, repeated, tag = "25")]
+    pub functions: Vec<FunctionProto>,
+}
+
+/// `FunctionProto`: an operator that consists of nodes.
+#[derive(Clone, PartialEq, Message)]
+pub struct FunctionProto {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    /// Attributes without a default.
+    #[prost(string, repeated, tag = "6")]
+    pub attribute: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(string, optional, tag = "10")]
+    pub domain: Option<String>,
+    /// Attributes with their defaults.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
+    #[prost(string, optional, tag = "13")]
+    pub overload: Option<String>,
 }
 
 /// `OperatorSetIdProto`.
@@ -39,6 +67,8 @@ pub struct GraphProto {
     pub input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "15")]
+    pub sparse_initializer: Vec<SparseTensorProto>,
 }
 
 /// `NodeProto`.
@@ -54,6 +84,10 @@ pub struct NodeProto {
     pub op_type: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    #[prost(string, optional, tag = "7")]
+    pub domain: Option<String>,
+    #[prost(string, optional, tag = "8")]
+    pub overload: Option<String>,
 }
 
 /// `AttributeProto`.
@@ -67,6 +101,12 @@ pub struct AttributeProto {
     pub i: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "4")]
     pub s: Option<Vec<u8>>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub t: Option<Box<TensorProto>>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub g: Option<Box<GraphProto>>,
+    #[prost(float, repeated, packed = "false", tag = "7")]
+    pub floats: Vec<f32>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
     #[prost(bytes = "vec", repeated, tag = "9")]
@@ -74,6 +114,11 @@ pub struct AttributeProto {
     /// One of the constants below.
     #[prost(int32, optional, tag = "20")]
     pub r#type: Option<i32>,
+    /// In a function: the attribute of its call that stands here.
+    #[prost(string, optional, tag = "21")]
+    pub ref_attr_name: Option<String>,
+    #[prost(message, optional, boxed, tag = "22")]
+    pub sparse_tensor: Option<Box<SparseTensorProto>>,
 }
 
 /// `AttributeProto.AttributeType`.
@@ -81,21 +126,66 @@ pub mod attribute_type {
     pub const FLOAT: i32 = 1;
     pub const INT: i32 = 2;
     pub const STRING: i32 = 3;
+    pub const TENSOR: i32 = 4;
+    pub const GRAPH: i32 = 5;
+    pub const FLOATS: i32 = 6;
     pub const INTS: i32 = 7;
     pub const STRINGS: i32 = 8;
+    pub const SPARSE_TENSOR: i32 = 11;
 }
 
-/// `TensorProto`, with its elements as bytes in little-endian order.
+/// `TensorProto`, with its elements as bytes in little-endian order, as numbers, or in another file.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorProto {
     #[prost(int64, repeated, packed = "false", tag = "1")]
     pub dims: Vec<i64>,
     #[prost(int32, optional, tag = "2")]
     pub data_type: Option<i32>,
+    #[prost(float, repeated, tag = "4")]
+    pub float_data: Vec<f32>,
+    /// Elements of 32 bits and fewer, and the bits of floats of 16 and 8 bits.
+    #[prost(int32, repeated, tag = "5")]
+    pub int32_data: Vec<i32>,
+    #[prost(int64, repeated, tag = "7")]
+    pub int64_data: Vec<i64>,
     #[prost(string, optional, tag = "8")]
     pub name: Option<String>,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    pub raw_data: Option<Vec<u8>>,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub raw_data: Option<Bytes>,
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    /// Unsigned elements of 32 and 64 bits.
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
+    #[prost(string, optional, tag = "12")]
+    pub doc_string: Option<String>,
+    /// `location`, `offset` and `length` of elements in another file.
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringStringEntryProto>,
+    /// 1 for elements in another file.
+    #[prost(int32, optional, tag = "14")]
+    pub data_location: Option<i32>,
+}
+
+/// `SparseTensorProto`: elements other than zero, and their places.
+#[derive(Clone, PartialEq, Message)]
+pub struct SparseTensorProto {
+    #[prost(message, optional, tag = "1")]
+    pub values: Option<TensorProto>,
+    /// i64: `[n]`, places in row-major order, or `[n, rank]`.
+    #[prost(message, optional, tag = "2")]
+    pub indices: Option<TensorProto>,
+    #[prost(int64, repeated, packed = "false", tag = "3")]
+    pub dims: Vec<i64>,
+}
+
+/// `StringStringEntryProto`.
+#[derive(Clone, PartialEq, Message)]
+pub struct StringStringEntryProto {
+    #[prost(string, optional, tag = "1")]
+    pub key: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub value: Option<String>,
 }
 
 /// `ValueInfoProto`.
@@ -107,11 +197,22 @@ pub struct ValueInfoProto {
     pub r#type: Option<TypeProto>,
 }
 
-/// `TypeProto` of a tensor.
+/// `TypeProto`: of a tensor, of a sequence, or of a value that may be absent.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
+    #[prost(message, optional, boxed, tag = "4")]
+    pub sequence_type: Option<Box<ElementsProto>>,
+    #[prost(message, optional, boxed, tag = "9")]
+    pub optional_type: Option<Box<ElementsProto>>,
+}
+
+/// `TypeProto.Sequence` and `TypeProto.Optional`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ElementsProto {
+    #[prost(message, optional, boxed, tag = "1")]
+    pub elem_type: Option<Box<TypeProto>>,
 }
 
 /// `TypeProto.Tensor`.

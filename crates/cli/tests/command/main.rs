@@ -8,6 +8,7 @@ mod graph;
 mod images;
 mod info;
 mod kernels;
+mod onnx;
 mod parity;
 mod predicting;
 mod readme;

@@ -1,0 +1,48 @@
+//! Products of matrices.
+
+use super::{Op, Table};
+use crate::import::call::{Call, misshapen, wrong};
+use crate::import::value::Value;
+use isograd_core::ops::Gemm;
+use isograd_core::{DType, Result, Tensor};
+
+pub const OPS: Table = &[("MatMul", Op::One(matmul)), ("Gemm", Op::One(gemm)), ("Einsum", Op::Tensor(einsum))];
+
+/// A function of floats, of operands that may be integers: these are computed in f64, which is exact below 2^53.
+pub fn in_floats(c: &Call<'_>, operands: &[&Tensor], f: impl FnOnce(&[&Tensor]) -> Result<Tensor>) -> Result<Value> {
+    if operands[0].dtype().is_float() {
+        return Ok(f(operands)?.into());
+    }
+    let wide: Vec<Tensor> = operands.iter().map(|t| t.cast(DType::F64)).collect::<Result<_>>()?;
+    c.wrapped(0, f(&wide.iter().collect::<Vec<_>>())?.cast(DType::I64)?)
+}
+
+fn matmul(c: &Call<'_>) -> Result<Value> {
+    in_floats(c, &[&c.x(0)?, &c.x(1)?], |x| x[0].matmul(x[1]))
+}
+
+/// `alpha a b + beta c` of matrices that may be transposed.
+pub fn gemm(c: &Call<'_>) -> Result<Value> {
+    let (a, b, bias) = (c.x(0)?, c.x(1)?, c.optional(2)?);
+    if a.rank() != 2 || b.rank() != 2 {
+        return misshapen(format!("{} and {} were given, expected matrices", a.shape(), b.shape()));
+    }
+    let scale = Gemm { alpha: c.float("alpha", 1.0)?, beta: c.float("beta", 1.0)? };
+    let (turned, b_turned) = (c.flag("transA")?, c.flag("transB")?);
+    let a = if turned { a.t()? } else { a };
+    let is_row = bias.as_ref().is_none_or(|bias| bias.dims() == [b.dims()[0]]);
+    if a.dtype().is_float() && b_turned && is_row && scale == Gemm::default() {
+        return Ok(a.linear(&b, bias.as_ref())?.into());
+    }
+    let b = if b_turned { b.t()? } else { b };
+    let operands: Vec<&Tensor> = [&a, &b].into_iter().chain(&bias).collect();
+    in_floats(c, &operands, |x| x[0].gemm(x[1], x.get(2).copied(), &scale))
+}
+
+fn einsum(c: &Call<'_>) -> Result<Tensor> {
+    let equation = c.text("equation", "")?;
+    if equation.is_empty() {
+        return wrong("the equation is missing");
+    }
+    Tensor::einsum(equation, &c.all()?.iter().collect::<Vec<_>>())
+}

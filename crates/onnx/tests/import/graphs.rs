@@ -1,0 +1,294 @@
+//! Operators of several opsets, shapes on the host, bodies, functions, types of elements.
+
+use crate::build::*;
+use crate::proto::*;
+use isograd_core::tape::trace;
+use isograd_core::{Result, Tensor};
+use std::slice::from_ref;
+
+fn numbers(t: &Tensor) -> Vec<f32> {
+    t.to_vec().unwrap()
+}
+
+#[test]
+fn attributes_that_became_inputs_are_read_in_both_places() -> Result<()> {
+    let x = matrix(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3]);
+    let i64s = |name: &str, v: &[i64]| tensor(name, v, &[v.len() as i64]);
+    let pairs = [
+        (
+            run_node(12, node("Unsqueeze", "a", "y", &[ints("axes", &[0, 3])]), &[], from_ref(&x))?,
+            run_node(13, node("Unsqueeze", "a axes", "y", &[]), &[i64s("axes", &[0, 3])], from_ref(&x))?,
+        ),
+        (
+            run_node(12, node("ReduceSum", "a", "y", &[ints("axes", &[1])]), &[], from_ref(&x))?,
+            run_node(13, node("ReduceSum", "a axes", "y", &[]), &[i64s("axes", &[1])], from_ref(&x))?,
+        ),
+        (
+            run_node(
+                9,
+                node("Slice", "a", "y", &[ints("starts", &[1]), ints("ends", &[9]), ints("axes", &[1])]),
+                &[],
+                from_ref(&x),
+            )?,
+            run_node(
+                10,
+                node("Slice", "a s e axes", "y", &[]),
+                &[i64s("s", &[1]), i64s("e", &[9]), i64s("axes", &[1])],
+                from_ref(&x),
+            )?,
+        ),
+        (
+            run_node(10, node("Clip", "a", "y", &[float("min", 2.0), float("max", 5.0)]), &[], from_ref(&x))?,
+            run_node(
+                11,
+                node("Clip", "a low high", "y", &[]),
+                &[tensor("low", &[2.0f32], &[]), tensor("high", &[5.0f32], &[])],
+                from_ref(&x),
+            )?,
+        ),
+        (
+            run_node(
+                10,
+                node("Pad", "a", "y", &[ints("pads", &[0, 1, 1, 0]), float("value", 7.0)]),
+                &[],
+                from_ref(&x),
+            )?,
+            run_node(
+                11,
+                node("Pad", "a pads v", "y", &[]),
+                &[i64s("pads", &[0, 1, 1, 0]), tensor("v", &[7.0f32], &[])],
+                from_ref(&x),
+            )?,
+        ),
+        (
+            run_node(11, node("Split", "a", "y z", &[int("axis", 1), ints("split", &[1, 2])]), &[], from_ref(&x))?,
+            run_node(13, node("Split", "a s", "y z", &[int("axis", 1)]), &[i64s("s", &[1, 2])], from_ref(&x))?,
+        ),
+        (
+            run_node(9, node("Upsample", "a s", "y", &[]), &[tensor("s", &[2.0f32, 1.0], &[2])], from_ref(&x))?,
+            run_node(7, node("Upsample", "a", "y", &[floats("scales", &[2.0, 1.0])]), &[], from_ref(&x))?,
+        ),
+    ];
+    for (before, after) in pairs {
+        assert_eq!((before.dims(), numbers(&before)), (after.dims(), numbers(&after)));
+        assert_ne!((before.dims(), numbers(&before)), (x.dims(), numbers(&x)));
+    }
+    Ok(())
+}
+
+#[test]
+fn softmax_is_over_all_later_dimensions_before_opset_13() -> Result<()> {
+    let x = Tensor::from_vec((0..8).map(|v| v as f32).collect(), (2, 2, 2), &cpu())?;
+    let old = run_node(12, node("Softmax", "a", "y", &[]), &[], from_ref(&x))?;
+    let new = run_node(13, node("Softmax", "a", "y", &[]), &[], &[x])?;
+    assert!(old.sum([1, 2])?.allclose(&vector(&[1.0, 1.0]), 1e-6, 0.0)?);
+    assert!(new.sum(2)?.allclose(&Tensor::ones((2, 2), isograd_core::DType::F32, &cpu())?, 1e-6, 0.0)?);
+    Ok(())
+}
+
+/// Shapes are known on the host: nothing is read back, which a captured step refuses.
+#[test]
+fn shapes_are_computed_in_a_captured_step() -> Result<()> {
+    let nodes = [
+        node("Shape", "a", "s", &[]),
+        node("Gather", "s zero", "n", &[]),
+        node("Mul", "n two", "m", &[]),
+        node("Unsqueeze", "m axes", "u", &[]),
+        node("Concat", "u rest", "to", &[int("axis", 0)]),
+        node("Reshape", "a to", "r", &[]),
+        node("Cast", "s", "f", &[int("to", 1)]),
+        node("Div", "f half", "g", &[]),
+        node("Floor", "g", "h", &[]),
+        node("Cast", "h", "sizes", &[int("to", 7)]),
+        node("Resize", "b _ _ sizes", "z", &[]),
+        node("ReduceSum", "z", "t", &[int("keepdims", 0)]),
+        node("Add", "r t", "y", &[]),
+    ];
+    let tensors = [
+        tensor("zero", &[0i64], &[]),
+        tensor("two", &[2i64], &[]),
+        tensor("axes", &[0i64], &[1]),
+        tensor("rest", &[-1i64], &[1]),
+        tensor("half", &[0.5f32], &[1]),
+    ];
+    // `half` is a parameter of its own; its quotient is of shapes, so that it is a constant here.
+    let mut tensors = tensors.to_vec();
+    tensors[4].doc_string = Some("constant".into());
+    let model = loaded(&model(13, graph("a b", "y", &nodes, &tensors)))?;
+    let (a, b) = (matrix(&[1.0; 12], [3, 4]), matrix(&[1.0; 12], [3, 4]));
+    let mut step = cpu().capture(|(a, b): (Tensor, Tensor)| Ok(model.forward(&[a, b])?.remove(0)));
+    for _ in 0..3 {
+        let y = step.run((a.clone(), b.clone()))?;
+        assert_eq!((y.dims(), numbers(&y)), (&[6, 2][..], vec![49.0; 12]));
+    }
+    Ok(())
+}
+
+#[test]
+fn results_of_constants_are_computed_once() -> Result<()> {
+    let big: Vec<f32> = (0..2000).map(|v| v as f32).collect();
+    let nodes = [
+        node("Constant", "", "k", &[constant("value", tensor("k", &big, &[2000]))]),
+        node("Exp", "k", "e", &[]),
+        node("Sin", "e", "s", &[]),
+        node("Add", "a s", "y", &[]),
+    ];
+    let model = loaded(&model(13, graph("a", "y", &nodes, &[])))?;
+    let x = vector(&vec![1.0; 2000]);
+    let steps = |result: (Result<Vec<Tensor>>, Vec<isograd_core::tape::Step>)| result.1.len();
+    let (first, second) = (steps(trace(|| model.forward(from_ref(&x)))), steps(trace(|| model.forward(from_ref(&x)))));
+    assert!(second < first, "{second} of {first}");
+    Ok(())
+}
+
+#[test]
+fn a_branch_reads_values_around_it() -> Result<()> {
+    let branch = |op: &str| graph("", "o", &[node(op, "a b", "o", &[])], &[]);
+    let nodes = [
+        node("ReduceSum", "a", "s", &[int("keepdims", 0)]),
+        node("Greater", "s zero", "c", &[]),
+        node("If", "c", "y", &[body("then_branch", branch("Add")), body("else_branch", branch("Sub"))]),
+    ];
+    let of = |a: &[f32]| {
+        let zero = [tensor("zero", &[0.0f32], &[])];
+        run(13, graph("a b", "y", &nodes, &zero), &[vector(a), vector(&[1.0, 2.0])])
+    };
+    assert_eq!(numbers(&of(&[3.0, 4.0])?), [4.0, 6.0]);
+    assert_eq!(numbers(&of(&[-3.0, -4.0])?), [-4.0, -6.0]);
+    Ok(())
+}
+
+/// x to the power 4 by products, and the products themselves. The gradient flows through all runs of the body.
+#[test]
+fn gradients_flow_through_a_loop() -> Result<()> {
+    let mut inner = graph("i c p", "c q q", &[node("Mul", "p a", "q", &[])], &[]);
+    inner.input[0] = port("i", 7);
+    inner.input[1] = port("c", 9);
+    let nodes = [node("Loop", "n _ a", "y all", &[body("body", inner)])];
+    let model = loaded(&model(13, graph("a", "y all", &nodes, &[tensor("n", &[3i64], &[])])))?;
+    let x = vector(&[2.0, -3.0]).require_grad()?;
+    let outputs = model.forward(from_ref(&x))?;
+    assert_eq!(numbers(&outputs[0]), [16.0, 81.0]);
+    assert_eq!((outputs[1].dims(), numbers(&outputs[1])), (&[3, 2][..], vec![4.0, 9.0, 8.0, -27.0, 16.0, 81.0]));
+    outputs[0].sum(..)?.backward()?;
+    assert_eq!(numbers(&x.grad().unwrap()), [32.0, -108.0]);
+    Ok(())
+}
+
+#[test]
+fn a_scan_sums_rows() -> Result<()> {
+    let inner = graph("s x", "t u", &[node("Add", "s x", "t", &[]), node("Identity", "t", "u", &[])], &[]);
+    let nodes = [node("Scan", "b a", "y z", &[body("body", inner), int("num_scan_inputs", 1)])];
+    let model = loaded(&model(13, graph("a b", "y z", &nodes, &[])))?;
+    let found = model.forward(&[matrix(&[1.0, 2.0, 3.0, 4.0], [2, 2]), vector(&[10.0, 20.0])])?;
+    assert_eq!(numbers(&found[0]), [14.0, 26.0]);
+    assert_eq!(numbers(&found[1]), [11.0, 22.0, 14.0, 26.0]);
+    Ok(())
+}
+
+/// A function with an attribute of its call, and one with a default.
+fn scaled() -> FunctionProto {
+    let refers = AttributeProto { ref_attr_name: Some("slope".into()), ..float("alpha", 0.0) };
+    FunctionProto {
+        name: Some("Scaled".into()),
+        domain: Some("own".into()),
+        input: vec!["x".into()],
+        output: vec!["y".into()],
+        node: vec![node("LeakyRelu", "x", "t", &[refers]), node("Add", "t t", "y", &[])],
+        attribute_proto: vec![float("slope", 0.5)],
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(13) }],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn functions_are_their_nodes() -> Result<()> {
+    let nodes = [
+        of_domain("own", node("Scaled", "a", "t", &[])),
+        of_domain("own", node("Scaled", "t", "y", &[float("slope", 0.25)])),
+    ];
+    let message = ModelProto { functions: vec![scaled()], ..model(13, graph("a", "y", &nodes, &[])) };
+    let y = loaded(&message)?.forward(&[vector(&[1.0, -1.0])])?.remove(0);
+    assert_eq!(numbers(&y), [4.0, -0.5]);
+    let mut endless = scaled();
+    endless.node.push(of_domain("own", node("Scaled", "y", "z", &[])));
+    let error = loaded(&ModelProto { functions: vec![endless], ..message }).unwrap_err();
+    assert!(error.message().contains("calls itself"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn elements_of_every_kind_are_read() -> Result<()> {
+    let of = |data_type: i32, fill: TensorProto| -> Result<Vec<f64>> {
+        let value = TensorProto { data_type: Some(data_type), dims: vec![2], ..fill };
+        let nodes = [node("Constant", "", "k", &[constant("value", value)]), node("Cast", "k", "y", &[int("to", 1)])];
+        loaded(&model(21, graph("", "y", &nodes, &[])))?.forward(&[])?[0].to_f64_vec()
+    };
+    let low = |v: [i32; 2]| TensorProto { int32_data: v.to_vec(), ..Default::default() };
+    let raw = |v: &[u8]| TensorProto { raw_data: Some(v.to_vec().into()), ..Default::default() };
+    assert_eq!(of(1, TensorProto { float_data: vec![1.5, -2.0], ..Default::default() })?, [1.5, -2.0]);
+    assert_eq!(of(11, TensorProto { double_data: vec![1.5, -2.0], ..Default::default() })?, [1.5, -2.0]);
+    assert_eq!(of(7, TensorProto { int64_data: vec![3, -4], ..Default::default() })?, [3.0, -4.0]);
+    assert_eq!(of(13, TensorProto { uint64_data: vec![3, 4], ..Default::default() })?, [3.0, 4.0]);
+    assert_eq!(of(10, low([0x3c00, 0xc000]))?, [1.0, -2.0]);
+    assert_eq!(of(16, low([0x3f80, 0xc000]))?, [1.0, -2.0]);
+    assert_eq!(of(3, low([-1, 127]))?, [-1.0, 127.0]);
+    assert_eq!(of(5, low([-300, 300]))?, [-300.0, 300.0]);
+    assert_eq!(of(9, low([1, 0]))?, [1.0, 0.0]);
+    assert_eq!(of(3, raw(&[0xff, 0x7f]))?, [-1.0, 127.0]);
+    assert_eq!(of(22, raw(&[0xf1]))?, [1.0, -1.0]);
+    assert_eq!(of(21, raw(&[0xf1]))?, [1.0, 15.0]);
+    assert_eq!(of(17, raw(&[0x38, 0xb8]))?, [1.0, -1.0]);
+    Ok(())
+}
+
+#[test]
+fn sparse_tensors_are_dense() -> Result<()> {
+    let sparse = SparseTensorProto {
+        values: Some(tensor("w", &[5.0f32, 7.0], &[2])),
+        indices: Some(tensor("", &[0i64, 1, 1, 0], &[2, 2])),
+        dims: vec![2, 2],
+    };
+    let mut message = graph("a", "y", &[node("Add", "a w", "y", &[])], &[]);
+    message.sparse_initializer.push(sparse);
+    let y = run(13, message, &[matrix(&[0.0; 4], [2, 2])])?;
+    assert_eq!(numbers(&y), [0.0, 5.0, 7.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn small_integers_wrap() -> Result<()> {
+    let value = |v: i32| TensorProto { data_type: Some(3), int32_data: vec![v], dims: vec![1], ..Default::default() };
+    let nodes = [
+        node("Constant", "", "k", &[constant("value", value(127))]),
+        node("Constant", "", "one", &[constant("value", value(1))]),
+        node("Add", "k one", "s", &[]),
+        node("Cast", "s", "f", &[int("to", 1)]),
+        node("Add", "f a", "y", &[]),
+    ];
+    assert_eq!(numbers(&run(14, graph("a", "y", &nodes, &[]), &[vector(&[0.0])])?), [-128.0]);
+    // The same on the device.
+    let mut on_device =
+        graph("a b", "y", &[node("Add", "a b", "s", &[]), node("Cast", "s", "y", &[int("to", 1)])], &[]);
+    on_device.input.iter_mut().for_each(|input| *input = port(&input.name.clone().unwrap(), 3));
+    let of = |v: i32| Tensor::from_vec(vec![v], 1, &cpu()).unwrap();
+    assert_eq!(numbers(&run(14, on_device, &[of(127), of(1)])?), [-128.0]);
+    Ok(())
+}
+
+#[test]
+fn fused_operators_of_onnxruntime_are_their_parts() -> Result<()> {
+    let x = matrix(&[1.0, -2.0, 0.5, 3.0], [2, 2]);
+    let of = |node: NodeProto, tensors: &[TensorProto]| {
+        run_node(17, of_domain("com.microsoft", node), tensors, from_ref(&x))
+    };
+    let bias = [tensor("w", &[0.5f32, 1.0], &[2])];
+    let b = vector(&[0.5, 1.0]);
+    let gelu = of(node("BiasGelu", "a w", "y", &[]), &bias)?;
+    assert!(gelu.allclose(&x.add(&b)?.gelu(isograd_core::ops::Approximate::None)?, 1e-6, 1e-6)?);
+    let product = of(node("FusedMatMul", "a a", "y", &[int("transB", 1), float("alpha", 0.5)]), &[])?;
+    assert!(product.allclose(&x.matmul(&x.t()?)?.mul_scalar(0.5)?, 1e-6, 1e-6)?);
+    let norm = of(node("SkipLayerNormalization", "a a w w", "y", &[float("epsilon", 1e-5)]), &bias)?;
+    assert!(norm.allclose(&x.add(&x)?.layer_norm(1, Some(&b), Some(&b), 1e-5)?, 1e-6, 1e-6)?);
+    Ok(())
+}
