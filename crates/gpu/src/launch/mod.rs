@@ -7,5 +7,6 @@ pub mod integers;
 pub mod layout;
 pub mod multi_tensor;
 pub mod operands;
+pub(crate) mod pitch;
 pub mod rows;
 pub mod words;

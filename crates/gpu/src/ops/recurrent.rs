@@ -1,11 +1,14 @@
 //! Recurrent ops over sequences: one launch computes all steps. Each group keeps the weights of a slice of hidden units in local memory.
 
-use crate::driver::{Geometry, Limits};
+use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{start_of, start_or};
+use crate::launch::operands::start_of;
+use crate::launch::pitch::{self, Pitched};
 use crate::launch::words::fits;
+use crate::memory::pool::Buffer;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_tf32};
+use crate::ops::matrix::matmul::WIDEST;
 use crate::program::source::{Variant, word};
 use isograd_core::fused::Fused;
 use isograd_core::ops::recurrent::kernel::{
@@ -36,6 +39,8 @@ const UNITS: [usize; 3] = [16, 8, 4];
 const FEW: usize = 8;
 /// The files of products: in f32, and by matrix units.
 const LOADERS: [&str; 2] = ["recurrent/recurrent_fma.h", "recurrent/recurrent_mma.h"];
+/// Hidden units from which on copies with whole words pay.
+const LEAST_WIDENED: usize = 16;
 /// Bytes of local memory besides the array that the launch gives.
 const OTHERS: usize = 64;
 
@@ -122,24 +127,126 @@ fn has_room(recurrence: &Recurrence, limits: &Limits) -> bool {
         .all(|pass| RecurrentPlan::new(recurrence, pass, limits, false).is_some())
 }
 
-/// Launches a pass. Groups exchange values through the memory `shared`; `flags` say which operands are present.
+/// Whether products are rounded to TF32.
+fn is_tf32(gpu: &Gpu, dtype: DType) -> bool {
+    dtype == DType::F32 && gpu.precision() != Precision::Exact
+}
+
+/// Whether there are matrix units for a dtype.
+fn has_matrix_units(gpu: &Gpu, dtype: DType) -> bool {
+    let has_loader = gpu.driver().dialect().files.iter().any(|(file, _)| *file == LOADERS[1]);
+    gpu.driver().limits().has_mma && has_loader && (dtype.size() == 2 || is_tf32(gpu, dtype))
+}
+
+/// The operands of a pass. Where matrix units find no whole words in H hidden units they are copies for a few more, which zeros keep at 0:
+/// their gates' arguments are 0, and so are their states and all gradients.
+struct Operands<'g> {
+    gpu: &'g Gpu,
+    /// Of the kernel.
+    recurrence: Recurrence,
+    /// Hidden units of the operands.
+    hidden: usize,
+    copies: Vec<Buffer>,
+    /// Copies of results, with the results' addresses, their rows, and bytes of an element.
+    results: Vec<(Address, Address, usize, usize)>,
+}
+
+impl<'g> Operands<'g> {
+    fn new(gpu: &'g Gpu, recurrence: &Recurrence) -> Operands<'g> {
+        let ([steps, batch, hidden], limits) = (recurrence.extents, gpu.driver().limits());
+        let units = hidden.next_multiple_of(WIDEST / recurrence.dtype.size());
+        let wide = Recurrence { extents: [steps, batch, units], ..*recurrence };
+        let has_plans = || {
+            let has_plan = |pass| RecurrentPlan::new(&wide, pass, limits, true).is_some();
+            has_plan(Pass::Forward) && has_plan(Pass::Backward)
+        };
+        let is_wide = hidden >= LEAST_WIDENED && has_matrix_units(gpu, recurrence.dtype) && has_plans();
+        let recurrence = if is_wide { wide } else { *recurrence };
+        Operands { gpu, recurrence, hidden, copies: Vec::new(), results: Vec::new() }
+    }
+
+    /// Hidden units of the kernel.
+    fn units(&self) -> usize {
+        self.recurrence.extents[2]
+    }
+
+    /// Memory for as many rows of hidden units as an operand has.
+    fn place(&mut self, of: &Operand<'_>) -> Result<(Address, usize)> {
+        let rows = of.layout.shape().numel() / self.hidden;
+        let copy = self.gpu.scratch(rows * self.units() * of.dtype.size())?;
+        let address = copy.address;
+        self.copies.push(copy);
+        Ok((address, rows))
+    }
+
+    /// The address of an input; `or` where it is absent.
+    fn read(&mut self, of: Option<&Operand<'_>>, or: Address) -> Result<Address> {
+        let Some(of) = of else { return Ok(or) };
+        if self.units() == self.hidden {
+            return start_of(of);
+        }
+        let (place, rows) = self.place(of)?;
+        let shapes = [self.hidden, self.units()].map(|units| Pitched::dense(rows, units));
+        let from = start_of(of)?;
+        pitch::copy(self.gpu, of.dtype.size(), [from, place], shapes)?;
+        Ok(place)
+    }
+
+    /// The address of the weight, `[G H, H]`.
+    fn weight(&mut self, w: &Operand<'_>) -> Result<Address> {
+        let (hidden, units, size) = (self.hidden, self.units(), w.dtype.size());
+        if units == hidden {
+            return start_of(w);
+        }
+        let (from, gates) = (start_of(w)?, self.recurrence.cell.gates());
+        let copy = self.gpu.scratch(gates * units * units * size)?;
+        for gate in 0..gates {
+            let at = [
+                from + (gate * hidden * hidden * size) as Address,
+                copy.address + (gate * units * units * size) as Address,
+            ];
+            pitch::copy(self.gpu, size, at, [hidden, units].map(|units| Pitched::dense(units, units)))?;
+        }
+        self.copies.push(copy);
+        Ok(self.copies[self.copies.len() - 1].address)
+    }
+
+    /// The address of an output; `or` where it is absent.
+    fn write(&mut self, of: Option<&Operand<'_>>, or: Address) -> Result<Address> {
+        let Some(of) = of else { return Ok(or) };
+        let to = start_of(of)?;
+        if self.units() == self.hidden {
+            return Ok(to);
+        }
+        let (place, rows) = self.place(of)?;
+        self.results.push((place, to, rows, of.dtype.size()));
+        Ok(place)
+    }
+
+    /// Copies results to where they belong.
+    fn finish(self) -> Result<()> {
+        let units = self.units();
+        self.results.iter().try_for_each(|&(place, to, rows, size)| {
+            let from = Pitched { rows, columns: self.hidden, pitch: units };
+            pitch::copy(self.gpu, size, [place, to], [from, Pitched::dense(rows, self.hidden)])
+        })
+    }
+}
+
+/// Launches a pass. Groups exchange values through the memory `shared`, of this many elements; `flags` say which operands are present.
 fn launch<const N: usize>(
     gpu: &Gpu,
     recurrence: &Recurrence,
     pass: Pass,
     flags: [(&'static str, bool); N],
-    shared: &Operand<'_>,
+    (address, elements): (Address, usize),
     arguments: Arguments,
 ) -> Result<()> {
-    let (limits, dialect, size) = (gpu.driver().limits(), gpu.driver().dialect(), recurrence.dtype.size());
+    let (limits, size) = (gpu.driver().limits(), recurrence.dtype.size());
     let [steps, batch, hidden] = recurrence.extents;
-    let is_tf32 = recurrence.dtype == DType::F32 && gpu.precision() != Precision::Exact;
-    let may_be_rounded = size == 2 || is_tf32;
-    let address = start_of(shared)?;
-    let has_matrix = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == LOADERS[1]);
-    let is_aligned = fits(16 / size, [hidden], [(address, size)]);
-    let on_matrix_units =
-        RecurrentPlan::new(recurrence, pass, limits, true).filter(|_| has_matrix && may_be_rounded && is_aligned);
+    let is_aligned = fits(WIDEST / size, [hidden], [(address, size)]);
+    let on_matrix_units = RecurrentPlan::new(recurrence, pass, limits, true)
+        .filter(|_| has_matrix_units(gpu, recurrence.dtype) && is_aligned);
     let plan = on_matrix_units
         .or_else(|| RecurrentPlan::new(recurrence, pass, limits, false))
         .expect("the op asked whether there is room");
@@ -164,7 +271,7 @@ fn launch<const N: usize>(
             ("LSTM", recurrence.cell == Cell::Lstm),
             ("GRU", recurrence.cell == Cell::Gru),
             ("QUADS", hidden.is_multiple_of(4)),
-            ("TF32", on_matrix_units.is_some() && is_tf32),
+            ("TF32", on_matrix_units.is_some() && is_tf32(gpu, recurrence.dtype)),
             ("REVERSED", recurrence.order == TimeOrder::Reverse),
             ("BACKWARD", pass == Pass::Backward),
         ])
@@ -173,7 +280,7 @@ fn launch<const N: usize>(
         .optional("OWN_COLUMNS", on_matrix_units.is_none().then_some(plan.own))
         .loading(LOADERS[usize::from(on_matrix_units.is_some())])
         .calling(row);
-    gpu.driver().fill(address, 0xff, shared.layout.shape().numel() * size)?;
+    gpu.driver().fill(address, 0xff, elements * size)?;
     let [words, _] = gpu.partials.starts(&gpu.pool)?;
     let arguments = arguments.pointer(words).numbers([steps, batch, plan.slices, plan.lines]);
     let groups = (plan.slices * plan.lines).min(limits.units.max(1));
@@ -186,11 +293,15 @@ impl FusedLaunch for RecurrentForward {
         let RecurrentInputs { a, w, bias, h, c } = self.inputs(call);
         let RecurrentOutputs { states, products, cells } = self.outputs(call);
         let flags = [("HAS_BIAS", bias.is_some()), ("HAS_STATE", h.is_some()), ("HAS_CELL", c.is_some())];
-        let (a, of_states) = (start_of(a)?, start_of(states)?);
-        let arguments = Arguments::new()
-            .pointers([a, start_of(w)?, start_or(bias, a)?, start_or(h, a)?, start_or(c, a)?])
-            .pointers([of_states, start_or(cells, of_states)?, start_of(products)?]);
-        launch(gpu, &self.0, Pass::Forward, flags, states, arguments)
+        let mut of = Operands::new(gpu, &self.0);
+        let a = of.read(Some(a), 0)?;
+        let inputs = [a, of.weight(w)?, of.read(bias, a)?, of.read(h, a)?, of.read(c, a)?];
+        let to = of.write(Some(states), 0)?;
+        let outputs = [to, of.write(cells, to)?, of.write(Some(products), 0)?];
+        let arguments = Arguments::new().pointers(inputs).pointers(outputs);
+        let shared = (to, states.layout.shape().numel() / of.hidden * of.units());
+        launch(gpu, &of.recurrence, Pass::Forward, flags, shared, arguments)?;
+        of.finish()
     }
 
     fn takes(dtype: DType, limits: &Limits) -> bool {
@@ -212,17 +323,21 @@ impl FusedLaunch for RecurrentBackward {
             ("HAS_DC", dc.is_some()),
             ("STATE_WANTED", dh0.is_some()),
         ];
-        let shared = du.unwrap_or(da);
-        let (a, of_da) = (start_of(a)?, start_of(da)?);
-        let [_, batch, hidden] = self.0.extents;
+        let mut of = Operands::new(gpu, &self.0);
+        let a = of.read(Some(a), 0)?;
+        let saved = [a, of.read(u, a)?, of.read(Some(states), 0)?, of.read(cells, a)?, of.weight(w)?];
+        let given = [of.read(dy, a)?, of.read(dh, a)?, of.read(dc, a)?];
+        let of_da = of.write(Some(da), 0)?;
+        let of_du = of.write(du, of_da)?;
+        let (of_dc, of_dh) = (of.write(dc0, of_da)?, of.write(dh0, of_da)?);
+        let [_, batch, units] = of.recurrence.extents;
         // A GRU carries over the term of the state's gradient that needs no matrix product.
-        let carried = du.map(|_| gpu.scratch(batch * hidden * size_of::<f32>())).transpose()?;
-        let carried = carried.as_ref().map_or_else(|| start_or(dc0, of_da), |carried| Ok(carried.address))?;
-        let arguments = Arguments::new()
-            .pointers([a, start_or(u, a)?, start_of(states)?, start_or(cells, a)?, start_of(w)?])
-            .pointers([start_or(dy, a)?, start_or(dh, a)?, start_or(dc, a)?])
-            .pointers([of_da, start_or(du, of_da)?, start_or(dh0, of_da)?, carried]);
-        launch(gpu, &self.0, Pass::Backward, flags, shared, arguments)
+        let carried = du.map(|_| gpu.scratch(batch * units * size_of::<f32>())).transpose()?;
+        let carried = carried.as_ref().map_or(of_dc, |carried| carried.address);
+        let arguments = Arguments::new().pointers(saved).pointers(given).pointers([of_da, of_du, of_dh, carried]);
+        let shared = (of_du, du.unwrap_or(da).layout.shape().numel() / of.hidden * units);
+        launch(gpu, &of.recurrence, Pass::Backward, flags, shared, arguments)?;
+        of.finish()
     }
 
     fn takes(dtype: DType, limits: &Limits) -> bool {

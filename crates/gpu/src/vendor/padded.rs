@@ -2,16 +2,11 @@
 
 use crate::driver::Address;
 use crate::driver::blas::{Library, Matrices, Product};
-use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::grid::{THREADS, each};
-use crate::launch::integers::Integers;
-use crate::launch::words::widest;
+use crate::launch::pitch::{Pitched, copy};
 use crate::memory::pool::Buffer;
-use crate::ops::matrix::matmul::WIDEST;
-use crate::program::source::Variant;
+use isograd_core::Result;
 use isograd_core::ops::Transpose;
-use isograd_core::{DType, Result};
 use smallvec::SmallVec;
 
 /// The fewest multiplications for each element that is copied. An H200 makes some 110 products of 10^12 numbers each second from matrices
@@ -81,17 +76,22 @@ impl Padded {
     /// Calls `multiply` with the product on copies. False if that is.
     pub fn run(self, gpu: &Gpu, multiply: impl FnOnce(Product) -> Result<bool>) -> Result<bool> {
         for Copied { of, place } in &self.read {
-            copy(gpu, [of.address, place.address], [of.here, of.there])?;
+            copy(gpu, SIZE, [of.address, place.address], [of.here, of.there].map(pitched))?;
         }
         if !multiply(self.product)? {
             return Ok(false);
         }
         if let Some(Copied { of, place }) = &self.written {
             let from = Matrices { rows: of.here.rows, columns: of.here.columns, ..of.there };
-            copy(gpu, [place.address, of.address], [from, of.here])?;
+            copy(gpu, SIZE, [place.address, of.address], [from, of.here].map(pitched))?;
         }
         Ok(true)
     }
+}
+
+/// The columns of a matrix, as rows.
+fn pitched(of: Matrices) -> Pitched {
+    Pitched { rows: of.columns, columns: of.rows, pitch: of.leading }
 }
 
 /// A matrix, and its copy.
@@ -116,21 +116,4 @@ impl Move {
         let there = Matrices { rows, columns, leading: rows.next_multiple_of(unit), batch: 0 };
         (!stays).then_some(Move { address, here, there })
     }
-}
-
-/// Copies columns to another distance. What the target has more becomes 0.
-fn copy(gpu: &Gpu, addresses: [Address; 2], [from, to]: [Matrices; 2]) -> Result<()> {
-    // The last column of a result ends where its elements do.
-    let end = (to.columns - 1) * to.leading + to.rows;
-    let vector = widest(WIDEST / SIZE, [end], [(addresses[1], SIZE)]);
-    let integers = Integers::new()
-        .positions([("N_WORDS", end / vector), ("N_ROWS", from.columns), ("N_COLUMNS", from.rows)])
-        .positions([("X_PITCH", from.leading), ("Y_PITCH", to.leading)]);
-    let most = (from.columns * from.leading).max(to.columns * to.leading);
-    let variant = Variant::new("matrix/pitch.c")
-        .define("THREADS", THREADS)
-        .define("T", DType::BF16)
-        .words(vector, SIZE)
-        .flag("WIDE", most > i32::MAX as usize);
-    gpu.launch(variant, "pitch", each(end / vector), &Arguments::new().pointers(addresses).named(integers))
 }
