@@ -5,7 +5,7 @@ use super::element::Element;
 use super::graph::Node;
 use super::run::Run;
 use super::value::Value;
-use isograd_core::{DType, Device, Error, Result, Tensor};
+use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
 
 /// A call of an operator.
 pub struct Call<'a> {
@@ -34,6 +34,18 @@ pub fn sizes(numbers: &[i64]) -> Result<Vec<usize>> {
     let size =
         |&n: &i64| usize::try_from(n).or_else(|_| wrong(format!("{numbers:?} was given, expected none below 0")));
     numbers.iter().map(size).collect()
+}
+
+/// The most places that are computed on the host.
+const MOST_PLACES: usize = 1 << 28;
+
+/// A number of places that are computed on the host. Errors: `OutOfMemory` for more than a graph should ask for.
+pub fn few(count: usize) -> Result<usize> {
+    if count <= MOST_PLACES {
+        return Ok(count);
+    }
+    let message = format!("{count} places were asked for on the host, which computes at most {MOST_PLACES}");
+    Err(Error::new(Kind::OutOfMemory, "onnx", message))
 }
 
 /// A dimension of `rank`, of which a negative one counts from the end. Errors: `Attr` for one out of range.

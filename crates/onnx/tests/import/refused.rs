@@ -236,3 +236,43 @@ fn changed_and_cut_files_do_not_panic() {
     }
     assert!(refused > whole.len(), "{refused}");
 }
+
+/// Numbers of a graph that ask for more than memory are errors of its nodes.
+#[test]
+fn absurd_numbers_are_refused() {
+    let i64s = |name: &str, v: &[i64]| tensor(name, v, &[v.len() as i64]);
+    let (huge, one) = (1i64 << 60, matrix(&[1.0, 2.0], [1, 2]));
+    let cases = [
+        (node("Resize", "a _ s", "y", &[]), vec![tensor("s", &[1.0f32, 1e15], &[2])]),
+        (node("Resize", "a _ s", "y", &[mode("linear")]), vec![tensor("s", &[1.0f32, 1e8], &[2])]),
+        (node("Pad", "a p", "y", &[mode("reflect")]), vec![i64s("p", &[0, huge, 0, huge])]),
+        (node("Pad", "a p", "y", &[]), vec![i64s("p", &[0, huge, 0, huge])]),
+        (node("Split", "a", "y", &[int("axis", 1), int("num_outputs", huge)]), vec![]),
+        (node("Tile", "a n", "y", &[]), vec![i64s("n", &[huge, huge])]),
+        (node("Expand", "a n", "y", &[]), vec![i64s("n", &[huge, huge, 1, 2])]),
+        (node("Reshape", "a n", "y", &[]), vec![i64s("n", &[huge, huge, -1])]),
+        (node("OneHot", "a n v", "y", &[]), vec![i64s("n", &[huge]), tensor("v", &[0.0f32, 1.0], &[2])]),
+        (node("ConstantOfShape", "n", "y", &[]), vec![i64s("n", &[huge])]),
+        (
+            node("Range", "z n o", "y", &[]),
+            vec![tensor("z", &[0i64], &[]), tensor("n", &[huge], &[]), tensor("o", &[1i64], &[])],
+        ),
+        (node("CenterCropPad", "a n", "y", &[]), vec![i64s("n", &[huge, huge])]),
+        (node("HannWindow", "n", "y", &[]), vec![tensor("n", &[huge], &[])]),
+        (node("Unsqueeze", "a n", "y", &[]), vec![i64s("n", &[0, 1, 2, 3, 4, 5, 6, 7])]),
+    ];
+    for (node, tensors) in cases {
+        let op = node.op_type.clone().unwrap();
+        let found = run_node(18, node, &tensors, from_ref(&one));
+        assert!(found.is_err(), "{op} is not refused");
+    }
+}
+
+fn mode(of: &str) -> AttributeProto {
+    AttributeProto {
+        name: Some("mode".into()),
+        s: Some(of.into()),
+        r#type: Some(attribute_type::STRING),
+        ..Default::default()
+    }
+}

@@ -1,7 +1,7 @@
 //! Elements in other places: joined, sliced, split, repeated, padded.
 
 use super::{Op, Table};
-use crate::import::call::{Call, axes_of, axis_of, misshapen, sizes, unsupported, wrong};
+use crate::import::call::{Call, axes_of, axis_of, few, misshapen, sizes, unsupported, wrong};
 use crate::import::value::{Numbers, Value};
 use isograd_core::ops::Pad;
 use isograd_core::{DType, Result, Scalar, Tensor};
@@ -97,7 +97,7 @@ pub fn split_sizes(c: &Call<'_>, dims: &[usize]) -> Result<(usize, Vec<usize>)> 
     let lengths = match c.moved_ints("split", 1)? {
         Some(lengths) => sizes(&lengths)?,
         None => {
-            let count = c.int("num_outputs", c.node.outputs.len() as i64)?.max(1) as usize;
+            let count = few(c.int("num_outputs", c.node.outputs.len() as i64)?.max(1) as usize)?;
             let each = dims[axis].div_ceil(count);
             (0..count).map(|i| dims[axis].saturating_sub(i * each).min(each)).collect()
         }
@@ -181,9 +181,11 @@ fn pad(c: &Call<'_>) -> Result<Value> {
 /// The places of a dimension whose elements stand in one that is padded.
 fn copied_places(extent: usize, [low, high]: [isize; 2], copies: Pad) -> Result<Vec<i64>> {
     let (n, low, high) = (extent as i64, low as i64, high as i64);
-    if n == 0 || n + low + high < 0 {
+    let extent = n.saturating_add(low).saturating_add(high);
+    if n == 0 || extent < 0 {
         return misshapen(format!("{low} and {high} elements cannot be added to {n}"));
     }
+    few(extent as usize)?;
     let place = |i: i64| match copies {
         Pad::Replicate => i.clamp(0, n - 1),
         Pad::Circular => i.rem_euclid(n),

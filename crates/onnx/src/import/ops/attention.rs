@@ -172,6 +172,7 @@ fn rotary_embedding(c: &Call<'_>) -> Result<Tensor> {
     // [B, 1, T, R / 2].
     let [cos, sin] = tables.map(|table| -> Result<Tensor> {
         let table = match &positions {
+            Some(_) if table.rank() == 0 => return misshapen("a table of angles is a single number"),
             Some(at) => {
                 let dims = [at.dims(), &table.dims()[1..]].concat();
                 table.index_select(0, &at.reshape(at.numel())?)?.reshape(dims)?

@@ -2,7 +2,7 @@
 
 use super::window::{Windows, array, of_rank};
 use super::{Op, Table};
-use crate::import::call::{Call, misshapen, sizes};
+use crate::import::call::{Call, few, misshapen, sizes};
 use isograd_core::ops::{Conv, ConvTranspose, Pad, Padding};
 use isograd_core::{Result, Tensor};
 
@@ -130,8 +130,9 @@ fn removed(c: &Call<'_>, x: &Tensor, windows: &Windows, more: &[usize]) -> Resul
         return misshapen(format!("output_shape is {wanted:?} for {rank} dimensions"));
     }
     let ends = |d: usize| {
-        let natural = (x.dims()[d + 2].max(1) - 1) * windows.stride[d] + windows.span(d) + more[d];
-        let total = natural as isize - wanted[d] as isize;
+        let natural = (x.dims()[d + 2].max(1) - 1).saturating_mul(windows.stride[d]);
+        let natural = natural.saturating_add(windows.span(d)).saturating_add(more[d]);
+        let total = (natural as isize).saturating_sub(wanted[d] as isize);
         let half = total.div_euclid(2);
         if automatic == "SAME_UPPER" { [half, total - half] } else { [total - half, half] }
     };
@@ -158,7 +159,7 @@ fn col2im(c: &Call<'_>) -> Result<Tensor> {
     let rank = image.len();
     let (pads, strides, dilations) =
         (list("pads", 0, 2 * rank)?, list("strides", 1, rank)?, list("dilations", 1, rank)?);
-    let volume: usize = block.iter().product();
+    let volume = block.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).unwrap_or(0);
     if x.rank() != 3
         || [block.len(), strides.len(), dilations.len(), pads.len() / 2].iter().any(|&n| n != rank)
         || volume == 0
@@ -167,12 +168,18 @@ fn col2im(c: &Call<'_>) -> Result<Tensor> {
     {
         return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}", x.shape()));
     }
-    let whole: Vec<usize> = (0..rank).map(|d| image[d] + pads[d] + pads[rank + d]).collect();
-    let Some(places) =
-        block_places(&whole, &block, &strides, &dilations).filter(|all| all.len() == volume * x.dims()[2])
-    else {
+    let whole: Vec<usize> =
+        (0..rank).map(|d| image[d].saturating_add(pads[d]).saturating_add(pads[rank + d])).collect();
+    let counts = (0..rank).map(|d| {
+        let span = dilations[d].saturating_mul(block[d] - 1).saturating_add(1);
+        Some(whole[d].checked_sub(span)? / strides[d] + 1)
+    });
+    let counts: Vec<usize> = counts.map(Option::unwrap_or_default).collect();
+    if counts.iter().try_fold(1usize, |n, &count| n.checked_mul(count)) != Some(x.dims()[2]) {
         return misshapen(format!("{} was given for an image {image:?} and blocks {block:?}", x.shape()));
-    };
+    }
+    few(volume.saturating_mul(x.dims()[2]))?;
+    let places = block_places(&whole, [&block, &dilations], [&counts, &strides]);
     let (batch, channels) = (x.dims()[0], x.dims()[1] / volume);
     let columns = x.reshape([batch, channels, places.len()])?;
     let index = Tensor::from_slice(&places, places.len(), x.device())?;
@@ -183,18 +190,14 @@ fn col2im(c: &Call<'_>) -> Result<Tensor> {
     sums.pad(&cut, Pad::ZEROS)
 }
 
-/// The place in a volume of each element of each block, elements first.
-fn block_places(whole: &[usize], block: &[usize], strides: &[usize], dilations: &[usize]) -> Option<Vec<i64>> {
-    let mut places = vec![0i64];
-    let mut of_blocks = vec![0i64];
-    for d in 0..whole.len() {
-        let free = whole[d].checked_sub(dilations[d].checked_mul(block[d] - 1)?.checked_add(1)?)?;
-        let step = |all: &[i64], count: usize, by: usize| -> Vec<i64> {
-            let each = |&at: &i64| (0..count).map(move |k| at * whole[d] as i64 + (k * by) as i64);
+/// The place in a volume of each element of each block, elements first: of both, their numbers and distances.
+fn block_places(whole: &[usize], elements: [&[usize]; 2], blocks: [&[usize]; 2]) -> Vec<i64> {
+    let places = |[counts, steps]: [&[usize]; 2]| {
+        (0..whole.len()).fold(vec![0i64], |all, d| {
+            let each = |&at: &i64| (0..counts[d]).map(move |k| at * whole[d] as i64 + (k * steps[d]) as i64);
             all.iter().flat_map(each).collect()
-        };
-        places = step(&places, block[d], dilations[d]);
-        of_blocks = step(&of_blocks, free / strides[d] + 1, strides[d]);
-    }
-    Some(places.iter().flat_map(|at| of_blocks.iter().map(move |first| at + first)).collect())
+        })
+    };
+    let first = places(blocks);
+    places(elements).iter().flat_map(|at| first.iter().map(move |first| at + first)).collect()
 }

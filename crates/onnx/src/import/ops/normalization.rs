@@ -38,6 +38,9 @@ fn batch_norm(c: &Call<'_>) -> Result<Vec<Value>> {
 
 /// The norm by statistics that nodes compute, which have gradients.
 fn by_statistics(x: &Tensor, of_channels: [&Tensor; 4], eps: f64) -> Result<Tensor> {
+    if x.rank() < 2 {
+        return misshapen(format!("{} was given, expected [N, C, ..]", x.shape()));
+    }
     let mut dims = vec![1; x.rank()];
     dims[1] = x.dims()[1];
     let [weight, bias, mean, var] = of_channels.map(|t| t.cast(x.dtype())?.reshape(&dims));

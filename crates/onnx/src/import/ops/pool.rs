@@ -2,7 +2,7 @@
 
 use super::window::{Windows, array, of_rank};
 use super::{Op, Table};
-use crate::import::call::{Call, misshapen, sizes};
+use crate::import::call::{Call, few, misshapen, sizes};
 use crate::import::value::Value;
 use isograd_core::ops::{AvgPool, LpPool, MaxPool, Pad, Rounding};
 use isograd_core::{DType, Result, Tensor};
@@ -234,11 +234,12 @@ fn max_unpool(c: &Call<'_>) -> Result<Tensor> {
     let (x, index) = (c.x(0)?, c.x(1)?);
     let windows = Windows::of(c, volume(&x)?, None)?;
     let extent = |d: usize| {
-        let whole = (x.dims()[d + 2].max(1) - 1) * windows.stride[d] + windows.kernel[d];
-        whole.saturating_sub(windows.low[d] + windows.high[d])
+        let whole = (x.dims()[d + 2].max(1) - 1).saturating_mul(windows.stride[d]).saturating_add(windows.kernel[d]);
+        whole.saturating_sub(windows.low[d]).saturating_sub(windows.high[d])
     };
     let size: Vec<usize> = (0..windows.rank()).map(extent).collect();
-    let volume = Tensor::full((), size.iter().product::<usize>().max(1) as i64, DType::I64, x.device())?;
+    let count = size.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).unwrap_or(usize::MAX);
+    let volume = Tensor::full((), few(count)?.max(1) as i64, DType::I64, x.device())?;
     let y = of_rank!(windows.rank(), of(&x, &index.remainder(&volume)?, &size))?;
     let Some(wanted) = c.optional_ints(2)? else { return Ok(y) };
     let wanted = sizes(&wanted)?;

@@ -87,7 +87,11 @@ fn direction(c: &Call<'_>, kind: Kind, d: usize, order: TimeOrder, is_batch_firs
     };
     let is_lstm = kind == Kind::Lstm;
     let (cell, peepholes) = if is_lstm { (state(6)?, of(7)?) } else { (None, None) };
-    Ok(Direction { input, hidden, biases, h: state(5)?, c: cell, peepholes, order })
+    let h = state(5)?;
+    if [Some(&input), Some(&hidden), h.as_ref(), cell.as_ref()].iter().flatten().any(|t| t.rank() != 2) {
+        return misshapen("the weights and states of a direction have two dimensions each");
+    }
+    Ok(Direction { input, hidden, biases, h, c: cell, peepholes, order })
 }
 
 /// A parameter with its blocks of rows in our order.

@@ -5,7 +5,7 @@
 use super::resample::{Axis, Coordinates, Filter, Nearest};
 use super::window::{array, of_rank};
 use super::{Op, Table};
-use crate::import::call::{Call, axes_of, misshapen, sizes, unsupported};
+use crate::import::call::{Call, axes_of, few, misshapen, sizes, unsupported};
 use crate::import::value::Value;
 use isograd_core::ops::{Interpolate, Interpolation, Target};
 use isograd_core::{DType, Result, Tensor};
@@ -144,6 +144,7 @@ fn resized(
     regions: &[[f64; 2]],
     has_factors: bool,
 ) -> Result<Value> {
+    goals.iter().try_for_each(|goal| few(goal.extent).map(drop))?;
     if x.numel() == 0 && goals.iter().any(|goal| goal.extent > 0) {
         return misshapen(format!("{} has no elements", x.shape()));
     }
@@ -160,6 +161,7 @@ fn resized(
         if goal.extent == extent && goal.factor == 1.0 && axis.extrapolated.is_none() {
             continue;
         }
+        few(extent.saturating_mul(goal.extent))?;
         let (weights, outside) = axis.matrix(extent, goal.extent, goal.factor, *region);
         let weights = Tensor::from_vec(weights, [goal.extent, extent], y.device())?.cast(y.dtype())?;
         let mut moved = y.movedim(d as isize, -1)?.linear(&weights, None)?;

@@ -54,6 +54,9 @@ fn scatter_nd(c: &Call<'_>) -> Result<Value> {
 fn tensor_scatter(c: &Call<'_>) -> Result<Value> {
     let (x, updates) = (c.x(0)?, c.x(1)?);
     let axis = c.axis("axis", -2, x.rank())?;
+    if updates.rank() != x.rank() {
+        return misshapen(format!("{} was given for the cache {}", updates.shape(), x.shape()));
+    }
     let (extent, batch) = (x.dims()[axis], x.dims()[0]);
     let along = |d: usize, n: usize| {
         let mut dims = vec![1; x.rank()];

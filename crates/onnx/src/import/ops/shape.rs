@@ -128,7 +128,7 @@ fn blocks(c: &Call<'_>, x: &[usize]) -> Result<([usize; 4], usize)> {
 fn depth_to_space(c: &Call<'_>) -> Result<Value> {
     let x = c.x(0)?;
     let ([n, channels, h, w], b) = blocks(c, x.dims())?;
-    if channels % b.saturating_mul(b) != 0 {
+    if b > 1 << 16 || channels % (b * b) != 0 {
         return misshapen(format!("{channels} channels are no multiple of blocks of {b} x {b}"));
     }
     let depth = channels / (b * b);

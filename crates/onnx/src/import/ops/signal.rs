@@ -1,7 +1,7 @@
 //! Windows and transforms of signals. A transform is a product with the matrix of its waves.
 
 use super::{Op, Table};
-use crate::import::call::{Call, axis_of, misshapen, sizes};
+use crate::import::call::{Call, axis_of, few, misshapen, sizes};
 use crate::import::element::Element;
 use crate::import::value::Value;
 use isograd_core::{DType, Result, Tensor};
@@ -142,7 +142,7 @@ fn mel_weights(c: &Call<'_>) -> Result<Value> {
         let hertz = 700.0 * (10f64.powf((mel(low) + i as f64 * step) / 2595.0) - 1.0);
         ((length as f64 + 1.0) * hertz / rate as f64).floor() as usize
     };
-    let mut weights = vec![0.0; waves.saturating_mul(bins)];
+    let mut weights = vec![0.0; few(waves.saturating_mul(bins))?];
     for bin in 0..bins {
         let [left, center, right] = [corner(bin), corner(bin + 1), corner(bin + 2)];
         let mut set = |wave: usize, weight: f64| {

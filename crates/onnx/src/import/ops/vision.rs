@@ -1,7 +1,7 @@
 //! Operators of images: samples at points, regions, boxes.
 
 use super::{Op, Table};
-use crate::import::call::{Call, misshapen, sizes, unsupported};
+use crate::import::call::{Call, few, misshapen, sizes, unsupported};
 use crate::import::value::Value;
 use isograd_core::ops::{GridEnds, GridMode, GridPadding, GridSample};
 use isograd_core::{DType, Result, Tensor};
@@ -55,9 +55,10 @@ struct Samples {
 }
 
 impl Samples {
-    fn new(start: f64, length: f64, bins: usize, ratio: usize, extent: usize) -> Samples {
+    fn new(start: f64, length: f64, bins: usize, ratio: usize, extent: usize) -> Result<Samples> {
         let bin = length / bins as f64;
         let each = if ratio > 0 { ratio } else { bin.ceil().max(0.0) as usize };
+        few(bins.saturating_mul(each))?;
         let (mut low, mut high, mut weight, mut inside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let last = extent.max(1) as i64 - 1;
         for i in 0..bins * each {
@@ -69,7 +70,7 @@ impl Samples {
             high.push((floor + 1).min(last));
             weight.push(if floor == last { 0.0 } else { at - floor as f64 });
         }
-        Samples { low, high, weight, inside, each }
+        Ok(Samples { low, high, weight, inside, each })
     }
 
     /// The weighted rows of x `[L, ..]` before and after the places, `[bins each, ..]` both.
@@ -103,8 +104,8 @@ fn roi_align(c: &Call<'_>) -> Result<Tensor> {
         let shift = if is_half { 0.5 } else { 0.0 };
         let [x1, y1, x2, y2] = std::array::from_fn(|i| region[i] * scale - shift);
         let length = |v: f64| if is_half { v } else { v.max(1.0) };
-        let rows = Samples::new(y1, length(y2 - y1), bins[0], ratio, height);
-        let columns = Samples::new(x1, length(x2 - x1), bins[1], ratio, width);
+        let rows = Samples::new(y1, length(y2 - y1), bins[0], ratio, height)?;
+        let columns = Samples::new(x1, length(x2 - x1), bins[1], ratio, width)?;
         let image = x.select(0, image as isize)?;
         // [H, C, W] to [h, C, W], then [W, C, h] to [w, C, h]. Of the largest, each of the four neighbours counts alone.
         let joined = |[low, high]: [Tensor; 2]| if is_max { low.maximum(&high) } else { low.add(&high) };
