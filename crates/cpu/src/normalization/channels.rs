@@ -45,9 +45,14 @@ impl Lines {
         self.length.min(4 * BLOCK)
     }
 
-    /// Lines of a task.
-    fn together(&self) -> usize {
-        (TASK / self.length).max(if self.is_plane { 1 } else { SUMMED })
+    /// Elements of a task.
+    fn elements(&self) -> usize {
+        (TASK / self.length).max(1) * self.length
+    }
+
+    /// Elements of the lines that a task adds up.
+    fn summed(&self) -> usize {
+        (TASK / self.length).max(SUMMED) * self.length
     }
 
     /// A number for each channel, for each element of a line.
@@ -121,11 +126,6 @@ impl Norm {
             swap(a, b);
         }
     }
-
-    /// Elements of a task.
-    fn elements(&self) -> usize {
-        self.lines.together() * self.lines.length
-    }
 }
 
 pub fn forward(call: &Call<'_>, of: &BatchNorm) -> Result<()> {
@@ -150,7 +150,7 @@ pub fn forward(call: &Call<'_>, of: &BatchNorm) -> Result<()> {
     write(outputs.rstd, &rstd)?;
     let norm = Norm::new(of, mean, rstd, Elements::all(weight)?, Elements::all(bias)?);
     let mut y = Target::new(outputs.y)?;
-    let (dtype, part, piece) = (y.dtype, norm.elements(), norm.lines.piece());
+    let (dtype, part, piece) = (y.dtype, norm.lines.elements(), norm.lines.piece());
     y.elements().par_chunks_mut(part * dtype.size()).enumerate().for_each(|(task, y)| {
         with_scratch(5 * piece, |scratch: &mut [f32]| {
             norm.lines.pieces(task * part, task * part + y.len() / dtype.size(), |at, n| {
@@ -224,7 +224,7 @@ pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
     let numbers = |of| Elements::all(of).map(Option::unwrap_or_default);
     let norm =
         Norm::new(&of.norm, numbers(Some(mean))?, numbers(Some(rstd))?, Elements::all(weight)?, Elements::all(bias)?);
-    let (lines, part, piece) = (norm.lines, norm.elements(), norm.lines.piece());
+    let (lines, part, piece) = (norm.lines, norm.lines.elements(), norm.lines.piece());
     // Puts normalised elements and their dy before the activation to the scratch.
     let gradient = |at: usize, n: usize, scratch: &mut [f32]| {
         let mut scratch = scratch.chunks_exact_mut(piece).map(|scratch| &mut scratch[..n]);
@@ -268,23 +268,34 @@ pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
             });
         });
     } else if is_summed {
-        let tasks = lines.numel.div_ceil(part);
-        let mut sums = scratch::<f32>(call, tasks * 2 * lines.length)?;
+        // A task adds up one piece of some lines.
+        let (summed, pieces) = (lines.summed(), lines.length.div_ceil(piece));
+        let width = 2 * pieces * piece;
+        let mut sums = scratch::<f32>(call, lines.numel.div_ceil(summed) * width)?;
         sums.fill(0.0);
-        sums.par_chunks_mut(2 * lines.length).enumerate().for_each(|(task, sums)| {
-            let (of_g, of_products) = sums.split_at_mut(lines.length);
+        sums.par_chunks_mut(2 * piece).enumerate().for_each(|(task, sums)| {
+            let (start, first) = (task / pieces * summed, task % pieces * piece);
+            let (of_g, of_products) = sums.split_at_mut(piece);
             with_scratch(buffers, |scratch: &mut [f32]| {
-                lines.pieces(task * part, lines.numel.min((task + 1) * part), |at, n| {
+                let end = lines.numel.min(start + summed);
+                for line in (start..end).step_by(lines.length) {
+                    let (at, end) = (line + first, end.min(line + lines.length));
+                    if at >= end {
+                        continue;
+                    }
+                    let n = piece.min(end - at);
                     gradient(at, n, scratch);
                     let (xhat, g) = scratch.split_at(piece);
-                    let first = at % lines.length;
-                    add_to([&mut of_g[first..], &mut of_products[first..]], &g[..n], xhat);
-                });
+                    add_to([&mut of_g[..n], &mut of_products[..n]], &g[..n], xhat);
+                }
             });
         });
-        let sums = sum_rows(&mut sums, 2 * lines.length);
+        let sums = sum_rows(&mut sums, width);
         for (i, v) in sums.iter().enumerate() {
-            totals[i % lines.length / lines.inner % lines.channels][i / lines.length] += v;
+            let (element, k) = (i / (2 * piece) * piece + i % piece, i % (2 * piece) / piece);
+            if element < lines.length {
+                totals[element / lines.inner % lines.channels][k] += v;
+            }
         }
     }
     for (k, of) in [dbias, dweight].into_iter().enumerate() {
