@@ -38,6 +38,10 @@ pub fn floats(name: &str, v: &[f32]) -> AttributeProto {
     AttributeProto { floats: v.to_vec(), ..attribute(name, attribute_type::FLOATS) }
 }
 
+pub fn text(name: &str, v: &str) -> AttributeProto {
+    AttributeProto { s: Some(v.as_bytes().to_vec().into()), ..attribute(name, attribute_type::STRING) }
+}
+
 pub fn body(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(Box::new(graph)), ..attribute(name, attribute_type::GRAPH) }
 }
@@ -114,7 +118,7 @@ pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     ModelProto {
         ir_version: Some(8),
         graph: Some(graph),
-        opset_import: vec![set("", opset), set("com.microsoft", 1)],
+        opset_import: vec![set("", opset), set("com.microsoft", 1), set("ai.onnx.ml", 1)],
         ..Default::default()
     }
 }

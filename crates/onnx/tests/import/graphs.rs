@@ -292,3 +292,32 @@ fn fused_operators_of_onnxruntime_are_their_parts() -> Result<()> {
     assert!(norm.allclose(&x.add(&x)?.layer_norm(1, Some(&b), Some(&b), 1e-5)?, 1e-6, 1e-6)?);
     Ok(())
 }
+
+#[test]
+fn linear_models_and_scalers_of_samples() -> Result<()> {
+    let x = matrix(&[1.0, 2.0, -3.0, 4.0], [2, 2]);
+    let of = |op: &str, attributes: &[AttributeProto]| {
+        let outputs = if op == "LinearClassifier" { "y scores" } else { "y" };
+        run_node(17, of_domain("ai.onnx.ml", node(op, "a", outputs, attributes)), &[], from_ref(&x))
+    };
+    let weights = [floats("coefficients", &[1.0, 0.0, 0.5, -1.0]), floats("intercepts", &[10.0, 20.0])];
+    let regressed = of("LinearRegressor", &[&weights[..], &[int("targets", 2)]].concat())?;
+    assert_eq!((regressed.dims(), numbers(&regressed)), (&[2, 2][..], vec![11.0, 18.5, 7.0, 14.5]));
+    let labels = of("LinearClassifier", &[&weights[..], &[ints("classlabels_ints", &[7, 5])]].concat())?;
+    assert_eq!(labels.to_vec::<i64>()?, [5, 5]);
+    let scaled = of("Scaler", &[floats("offset", &[1.0, 2.0]), floats("scale", &[0.5])])?;
+    assert_eq!(numbers(&scaled), [0.0, 0.0, -2.0, 1.0]);
+    let normalised = |norm| of("Normalizer", &[text("norm", norm)]).map(|t| numbers(&t));
+    assert_eq!(normalised("L1")?, [1.0 / 3.0, 2.0 / 3.0, -3.0 / 7.0, 4.0 / 7.0]);
+    assert_eq!((normalised("MAX")?, normalised("L2")?[2..].to_vec()), (vec![0.5, 1.0, -0.75, 1.0], vec![-0.6, 0.8]));
+    let at = Tensor::from_vec(vec![1i64, 1, 0], 3, &cpu())?;
+    let picked = node("ArrayFeatureExtractor", "a at", "y", &[]);
+    let picked =
+        run_node(17, of_domain("ai.onnx.ml", picked), &[tensor("at", &at.to_vec::<i64>()?, &[3])], from_ref(&x))?;
+    assert_eq!(numbers(&picked), [2.0, 2.0, 1.0, 4.0, 4.0, -3.0]);
+    // What does not fit is named.
+    let error = of("LinearRegressor", &weights).unwrap_err();
+    assert!(error.message().contains("4 coefficients were given for 1 results"), "{error}");
+    assert!(of("LinearClassifier", &weights).unwrap_err().message().contains("whose labels are texts"));
+    Ok(())
+}

@@ -11,6 +11,7 @@ mod indexing;
 mod loss;
 mod matrix;
 mod microsoft;
+mod ml;
 mod normalization;
 mod pool;
 mod quantized;
@@ -92,6 +93,7 @@ const OWN: &[Table] = &[
 pub fn find(domain: &str, name: &str) -> Option<Op> {
     let tables = match domain {
         "ai.onnx" => OWN,
+        "ai.onnx.ml" => &[ml::OPS],
         "com.microsoft" => &[microsoft::OPS, quantized::OPS],
         _ => &[],
     };
