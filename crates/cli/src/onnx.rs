@@ -1,18 +1,22 @@
 //! `isograd onnx`: models of other programs in the format of ONNX.
 
 use crate::info::{printable, table};
-use crate::print;
 use crate::run::device;
+use crate::{check_writable, parse, print};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use isograd::data::{HostTensor, npy};
-use isograd::nn::Module;
-use isograd::onnx::{OnnxModel, Port, load};
+use isograd::nn::{AdamW, Metadata, Module, Optimizer, save};
+use isograd::onnx::{Export, Input, OnnxModel, Port, load};
 use isograd::{DType, Device, Tensor, no_grad};
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
+
+/// The losses that a training prints, at most one more.
+const PRINTED: usize = 20;
 
 /// The options of `isograd onnx`.
 #[derive(Args, Debug)]
@@ -42,15 +46,62 @@ enum Action {
         #[arg(long)]
         device: Option<String>,
     },
+    /// Time a model on arrays in files
+    Bench {
+        /// The model, such as model.onnx
+        file: PathBuf,
+        /// The folder with an array NAME.npy for each input, with _ for each slash of the name
+        #[arg(long, value_name = "FOLDER")]
+        inputs: PathBuf,
+        /// The number of runs that are timed
+        #[arg(long, default_value_t = 20, value_parser = parse::count)]
+        runs: usize,
+        /// The device, as `isograd devices` lists it [default: the best there is]
+        #[arg(long)]
+        device: Option<String>,
+    },
+    /// Train a model further on arrays in files, and save it
+    Train(Training),
 }
 
-/// Says what a model has, or runs it.
+/// The options of `isograd onnx train`.
+#[derive(Args, Debug)]
+struct Training {
+    /// The model, such as model.onnx
+    file: PathBuf,
+    /// The folder with an array NAME.npy for each input, whose first dimension is that of the samples
+    #[arg(long, value_name = "FOLDER")]
+    inputs: PathBuf,
+    /// The array of targets for the first output: classes, or numbers of its shape
+    #[arg(long, value_name = "FILE")]
+    targets: PathBuf,
+    /// The file to write: model.onnx, or the state alone as model.safetensors
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    #[arg(long, default_value_t = 100, value_parser = parse::count)]
+    steps: usize,
+    /// Samples of a step, in the order of the files
+    #[arg(long, default_value_t = 32, value_parser = parse::count)]
+    batch: usize,
+    /// The learning rate of AdamW
+    #[arg(long, default_value_t = 1e-4, value_parser = parse::rate)]
+    lr: f64,
+    /// The device, as `isograd devices` lists it [default: the best there is]
+    #[arg(long)]
+    device: Option<String>,
+}
+
+/// Says what a model has, runs it, times it or trains it.
 pub fn run(options: Onnx) -> Result<ExitCode> {
     match options.action {
         Action::Inspect { file } => inspect(&file)?,
         Action::Run { file, inputs, outputs, device: name } => {
             run_model(&file, &inputs, &outputs, &device(name.as_deref())?)?;
         }
+        Action::Bench { file, inputs, runs, device: name } => {
+            bench(&file, &inputs, runs, &device(name.as_deref())?)?;
+        }
+        Action::Train(training) => train(&training)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -101,4 +152,76 @@ fn run_model(file: &Path, inputs: &Path, outputs: &Path, device: &Device) -> Res
         print(&printable(&format!("{}: {} {}", port.name(), y.dtype(), y.shape())))?;
     }
     Ok(())
+}
+
+/// Prints the median time of a run; one more comes before.
+fn bench(file: &Path, inputs: &Path, runs: usize, device: &Device) -> Result<()> {
+    let model = load(file, device)?;
+    let given = model.inputs().iter().map(|port| input(inputs, port, device)).collect::<Result<Vec<_>>>()?;
+    let timed = || -> Result<f64> {
+        let start = Instant::now();
+        no_grad(|| model.forward(&given))?;
+        device.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    };
+    let first = timed()?;
+    let mut times = (0..runs).map(|_| timed()).collect::<Result<Vec<_>>>()?;
+    times.sort_by(f64::total_cmp);
+    print(&format!("first run  {first:.3} ms\nmedian     {:.3} ms of {runs} runs", times[runs / 2]))
+}
+
+/// Samples of all arrays.
+fn samples(arrays: &[Tensor], start: usize, count: usize) -> isograd::Result<Vec<Tensor>> {
+    arrays.iter().map(|t| t.narrow(0, start, count)?.contiguous()).collect()
+}
+
+/// The loss of an output: cross entropy where the targets are integers, otherwise the mean of squared errors.
+fn loss(y: &Tensor, targets: &Tensor) -> isograd::Result<Tensor> {
+    match targets.dtype().is_float() {
+        true => y.sub(&targets.cast(y.dtype())?)?.square()?.mean(..),
+        false => y.cross_entropy(targets),
+    }
+}
+
+fn train(of: &Training) -> Result<()> {
+    check_writable(&of.out)?;
+    let device = device(of.device.as_deref())?;
+    let model = load(&of.file, &device)?;
+    let mut arrays = model.inputs().iter().map(|port| input(&of.inputs, port, &device)).collect::<Result<Vec<_>>>()?;
+    arrays.push(npy::read(&of.targets).context("cannot read the targets")?.to(&device)?);
+    let count = arrays.iter().map(|t| t.dims().first().copied().unwrap_or(0)).min().unwrap_or(0);
+    if count == 0 || arrays.iter().any(|t| t.dims().first() != Some(&count)) {
+        bail!("the inputs and the targets have different numbers of samples, or none");
+    }
+    let batch = of.batch.min(count);
+    let mut optimizer = AdamW::new(&model).lr(of.lr);
+    model.train();
+    for step in 0..of.steps {
+        let mut taken = samples(&arrays, step % (count / batch) * batch, batch)?;
+        let targets = taken.pop().context("there are targets")?;
+        model.zero_grad();
+        let outputs = model.forward(&taken)?;
+        let Some(y) = outputs.first() else { bail!("{} has no outputs", of.file.display()) };
+        let loss = loss(y, &targets)?;
+        loss.backward()?;
+        optimizer.step()?;
+        if step % of.steps.div_ceil(PRINTED) == 0 || step + 1 == of.steps {
+            print(&format!("step {:>6}  loss {:.6}", step + 1, loss.item::<f64>()?))?;
+        }
+    }
+    model.eval();
+    arrays.pop();
+    write(of, &model, &samples(&arrays, 0, batch)?)
+}
+
+/// Saves a model in the format of the file's name.
+fn write(of: &Training, model: &OnnxModel, examples: &[Tensor]) -> Result<()> {
+    if of.out.extension().is_none_or(|extension| extension != "onnx") {
+        return Ok(save(&of.out, &model.state_dict(), &Metadata::new())?);
+    }
+    let inputs = model.inputs().iter().zip(examples).map(|(port, x)| Input::new(port.name(), x));
+    let names: Vec<&str> = model.outputs().iter().map(|port| port.name()).collect();
+    let export = inputs.fold(Export::new(model), |export, input| export.input(input)).outputs(&names);
+    let exported = no_grad(|| export.run(|x| model.forward(x)))?;
+    Ok(exported.save(&of.out)?)
 }

@@ -1,5 +1,6 @@
 """Exports models with random weights from torchvision, transformers and scikit-learn, runs each with `isograd onnx run` and with onnxruntime, and
-prints the largest difference between their outputs, relative to the largest element.
+prints the largest difference between their outputs, relative to the largest element. Then trains two of them with `isograd onnx train` and with
+PyTorch, and prints the largest difference of losses.
 
     pip install torch torchvision transformers onnx onnxruntime onnxscript scikit-learn skl2onnx
     cargo build --release --bin isograd
@@ -16,8 +17,10 @@ import numpy
 import onnxruntime
 import torch
 
-# The largest difference that is right.
+# The largest differences that are right: of outputs, and of losses.
 BOUND = 1e-4
+BOUND_OF_LOSSES = 1e-3
+STEPS, BATCH, RATE, DECAY = 20, 8, 1e-4, 0.01
 
 
 def images(name, size=64):
@@ -138,6 +141,50 @@ def difference(program, path, inputs, folder):
     return worst
 
 
+def classifier(name):
+    """A model with ten classes, and samples."""
+    if name == "resnet18":
+        return images(name)[0], torch.randn(4 * BATCH, 3, 64, 64)
+    tokens, _ = texts("Bert", **SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+    class Classes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.head = tokens, torch.nn.Linear(SMALL["hidden_size"], 10)
+
+        def forward(self, x):
+            return self.head(self.tokens(x)[:, 0])
+
+    return Classes(), torch.randint(0, 99, (4 * BATCH, 12))
+
+
+def losses(program, name, folder):
+    """The losses of a training by isograd and by PyTorch."""
+    torch.manual_seed(0)
+    network, x = classifier(name)
+    targets = torch.randint(0, 10, (len(x),))
+    path, given = folder / "model.onnx", folder / "in"
+    kept = dict(training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)
+    torch.onnx.export(network.eval(), (x[:BATCH],), str(path), input_names=["x"], **kept)
+    given.mkdir()
+    numpy.save(given / "x.npy", x.numpy())
+    numpy.save(folder / "y.npy", targets.numpy())
+    command = [program, "onnx", "train", path, "--inputs", given, "--targets", folder / "y.npy", "--device", "cpu"]
+    command += ["--steps", str(STEPS), "--batch", str(BATCH), "--lr", str(RATE), "--out", folder / "tuned.safetensors"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ours = [float(line.split("loss")[1]) for line in text.splitlines()]
+    optimizer = torch.optim.AdamW(network.train().parameters(), lr=RATE, weight_decay=DECAY)
+    theirs = []
+    for step in range(STEPS):
+        at = step % (len(x) // BATCH) * BATCH
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(network(x[at : at + BATCH]), targets[at : at + BATCH])
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    return ours, theirs
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -168,6 +215,13 @@ def main():
                 is_right, text = False, str(error)
             counts["right" if is_right else "wrong"] += 1
             print(f"{name}: {'' if is_right else 'WRONG: '}{text}", flush=True)
+    for name in ("resnet18", "bert"):
+        if options.filter in f"{name} (training)":
+            with tempfile.TemporaryDirectory() as folder:
+                ours, theirs = losses(options.program, name, pathlib.Path(folder))
+            found = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+            counts["right" if found <= BOUND_OF_LOSSES else "wrong"] += 1
+            print(f"{name} (training): losses {theirs[0]:.4f} to {theirs[-1]:.4f}, {found:.1e} apart", flush=True)
     print(", ".join(f"{count} {what}" for what, count in counts.items()))
     return counts["wrong"] > 0
 

@@ -24,6 +24,8 @@ use std::sync::atomic::Ordering;
 const LEAST_K: usize = 128;
 /// Nor than it gains where sums are no longer than this and each multiprocessor has no more than one of our tiles.
 const LEAST_K_OF_ALL: usize = 1024;
+/// Multiplications without whole words that take longer than a kernel for the sums.
+const LEAST_MULTIPLIED: usize = 1 << 28;
 /// Sums from this length on are cut into parts where there are few results.
 const LEAST_K_IN_PARTS: usize = 1 << 14;
 /// The largest number of rows, columns and matrices that libraries count.
@@ -172,11 +174,12 @@ fn is_reduced(product: &matmul::Product, precision: Precision) -> bool {
     product.dtype.size() == 2 && precision == Precision::Reduced
 }
 
-/// Whether the library's kernels that also sum a factor are as fast as others: not for 16-bit matrices without whole words, nor for long sums
-/// of few results, which other kernels cut into parts.
+/// Whether the library's kernels that also sum a factor are as fast as others: not for large 16-bit matrices without whole words, nor for long
+/// sums of few results, which other kernels cut into parts.
 fn sums_are_fast(gpu: &Gpu, library: &dyn Library, Extents { m, n, k, .. }: Extents, dtype: DType) -> bool {
     let unit = (library.pitch() / dtype.size()).max(1);
-    let has_words = dtype.size() != 2 || [m, n, k].iter().all(|extent| extent.is_multiple_of(unit));
+    let is_large = dtype.size() == 2 && m.saturating_mul(n).saturating_mul(k) >= LEAST_MULTIPLIED;
+    let has_words = !is_large || [m, n, k].iter().all(|extent| extent.is_multiple_of(unit));
     let tiles = m.div_ceil(tiles::LARGE.m) * n.div_ceil(tiles::LARGE.n);
     has_words && (k < LEAST_K_IN_PARTS || 4 * tiles >= gpu.driver().limits().units)
 }
