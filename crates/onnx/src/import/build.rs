@@ -160,11 +160,15 @@ impl<'a> Builder<'a> {
         let tensors = graph.initializer.iter().map(Initializer::Dense);
         let tensors: Vec<Initializer<'a>> =
             tensors.chain(graph.sparse_initializer.iter().map(Initializer::Sparse)).collect();
-        let uses = uses(&graph.node);
+        let (uses, mut copies) = (uses(&graph.node), HashSet::new());
         for tensor in &tensors {
-            let source = self.initializer(tensor, uses.get(tensor.name()).copied().unwrap_or(Use::Any))?;
-            let is_constant = !matches!(source, Source::State(..));
-            self.define(scopes, tensor.name(), Some(source), is_constant)?;
+            let same = self.same(tensor, &graph.node)?;
+            for name in [tensor.name()].into_iter().chain(same.iter().copied()) {
+                let source = self.initializer(tensor, name, uses.get(name).copied().unwrap_or(Use::Any))?;
+                let is_constant = !matches!(source, Source::State(..));
+                self.define(scopes, name, Some(source), is_constant)?;
+            }
+            copies.extend(same);
         }
         // Before the fourth version of the format, inputs had the names of tensors as well.
         let given: HashSet<&str> = tensors.iter().map(Initializer::name).collect();
@@ -172,7 +176,7 @@ impl<'a> Builder<'a> {
         for input in graph.input.iter().filter(|input| !given.contains(input.name())) {
             inputs.push(self.define(scopes, input.name(), None, false)?);
         }
-        let nodes = self.nodes(&graph.node, scopes)?;
+        let nodes = self.nodes(&graph.node, &copies, scopes)?;
         let outputs = graph.output.iter().map(|output| self.read(scopes, output.name(), "an output"));
         let mut built = Graph { inputs, outputs: outputs.collect::<Result<_>>()?, nodes };
         built.note_last_reads();
@@ -184,14 +188,32 @@ impl<'a> Builder<'a> {
         scopes.find(name).ok_or_else(|| self.wrong(format!("{reader} reads {name:?}, which nothing computes")))
     }
 
-    /// Nodes of one scope, in an order in which they can run.
-    fn nodes(&mut self, nodes: &'a [NodeProto], scopes: &mut Scopes) -> Result<Vec<Node>> {
+    /// The other names of a tensor whose elements are all the same number, such as the weight of a new norm. PyTorch's exporter writes equal
+    /// tensors once, and the others as what Identity makes of it; but each is a parameter of its own.
+    fn same(&self, tensor: &Initializer<'a>, nodes: &'a [NodeProto]) -> Result<Vec<&'a str>> {
+        let Initializer::Dense(message) = tensor else { return Ok(Vec::new()) };
+        let is_same = |node: &&NodeProto| {
+            domain_of(node.domain()) == OWN && node.op_type() == "Identity" && node.input == [message.name()]
+        };
+        let names: Vec<&str> = nodes.iter().filter(is_same).flat_map(|node| &node.output).map(String::as_str).collect();
+        if names.is_empty() {
+            return Ok(names);
+        }
+        let elements = Elements::read(message, &self.folder);
+        let elements = elements.map_err(|why| invalid(self.file, message.name(), why))?;
+        let is_state = elements.element.dtype().is_float() && !elements.dims.is_empty();
+        Ok(if is_state && elements.is_one_number() { names } else { Vec::new() })
+    }
+
+    /// Nodes of one scope, in an order in which they can run, except those that copy a tensor to these names.
+    fn nodes(&mut self, nodes: &'a [NodeProto], copies: &HashSet<&str>, scopes: &mut Scopes) -> Result<Vec<Node>> {
         let order = in_order(nodes).map_err(|why| self.wrong(why))?;
-        for name in nodes.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty()) {
+        let is_copy = |name: &str| copies.contains(name);
+        for name in nodes.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty() && !is_copy(name)) {
             self.define(scopes, name, None, false)?;
         }
         let mut built = Vec::with_capacity(nodes.len());
-        for i in order {
+        for i in order.into_iter().filter(|&i| !nodes[i].output.iter().any(|name| is_copy(name))) {
             self.node(&nodes[i], scopes, &mut built)?;
         }
         Ok(built)
@@ -287,7 +309,7 @@ impl<'a> Builder<'a> {
                 inner.names[0].insert(formal.clone(), slot);
             }
         }
-        self.nodes(&function.node, inner)
+        self.nodes(&function.node, &HashSet::new(), inner)
     }
 
     fn attributes(&mut self, node: &'a NodeProto, scopes: &mut Scopes) -> Result<Attributes> {
@@ -342,8 +364,8 @@ impl<'a> Builder<'a> {
         Ok(Attribute::Constant(self.constants.len() - 1))
     }
 
-    /// The source of a tensor of a graph, by its dtype and by what nodes do with it.
-    fn initializer(&mut self, tensor: &Initializer<'_>, used: Use) -> Result<Source> {
+    /// The source of a tensor of a graph with a name, by its dtype and by what nodes do with it.
+    fn initializer(&mut self, tensor: &Initializer<'_>, name: &str, used: Use) -> Result<Source> {
         let (read, is_marked) = match tensor {
             Initializer::Dense(tensor) => {
                 (Elements::read(tensor, &self.folder), tensor.doc_string.as_deref() == Some(CONSTANT))
@@ -364,7 +386,7 @@ impl<'a> Builder<'a> {
         let is_trained = is_float && used == Use::Any && !elements.dims.is_empty() && elements.is_finite();
         let is_trained = is_trained && !element.is_float8();
         let value = if is_trained { value.require_grad()? } else { value };
-        let name = self.free_name(tensor.name());
+        let name = self.free_name(name);
         self.state.push(State { name, tensor: value, fixed });
         Ok(match host {
             Some(host) => Source::Host(host.into()),

@@ -53,6 +53,12 @@ impl Elements {
         Ok(Elements { element, dims, bytes })
     }
 
+    /// True if all elements are the same number.
+    pub fn is_one_number(&self) -> bool {
+        let size = self.element.dtype().size();
+        self.bytes.chunks_exact(size).all(|element| element == &self.bytes[..size])
+    }
+
     /// The dense elements of a sparse message, of which the budget pays for the zeros.
     pub fn read_sparse(tensor: &SparseTensorProto, folder: &Folder, budget: &mut Budget) -> Checked<Elements> {
         let part = |part: &Option<TensorProto>, what: &str| match part {

@@ -130,3 +130,23 @@ fn inputs_are_checked() -> Result<()> {
     assert_eq!((outputs[0].0.as_str(), outputs[0].1.dims()), ("y", &[5, 3][..]));
     Ok(())
 }
+
+#[test]
+fn equal_parameters_that_an_exporter_wrote_once_are_several() -> Result<()> {
+    let nodes = [
+        node("Identity", "one", "two", &[]),
+        node("Identity", "drawn", "tied", &[]),
+        node("Mul", "x one", "a", &[]),
+        node("Mul", "a two", "b", &[]),
+        node("Mul", "b drawn", "c", &[]),
+        node("Mul", "c tied", "y", &[]),
+    ];
+    let tensors = [tensor("one", &[1.0f32; 2], &[2]), tensor("drawn", &[0.5f32, 0.25], &[2])];
+    let model = loaded(&model(17, graph("x", "y", &nodes, &tensors)))?;
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+    // Numbers that differ are one tensor with two names.
+    assert_eq!(names, ["one", "two", "drawn"]);
+    let y = model.forward(&[vector(&[4.0, 8.0])])?.remove(0);
+    assert_eq!(y.to_vec::<f32>()?, [1.0, 0.5]);
+    Ok(())
+}
