@@ -39,7 +39,7 @@ pub fn floats(name: &str, v: &[f32]) -> AttributeProto {
 }
 
 pub fn text(name: &str, v: &str) -> AttributeProto {
-    AttributeProto { s: Some(v.as_bytes().to_vec().into()), ..attribute(name, attribute_type::STRING) }
+    AttributeProto { s: Some(v.as_bytes().to_vec()), ..attribute(name, attribute_type::STRING) }
 }
 
 pub fn body(name: &str, graph: GraphProto) -> AttributeProto {
