@@ -1,4 +1,4 @@
-// pitch: rows of a matrix at another distance: y[row, column] = x[row, column]. What y has between them and behind them becomes 0.
+// pitch: rows of a matrix at another distance: y[row, column] = x[row, column]. Elements of y between and behind the rows become 0.
 //
 // A thread writes words of y, each of which may end one row and begin the next.
 //

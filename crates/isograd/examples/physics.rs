@@ -16,7 +16,7 @@ const RATE: f64 = 2.0;
 const END: f64 = 3.0;
 const TIMES: usize = 32;
 
-/// What the spring does: `e^(-d t) (cos v t + d / v sin v t)`, where `v^2 = w^2 - d^2`.
+/// The position of the spring: `e^(-d t) (cos v t + d / v sin v t)`, where `v^2 = w^2 - d^2`.
 fn exact(t: f64) -> f64 {
     let v = (RATE * RATE - FRICTION * FRICTION).sqrt();
     (-FRICTION * t).exp() * ((v * t).cos() + FRICTION / v * (v * t).sin())

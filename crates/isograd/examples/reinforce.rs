@@ -23,7 +23,7 @@ fn moved([x, v, angle, w]: Cart, to_right: bool) -> Option<Cart> {
     (next[0].abs() < 2.4 && next[2].abs() < 0.21).then_some(next)
 }
 
-/// What the carts have seen and done, and how long each went on after it.
+/// The observations and the actions of the carts, and the number of steps that each lasted afterwards.
 fn play(policy: &Sequential, rng: &Rng, device: &Device) -> Result<(Vec<Cart>, Vec<i64>, Vec<f32>)> {
     let starts = Tensor::rand((CARTS, 4), -0.05, 0.05, DType::F32, device, rng)?.to_vec::<f32>()?;
     let mut carts: Vec<(usize, Cart)> = starts.as_chunks().0.iter().copied().enumerate().collect();

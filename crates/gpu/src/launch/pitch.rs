@@ -31,7 +31,7 @@ impl Pitched {
     }
 }
 
-/// Copies rows of elements of 2 or 4 bytes. What the target has between and behind them becomes 0.
+/// Copies rows of elements of 2 or 4 bytes. Elements of the target between and behind the rows become 0.
 pub(crate) fn copy(gpu: &Gpu, size: usize, addresses: [Address; 2], [from, to]: [Pitched; 2]) -> Result<()> {
     let end = to.end();
     let vector = widest(WIDEST / size, [end], [(addresses[1], size)]);

@@ -207,8 +207,9 @@ impl<'g> Operands<'g> {
             ];
             pitch::copy(self.gpu, size, at, [hidden, units].map(|units| Pitched::dense(units, units)))?;
         }
+        let address = copy.address;
         self.copies.push(copy);
-        Ok(self.copies[self.copies.len() - 1].address)
+        Ok(address)
     }
 
     /// The address of an output; `or` where it is absent.

@@ -1,4 +1,4 @@
-//! Products of 16-bit matrices whose columns have no whole words, on copies that zeros extend: a library has fast kernels for those.
+//! Products of 16-bit matrices whose columns have no whole words, on copies that zeros extend. A library's fast kernels need whole words.
 
 use crate::driver::Address;
 use crate::driver::blas::{Library, Matrices, Product};
@@ -17,7 +17,7 @@ const SIZE: usize = 2;
 
 /// A product on copies.
 pub(super) struct Padded {
-    pub product: Product,
+    product: Product,
     /// Copies of the factors and of the bias.
     read: SmallVec<[Copied; 3]>,
     /// The copy of the result, which is copied back.
@@ -36,7 +36,7 @@ impl Padded {
         let k = if of_a == Transpose::Yes { a.rows } else { a.columns };
         // An extent is rounded where it is that of a column.
         let rounded = |extent: usize, is_rows| if is_rows { extent.next_multiple_of(unit) } else { extent };
-        let m = rounded(d.rows, true);
+        let m = d.rows.next_multiple_of(unit);
         let inner = rounded(k, of_a == Transpose::Yes || of_b == Transpose::No);
         let n = rounded(d.columns, of_b == Transpose::Yes);
         let turned = |[rows, columns]: [usize; 2], transpose| match transpose {
@@ -73,7 +73,7 @@ impl Padded {
         Ok(library.has(&product)?.then_some(Padded { product, read, written }))
     }
 
-    /// Calls `multiply` with the product on copies. False if that is.
+    /// Calls `multiply` with the product on copies. False if `multiply` returns false.
     pub fn run(self, gpu: &Gpu, multiply: impl FnOnce(Product) -> Result<bool>) -> Result<bool> {
         for Copied { of, place } in &self.read {
             copy(gpu, SIZE, [of.address, place.address], [of.here, of.there].map(pitched))?;

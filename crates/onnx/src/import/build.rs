@@ -425,7 +425,7 @@ fn refers(message: &AttributeProto) -> bool {
     !message.ref_attr_name().is_empty()
 }
 
-/// What nodes do with the tensors that they read: the first that is not any.
+/// The use of each tensor by the nodes that read it: the first one besides arithmetic.
 fn uses(nodes: &[NodeProto]) -> HashMap<&str, Use> {
     let mut found = HashMap::new();
     for node in nodes {

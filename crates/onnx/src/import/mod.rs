@@ -108,7 +108,7 @@ impl OnnxModel {
         let required = proto.input.iter().filter(|input| !given.contains(&input.name()));
         let inputs: Vec<Port> = required.map(|value| port::of(file, value)).collect::<Result<_>>()?;
         let elements = inputs.iter().map(|port| port.element).collect();
-        // What an output is said to be is not needed to compute it.
+        // The declared type of an output is not needed to compute it.
         let outputs = proto.output.iter().map(port::or_unknown).collect();
         let about = port::about(&message);
         let plan = Plan { graph, sources: builder.sources, inputs, outputs, elements, about };

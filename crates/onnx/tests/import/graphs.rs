@@ -315,7 +315,7 @@ fn linear_models_and_scalers_of_samples() -> Result<()> {
     let picked =
         run_node(17, of_domain("ai.onnx.ml", picked), &[tensor("at", &at.to_vec::<i64>()?, &[3])], from_ref(&x))?;
     assert_eq!(numbers(&picked), [2.0, 2.0, 1.0, 4.0, 4.0, -3.0]);
-    // What does not fit is named.
+    // The error names coefficients that do not fit.
     let error = of("LinearRegressor", &weights).unwrap_err();
     assert!(error.message().contains("4 coefficients were given for 1 results"), "{error}");
     assert!(of("LinearClassifier", &weights).unwrap_err().message().contains("whose labels are texts"));

@@ -48,7 +48,7 @@ fn linear(c: &Call<'_>, rows: usize) -> Result<Tensor> {
     numbers(c, "intercepts")?.map_or(Ok(y.clone()), |bias| y.add(&bias))
 }
 
-/// What becomes of scores.
+/// Scores after the node's last function.
 fn finished(c: &Call<'_>, y: Tensor) -> Result<Tensor> {
     match c.text("post_transform", "NONE")? {
         "NONE" => Ok(y),

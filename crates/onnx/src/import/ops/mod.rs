@@ -100,7 +100,7 @@ pub fn find(domain: &str, name: &str) -> Option<Op> {
     tables.iter().flat_map(|table| table.iter()).find(|(known, _)| *known == name).map(|(_, op)| *op)
 }
 
-/// What an operator does with a float tensor that is one of its inputs.
+/// The use of a float tensor by an operator that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Arithmetic: the tensor may be trained.
@@ -111,7 +111,7 @@ pub enum Use {
     Number,
 }
 
-/// What an operator does with its input `i`.
+/// The use of input `i` by an operator.
 pub fn use_of(op: &str, i: usize) -> Use {
     match (op, i) {
         ("BatchNormalization", 3 | 4) => Use::Statistic,

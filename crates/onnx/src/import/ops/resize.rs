@@ -135,6 +135,13 @@ fn axis_options(c: &Call<'_>) -> Result<Axis> {
     Ok(Axis { filter, coordinates, antialias, excludes_outside, extrapolated })
 }
 
+impl Axis {
+    /// True if a dimension of this extent has its goal already.
+    fn keeps(&self, goal: &Goal, extent: usize) -> bool {
+        goal.extent == extent && goal.factor == 1.0 && self.extrapolated.is_none()
+    }
+}
+
 /// x with the extents of its goals. `has_factors` says that the file gives factors, and not extents.
 fn resized(
     c: &Call<'_>,
@@ -158,7 +165,7 @@ fn resized(
     let mut y = wide;
     for (d, (goal, region)) in goals.iter().zip(regions).enumerate() {
         let extent = y.dims()[d];
-        if goal.extent == extent && goal.factor == 1.0 && axis.extrapolated.is_none() {
+        if axis.keeps(goal, extent) {
             continue;
         }
         few(extent.saturating_mul(goal.extent))?;
@@ -191,7 +198,7 @@ fn nearest(
     let mut y = x.clone();
     for (d, (goal, region)) in goals.iter().zip(regions).enumerate() {
         let extent = y.dims()[d];
-        if goal.extent == extent && goal.factor == 1.0 && axis.extrapolated.is_none() {
+        if axis.keeps(goal, extent) {
             continue;
         }
         let (places, outside) = axis.places(extent, goal.extent, goal.factor, *region);
