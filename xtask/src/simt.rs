@@ -147,6 +147,7 @@ const RUNS: &[Run] = &[
         ..run_of("devices", "attention", "checked, each kind of matrix units", ON_ALL_HIP, CHECKED)
     },
     run_of("devices", "training", "checked", ON_CUDA, CHECKED),
+    run_of("devices", "foreign", "checked", ON_HIP_32, CHECKED),
     run_of("devices", "in_place", "checked", ON_CUDA, CHECKED),
     run_of("devices", "channels_last", "checked", ON_CUDA, CHECKED),
     run_of("devices", "limits", "checked", ON_CUDA, CHECKED),

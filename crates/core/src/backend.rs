@@ -2,6 +2,7 @@
 
 use crate::collective::Collectives;
 use crate::custom::CustomOp;
+use crate::foreign::{Foreign, Space};
 use crate::fused::{AnyFused, FusedCall};
 use crate::operands::Mask;
 use crate::pointwise::Pointwise;
@@ -85,6 +86,33 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Copies `bytes.len()` bytes from `offset` of `memory` to the host, after all earlier calls.
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// The memory of tensors as other libraries name it; `None` if they cannot read it.
+    fn space(&self) -> Option<Space> {
+        None
+    }
+
+    /// Memory that another library owns, for a tensor. Nothing is copied. When the memory is dropped and no earlier call uses it any more, the
+    /// owner is dropped.
+    fn adopt(&self, _foreign: Foreign) -> Result<Box<dyn Memory>> {
+        Err(Error::unsupported("adopt", "this backend adopts no memory of other libraries"))
+    }
+
+    /// The address of memory, for other libraries. Errors: `Unsupported` without a [`space`](Backend::space); `Value` for memory that may move.
+    fn address(&self, _memory: &dyn Memory) -> Result<u64> {
+        Err(Error::unsupported("address", "other libraries cannot read this backend's memory"))
+    }
+
+    /// The stream in which calls run, by the handle that the driver gave; `None` for calls that have run when they return.
+    fn stream(&self) -> Option<u64> {
+        None
+    }
+
+    /// Makes what another library enqueues on a stream of the same device from now on wait for all earlier calls. Without a stream, or
+    /// without a way to make one wait, it waits itself.
+    fn follow(&self, _stream: Option<u64>) -> Result<()> {
+        self.synchronize()
+    }
 
     /// Runs one call. Core has checked the operands. The backend reports errors that depend on data (index, value).
     fn run(&self, call: &Call<'_>) -> Result<()>;

@@ -301,6 +301,12 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
+    /// A layout with any strides. Both lists have the shape's rank.
+    pub(crate) fn strided(shape: Shape, strides: Dims, offset: usize) -> Layout {
+        debug_assert_eq!(shape.rank(), strides.len());
+        Layout { shape, strides, offset }
+    }
+
     /// The extents.
     pub fn shape(&self) -> &Shape {
         &self.shape

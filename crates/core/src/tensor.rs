@@ -3,6 +3,7 @@
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
 use crate::check::describe;
+use crate::foreign::Permission;
 use crate::host;
 use crate::page::{Access, Page, resident};
 use crate::tape::{self, Edge};
@@ -62,13 +63,19 @@ pub(crate) struct Storage {
     born: u64,
     /// The place of the elements, if they are not in the memory.
     page: Option<Page>,
+    permission: Permission,
 }
 
 static BIRTHS: AtomicU64 = AtomicU64::new(0);
 
 impl Storage {
     pub fn new(memory: Box<dyn Memory>, device: Device) -> Storage {
-        Storage { memory, device, version: AtomicU64::new(0), born: BIRTHS.fetch_add(1, Ordering::Relaxed), page: None }
+        let (version, born) = (AtomicU64::new(0), BIRTHS.fetch_add(1, Ordering::Relaxed));
+        Storage { memory, device, version, born, page: None, permission: Permission::Write }
+    }
+
+    pub fn with_permission(self, permission: Permission) -> Storage {
+        Storage { permission, ..self }
     }
 
     pub fn memory(&self) -> &dyn Memory {
@@ -394,6 +401,10 @@ impl Tensor {
                 op,
                 "a tensor that requires a gradient is changed in place; do so within `no_grad`",
             ));
+        }
+        if self.0.storage.permission == Permission::Read {
+            let message = format!("the memory of {} belongs to another library", describe(&[self]));
+            return Err(Error::value(op, format!("{message}, which lets nobody write it; write to a `copy` of it")));
         }
         if self.layout().overlaps() {
             let strides = self.layout().strides();

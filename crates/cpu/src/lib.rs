@@ -30,7 +30,8 @@ use isograd_core::ops::recurrent::kernel::{RecurrentBackward, RecurrentForward};
 use isograd_core::ops::reduction::reduce::{Moments, ProdBackward, Variance};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{
-    Backend, Call, DType, DeviceInfo, Error, Kernel, Layout, Memory, MemoryStats, Operand, Provider, Result, inventory,
+    Backend, Call, DType, DeviceInfo, Error, Foreign, Kernel, Layout, Memory, MemoryStats, Operand, Provider, Result,
+    Space, inventory,
 };
 use memory::{CpuMemory, Pool};
 use rayon::ThreadBuilder;
@@ -160,6 +161,18 @@ impl Backend for Cpu {
             None => return Err(Error::backend("download", format!("{} bytes are not there", bytes.len()))),
         }
         Ok(())
+    }
+
+    fn space(&self) -> Option<Space> {
+        Some(Space::Host)
+    }
+
+    fn adopt(&self, foreign: Foreign) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(CpuMemory::adopt(&self.pool, foreign)))
+    }
+
+    fn address(&self, memory: &dyn Memory) -> Result<u64> {
+        Ok(memory::of(memory)?.address())
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {

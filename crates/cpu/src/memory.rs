@@ -1,7 +1,7 @@
 //! Host memory behind a lock, and a pool that keeps large buffers for the next tensor of their size.
 
 use bytemuck::Pod;
-use isograd_core::{Call, Error, Kind, Memory, MemoryStats, Result, host};
+use isograd_core::{Call, Error, Foreign, Kind, Memory, MemoryStats, Result, host};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::any::Any;
 use std::collections::HashMap;
@@ -23,6 +23,32 @@ mod plain {
     unsafe impl bytemuck::Zeroable for super::Line {}
     // SAFETY: as above; it is `Copy` and `repr(C)`.
     unsafe impl bytemuck::Pod for super::Line {}
+}
+
+/// Unsafe code that reads and writes memory of other libraries.
+mod foreign {
+    #![allow(unsafe_code)]
+
+    use isograd_core::Foreign;
+    use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+    use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+    pub fn bytes(foreign: &Foreign) -> &[u8] {
+        if foreign.bytes() == 0 {
+            return &[];
+        }
+        // SAFETY: `Foreign::new` promises so many initialised bytes while the owner is there, which is in `foreign`.
+        unsafe { from_raw_parts(with_exposed_provenance(foreign.address() as usize), foreign.bytes()) }
+    }
+
+    pub fn bytes_mut(foreign: &mut Foreign) -> &mut [u8] {
+        if foreign.bytes() == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above; the lock around `foreign` keeps other tensors out, and the promise other libraries. Core refuses to write memory that
+        // lets nobody write it.
+        unsafe { from_raw_parts_mut(with_exposed_provenance_mut(foreign.address() as usize), foreign.bytes()) }
+    }
 }
 
 /// Smaller buffers come from the allocator, which is fast for them.
@@ -150,8 +176,13 @@ impl<T> Drop for Scratch<'_, T> {
 /// The memory of one tensor.
 pub struct CpuMemory {
     bytes: usize,
-    lines: RwLock<Vec<Line>>,
+    home: RwLock<Home>,
     pool: Arc<Pool>,
+}
+
+enum Home {
+    Own(Vec<Line>),
+    Foreign(Foreign),
 }
 
 impl CpuMemory {
@@ -162,27 +193,45 @@ impl CpuMemory {
             let message = format!("{bytes} bytes were asked for; tensors hold {held}, and the limit is {limit}");
             return Err(Error::new(Kind::OutOfMemory, "allocate", message));
         }
-        let lines = RwLock::new(pool.take(bytes)?);
+        let home = RwLock::new(Home::Own(pool.take(bytes)?));
         let now = pool.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
         pool.peak.fetch_max(now, Ordering::Relaxed);
-        Ok(CpuMemory { bytes, lines, pool: pool.clone() })
+        Ok(CpuMemory { bytes, home, pool: pool.clone() })
+    }
+
+    /// Memory of another library, which does not count as held by tensors.
+    pub fn adopt(pool: &Arc<Pool>, foreign: Foreign) -> CpuMemory {
+        CpuMemory { bytes: foreign.bytes(), home: RwLock::new(Home::Foreign(foreign)), pool: pool.clone() }
     }
 
     /// The bytes, shared with other readers, including readers of this thread.
     pub fn read(&self) -> MappedRwLockReadGuard<'_, [u8]> {
-        RwLockReadGuard::map(self.lines.read_recursive(), |lines| &bytemuck::cast_slice(lines)[..self.bytes])
+        RwLockReadGuard::map(self.home.read_recursive(), |home| match home {
+            Home::Own(lines) => &bytemuck::cast_slice(lines)[..self.bytes],
+            Home::Foreign(foreign) => foreign::bytes(foreign),
+        })
     }
 
     /// The bytes, with exclusive access.
     pub fn write(&self) -> MappedRwLockWriteGuard<'_, [u8]> {
-        RwLockWriteGuard::map(self.lines.write(), |lines| &mut bytemuck::cast_slice_mut(lines)[..self.bytes])
+        RwLockWriteGuard::map(self.home.write(), |home| match home {
+            Home::Own(lines) => &mut bytemuck::cast_slice_mut(lines)[..self.bytes],
+            Home::Foreign(foreign) => foreign::bytes_mut(foreign),
+        })
+    }
+
+    /// The address of the first byte. It stays.
+    pub fn address(&self) -> u64 {
+        self.read().as_ptr().addr() as u64
     }
 }
 
 impl Drop for CpuMemory {
     fn drop(&mut self) {
-        self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.pool.give(std::mem::take(self.lines.get_mut()));
+        if let Home::Own(lines) = self.home.get_mut() {
+            self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
+            self.pool.give(std::mem::take(lines));
+        }
     }
 }
 

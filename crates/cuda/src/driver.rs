@@ -11,7 +11,7 @@ use crate::stream::{Stream, failed, turn};
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
-use isograd_core::{DType, Error, Kind, Result};
+use isograd_core::{DType, Error, Kind, Result, Space};
 use isograd_gpu::driver::runtime::{self, Program, Queue, Second};
 use isograd_gpu::driver::{blas, ccl, dnn};
 use isograd_gpu::vendor::ccl::Collectives;
@@ -27,6 +27,7 @@ const HOPPER: (i32, i32) = (9, 0);
 /// A CUDA device with one stream, in the device's primary context.
 pub struct Cuda {
     queue: Queue<Stream>,
+    ordinal: usize,
     /// For copies beside a recording.
     aside: Stream,
     /// For other copies from the host.
@@ -145,6 +146,7 @@ impl Cuda {
             architecture: format!("sm_{major}{minor}{}", if (major, minor) == HOPPER { "a" } else { "" }),
             may_overlap: major >= 9,
             queue,
+            ordinal,
             aside: Stream::new(device)?,
             staging: Staging::new(Stream::new(device)?),
         })
@@ -342,6 +344,18 @@ impl Driver for Cuda {
             Some(Collectives::new(library, move || Ok(Box::new(Second::new(&main)?))))
         };
         self.collectives.get_or_init(open).as_ref().map(|library| library as _)
+    }
+
+    fn space(&self) -> Option<Space> {
+        Some(Space::Cuda(self.ordinal as u32))
+    }
+
+    fn stream(&self) -> Option<u64> {
+        self.queue.handle()
+    }
+
+    fn lead(&self, stream: u64) -> Result<()> {
+        self.queue.lead(stream)
     }
 
     fn record(&self) -> Result<Handle> {

@@ -145,6 +145,11 @@ impl runtime::Stream for Stream {
         self.call(op, |stream| unsafe { sys::cuStreamWaitEvent(stream, event.0.cast(), 0) }.result())
     }
 
+    unsafe fn lead(&self, op: &'static str, event: Raw, other: Raw) -> Result<()> {
+        // SAFETY: by the caller.
+        self.call(op, |_| unsafe { sys::cuStreamWaitEvent(other.0.cast(), event.0.cast(), 0) }.result())
+    }
+
     unsafe fn is_past(&self, op: &'static str, event: Raw) -> Result<bool> {
         // SAFETY: by the caller.
         self.call(op, |_| match unsafe { sys::cuEventQuery(event.0.cast()) } {

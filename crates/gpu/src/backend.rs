@@ -3,14 +3,15 @@
 use crate::driver::{Handle, ccl};
 use crate::launch::device::Gpu;
 use crate::launch::operands::{block, start_of};
-use crate::memory::block::Block;
+use crate::memory::block::{Block, Later};
 use crate::step::Recording;
 use crate::{ops, step, vendor};
 use isograd_core::backend::Mark;
 use isograd_core::collective::{Collective, Collectives, Opaque};
 use isograd_core::fused::AnyFused;
 use isograd_core::{
-    Backend, Blas, Call, Checks, DType, Determinism, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result,
+    Backend, Blas, Call, Checks, DType, Determinism, Error, Foreign, Kernel, Memory, MemoryStats, Operand, Precision,
+    Result, Space,
 };
 use std::any::{Any, TypeId};
 use std::sync::atomic::Ordering;
@@ -50,6 +51,48 @@ impl Backend for Gpu {
             return self.status.check();
         }
         self.status.check_and_download(block.address()? + offset as u64, bytes)
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.driver().space()
+    }
+
+    fn adopt(&self, foreign: Foreign) -> Result<Box<dyn Memory>> {
+        if self.driver().space().is_none() {
+            return Err(Error::unsupported("adopt", "the device adopts no memory of other libraries"));
+        }
+        Ok(Box::new(Block::adopt(&self.pool, foreign)))
+    }
+
+    fn address(&self, memory: &dyn Memory) -> Result<u64> {
+        let _turn = self.enter();
+        step::before_wait(self, "address")?;
+        if self.driver().space().is_none() {
+            return Err(Error::unsupported("address", "other libraries cannot read the device's memory"));
+        }
+        let block = self.own(memory)?;
+        let is_lent =
+            |later: &Arc<Later>| self.lent.lock().iter().any(|lent| std::ptr::eq(lent.as_ptr(), Arc::as_ptr(later)));
+        if block.of_step().is_some_and(is_lent) {
+            return Err(Error::value(
+                "address",
+                "the result of a captured step moves at its next run; take a `copy` of it",
+            ));
+        }
+        block.address()
+    }
+
+    fn stream(&self) -> Option<u64> {
+        self.driver().stream()
+    }
+
+    fn follow(&self, stream: Option<u64>) -> Result<()> {
+        let _turn = self.enter();
+        step::before_wait(self, "follow")?;
+        match stream {
+            Some(stream) => self.driver().lead(stream),
+            None => self.driver().synchronize(),
+        }
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::runtime::{Described, Runtime};
 use crate::stream::{Stream, pointer};
 use crate::sys::{self, Functions, Pointer};
 use crate::{DIALECT, Hiprtc};
-use isograd_core::{Error, Kind, Result};
+use isograd_core::{Error, Kind, Result, Space};
 use isograd_gpu::driver::runtime::{self, Program, Queue, Second};
 use isograd_gpu::driver::{blas, ccl};
 use isograd_gpu::vendor::ccl::Collectives;
@@ -25,6 +25,7 @@ const MOST_KEPT: usize = 32 << 20;
 /// A HIP device with one stream.
 pub struct Hip {
     queue: Queue<Stream>,
+    ordinal: usize,
     /// For copies beside a recording.
     aside: Stream,
     uploads: Mutex<Uploads>,
@@ -54,6 +55,7 @@ impl Hip {
             products: Products::new(queue.stream()),
             collectives: OnceLock::new(),
             queue,
+            ordinal,
             aside: Stream::new(runtime, device)?,
             uploads: Mutex::default(),
             hiprtc: Hiprtc::open()?,
@@ -211,6 +213,18 @@ impl Driver for Hip {
             Some(Collectives::new(library, move || Ok(Box::new(Second::new(&main)?))))
         };
         self.collectives.get_or_init(open).as_ref().map(|library| library as _)
+    }
+
+    fn space(&self) -> Option<Space> {
+        Some(Space::Rocm(self.ordinal as u32))
+    }
+
+    fn stream(&self) -> Option<u64> {
+        self.queue.handle()
+    }
+
+    fn lead(&self, stream: u64) -> Result<()> {
+        self.queue.lead(stream)
     }
 
     fn record(&self) -> Result<Handle> {

@@ -143,6 +143,12 @@ impl runtime::Stream for Stream {
         self.call(op, |stream| unsafe { wait(stream, event.0, 0) })
     }
 
+    unsafe fn lead(&self, op: &'static str, event: Raw, other: Raw) -> Result<()> {
+        let wait = of_events(self.runtime.functions.wait_event)?;
+        // SAFETY: by the caller.
+        self.call(op, |_| unsafe { wait(other.0, event.0, 0) })
+    }
+
     unsafe fn is_past(&self, op: &'static str, event: Raw) -> Result<bool> {
         let query = of_events(self.runtime.functions.query_event)?;
         self.enter(op)?;

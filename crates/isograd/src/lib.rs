@@ -32,6 +32,7 @@
 //! | several devices | [`parallel`] |
 //! | decompositions of matrices, systems of equations | [`linalg`] |
 //! | models of ONNX: opened, and exported | [`onnx`] |
+//! | tensors of other libraries, without a copy | [`dlpack`], [`Tensor::from_foreign`] |
 //! | ops of a program's own | [`custom`] |
 //!
 //! Programs of at most 80 lines for each of these are in [`examples`](https://github.com/isograd/isograd/tree/main/crates/isograd/examples); the
@@ -39,6 +40,8 @@
 
 pub use isograd_core::*;
 pub use isograd_data as data;
+#[cfg(feature = "dlpack")]
+pub use isograd_dlpack as dlpack;
 #[cfg(feature = "linalg")]
 pub use isograd_linalg as linalg;
 #[cfg(feature = "models")]

@@ -11,6 +11,7 @@ mod edges;
 mod everywhere;
 mod examples;
 mod extremes;
+mod foreign;
 mod in_place;
 mod kernels;
 mod limits;
@@ -40,6 +41,7 @@ fn main() {
         ("edges", edges::trials),
         ("everywhere", everywhere::trials),
         ("examples", examples::trials),
+        ("foreign", foreign::trials),
         ("in_place", in_place::trials),
         ("limits", limits::trials),
         ("passes", passes::trials),

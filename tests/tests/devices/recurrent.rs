@@ -15,6 +15,8 @@ pub fn trials(device: &Device) -> Vec<Trial> {
     vec![
         check("lstm", "gradients_of_a_thousand_steps", many_steps),
         check("lstm", "gradients_in_tf32", in_tf32),
+        check("lstm", "gradients_of_an_odd_width", |device| odd_width(device, 4, lstm)),
+        check("gru", "gradients_of_an_odd_width", |device| odd_width(device, 3, gru)),
         check("lstm", "cell_state_in_f32", cell_state),
         check("lstm", "padding_is_not_read", padding),
         check("lstm", "one_tensor_for_both_states", shared_states),
@@ -71,6 +73,31 @@ fn in_tf32(device: &Device) -> Result<Outcome> {
     let device = &harness::private(device);
     device.set_matmul_precision(Precision::Tf32);
     are_near(&of(DType::F32, device)?, &of(DType::F64, &cpu())?, 16.0 * 2f64.powi(-11))
+}
+
+/// The hidden states of a cell from states of 0.
+type Layer = fn(&Tensor, RecurrentWeights<'_>) -> Result<Tensor>;
+
+fn lstm(x: &Tensor, weights: RecurrentWeights<'_>) -> Result<Tensor> {
+    Ok(x.lstm(None, None, weights, &RecurrentSteps::default())?.0)
+}
+
+fn gru(x: &Tensor, weights: RecurrentWeights<'_>) -> Result<Tensor> {
+    Ok(x.gru(None, weights, &RecurrentSteps::default())?.0)
+}
+
+/// 19 hidden units of 16 bits have no whole words for matrix units. Results and gradients are within 16 roundings to bf16 of the largest in f64.
+fn odd_width(device: &Device, gates: usize, layer: Layer) -> Result<Outcome> {
+    let of = |dtype, device: &Device| -> Result<Vec<Vec<f64>>> {
+        // Both start from numbers of bf16.
+        let draw = |shape: &[usize], seed| normal(shape, seed, DType::BF16, device)?.mul_scalar(0.5)?.cast(dtype);
+        let leaf = |shape: &[usize], seed| draw(shape, seed)?.require_grad();
+        let (x, w, v) = (leaf(&[4, 3, 5], 1)?, leaf(&[gates * 19, 5], 2)?, leaf(&[gates * 19, 19], 3)?);
+        let y = layer(&x, RecurrentWeights::new(&w, &v))?;
+        let found = grad_from(&[(&y, draw(y.dims(), 4)?)], &[&x, &w, &v], &BackwardOptions::default())?;
+        [&y].into_iter().chain(&found).map(Tensor::to_f64_vec).collect()
+    };
+    are_near(&of(DType::BF16, device)?, &of(DType::F64, &cpu())?, 16.0 * 2f64.powi(-9))
 }
 
 /// Increments of 0.1 to a state of 1000 are lost where the state is rounded to f16 after each step.

@@ -7,7 +7,7 @@ pub mod list;
 pub mod null;
 pub mod runtime;
 
-use isograd_core::{DType, Error, Result, inventory};
+use isograd_core::{DType, Error, Result, Space, inventory};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -219,6 +219,21 @@ pub trait Driver: Send + Sync + 'static {
     /// The descriptor of a factor for the kernels of `wgmma.c`.
     fn tile_map(&self, _view: &TileView) -> Result<TileMap> {
         Err(Error::unsupported("matmul", "the device copies no tiles"))
+    }
+
+    /// The device's memory as other libraries name it; `None` if they cannot read it.
+    fn space(&self) -> Option<Space> {
+        None
+    }
+
+    /// The stream of the queue, by the handle that the driver gave.
+    fn stream(&self) -> Option<u64> {
+        None
+    }
+
+    /// Makes later work of another library's stream wait for everything in the queue.
+    fn lead(&self, _stream: u64) -> Result<()> {
+        self.synchronize()
     }
 
     /// The vendor's library of matrix products, where it is installed.

@@ -66,6 +66,12 @@ pub trait Stream: Send + Sync + Sized + 'static {
     /// As for all.
     unsafe fn follow(&self, op: &'static str, event: Raw) -> Result<()>;
 
+    /// Makes later work of another stream of the device run after an event, which may be given back before.
+    ///
+    /// # Safety
+    /// As for all; the handle is that of a stream of the same runtime.
+    unsafe fn lead(&self, op: &'static str, event: Raw, other: Raw) -> Result<()>;
+
     /// True if an event was reached.
     ///
     /// # Safety
@@ -177,6 +183,8 @@ pub struct Second<S: Stream> {
 }
 
 const COLLECTIVE: &str = "collective";
+/// Work in the order of another library's.
+const SHARED: &str = "follow";
 
 impl<S: Stream> Second<S> {
     /// Beside `main`.
@@ -246,6 +254,19 @@ impl<S: Stream> Queue<S> {
     /// The stream.
     pub fn stream(&self) -> &Arc<S> {
         &self.stream
+    }
+
+    /// The handle of the stream, for other libraries.
+    pub fn handle(&self) -> Option<u64> {
+        self.stream.enter(SHARED).ok().map(|stream| stream.expose_provenance() as u64)
+    }
+
+    /// Makes later work of another library's stream run after everything in this one. It has given the handle of the stream.
+    pub fn lead(&self, other: u64) -> Result<()> {
+        let event = Event::new(SHARED, &self.stream, Timing::None)?;
+        let other = Raw(std::ptr::with_exposed_provenance_mut(other as usize));
+        // SAFETY: the event lives. Who shares memory by `Foreign` gives streams of this device.
+        unsafe { self.stream.lead(SHARED, event.event, other) }
     }
 
     /// While recording, calls `enqueue` with a copy of bytes, which lives as long as the graph that reads it; false otherwise.

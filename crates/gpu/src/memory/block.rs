@@ -1,8 +1,8 @@
 //! The memory of tensors. That of a step that is being recorded has a place only when the whole step is known.
 
 use crate::driver::Address;
-use crate::memory::pool::{Buffer, Pool};
-use isograd_core::{Error, Memory, Result};
+use crate::memory::pool::{Adopted, Buffer, Pool};
+use isograd_core::{Error, Foreign, Memory, Result};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ enum Home {
     Own(Buffer),
     Later(Arc<Later>),
     Lent(Lent),
+    Adopted(Arc<Adopted>),
 }
 
 /// A place in memory that another owns.
@@ -113,6 +114,11 @@ impl Block {
         Block { pool: pool.clone(), bytes: later.bytes, home: Home::Later(later) }
     }
 
+    /// Memory of another library.
+    pub fn adopt(pool: &Arc<Pool>, foreign: Foreign) -> Block {
+        Block { pool: pool.clone(), bytes: foreign.bytes(), home: Home::Adopted(pool.adopt(foreign)) }
+    }
+
     /// Memory that another owns, which begins its allocation.
     pub fn at(pool: &Arc<Pool>, address: Address) -> Block {
         Block { pool: pool.clone(), bytes: 0, home: Home::Lent(Lent { address, allocation: address }) }
@@ -155,6 +161,7 @@ impl Block {
             Home::Own(buffer) => Some(Lent { address: buffer.address, allocation: buffer.address }),
             Home::Later(later) => later.lent(),
             Home::Lent(lent) => Some(*lent),
+            Home::Adopted(adopted) => Some(Lent { address: adopted.address(), allocation: adopted.address() }),
         }
     }
 }

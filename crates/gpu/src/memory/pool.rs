@@ -1,10 +1,10 @@
 //! Device memory, kept for the next tensor of its size.
 
 use crate::driver::{Address, Driver};
-use isograd_core::{Error, Kind, MemoryStats, Result};
+use isograd_core::{Error, Foreign, Kind, MemoryStats, Result};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Allocations are made of this many bytes, so that buffers of similar sizes can take each other's place.
 pub const GRAIN: usize = 512;
@@ -34,6 +34,8 @@ struct State {
     held: HashMap<Address, Held>,
     /// While one is made, or calls are put off.
     scope: Option<Scope>,
+    /// The memory of other libraries, which may be adopted more than once.
+    adopted: HashMap<Address, Vec<Weak<Adopted>>>,
 }
 
 /// Memory that stays as it is while there are recordings that use it.
@@ -59,12 +61,51 @@ struct Scope {
     uses: HashSet<Address>,
     own: HashSet<Address>,
     free: HashMap<usize, Vec<Address>>,
+    adopted: Vec<Arc<Adopted>>,
 }
 
 /// The memory that a recording uses, until this is dropped.
 pub struct Hold {
     pool: Arc<Pool>,
     uses: HashSet<Address>,
+    _adopted: Vec<Arc<Adopted>>,
+}
+
+/// Memory of another library. Its owner is dropped when no tensor and no recording uses it any more.
+pub struct Adopted {
+    pool: Arc<Pool>,
+    foreign: Option<Foreign>,
+    address: Address,
+}
+
+impl Adopted {
+    pub fn address(&self) -> Address {
+        self.address
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        let Some(foreign) = self.foreign.take() else { return };
+        let mut state = self.pool.state.lock();
+        if let Some(all) = state.adopted.get_mut(&self.address) {
+            all.retain(|other| other.strong_count() > 0);
+            if all.is_empty() {
+                state.adopted.remove(&self.address);
+            }
+        }
+        // Nothing is waited for while a recording is made. It keeps what it uses, so this memory's last use was before it began, after a wait.
+        if state.is_recording() {
+            return;
+        }
+        drop(state);
+        // Work in the queue may still use the memory. If waiting fails, so will everything else.
+        let driver = &self.pool.driver;
+        let _ = match foreign.stream() {
+            Some(stream) => driver.lead(stream),
+            None => driver.synchronize(),
+        };
+    }
 }
 
 impl Pool {
@@ -96,6 +137,14 @@ impl Pool {
     /// Work in the queue may still use free memory. The new owner's work runs after it in the same queue.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
         self.buffer(bytes, bytes)
+    }
+
+    /// Memory of another library, which does not count as held by tensors.
+    pub fn adopt(self: &Arc<Self>, foreign: Foreign) -> Arc<Adopted> {
+        let address = foreign.address();
+        let adopted = Arc::new(Adopted { pool: self.clone(), foreign: Some(foreign), address });
+        self.state.lock().adopted.entry(address).or_default().push(Arc::downgrade(&adopted));
+        adopted
     }
 
     /// Memory that does not count as held by tensors.
@@ -177,8 +226,8 @@ impl Pool {
 
     /// Starts to note the memory that calls use.
     pub fn begin_scope(&self, calls: Calls) {
-        let (uses, own, free) = Default::default();
-        self.state.lock().scope = Some(Scope { calls, uses, own, free });
+        let (uses, own, free, adopted) = Default::default();
+        self.state.lock().scope = Some(Scope { calls, uses, own, free, adopted });
     }
 
     /// True while a recording is made.
@@ -194,8 +243,8 @@ impl Pool {
     /// Ends what `begin_scope` began.
     pub fn end_scope(self: &Arc<Self>) -> Hold {
         let mut state = self.state.lock();
-        let Some(Scope { uses, free, .. }) = state.scope.take() else {
-            return Hold { pool: self.clone(), uses: HashSet::new() };
+        let Some(Scope { uses, free, adopted, .. }) = state.scope.take() else {
+            return Hold { pool: self.clone(), uses: HashSet::new(), _adopted: Vec::new() };
         };
         for (size, list) in free {
             for address in list {
@@ -204,7 +253,7 @@ impl Pool {
                 }
             }
         }
-        Hold { pool: self.clone(), uses }
+        Hold { pool: self.clone(), uses, _adopted: adopted }
     }
 
     fn allocate(&self, state: &mut State, size: usize, bytes: usize) -> Result<Address> {
@@ -263,7 +312,9 @@ impl State {
     }
 
     fn hold(&mut self, address: Address) {
-        if self.scope.as_mut().is_some_and(|scope| scope.uses.insert(address)) {
+        let Some(scope) = &mut self.scope else { return };
+        if scope.uses.insert(address) {
+            scope.adopted.extend(self.adopted.get(&address).into_iter().flatten().filter_map(Weak::upgrade));
             self.held.entry(address).or_insert(Held { recordings: 0, parked: None }).recordings += 1;
         }
     }
