@@ -1,5 +1,5 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask check`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
-//! xtask deny`, `cargo xtask package`, `cargo xtask publish`, `cargo xtask release`, `cargo xtask docs`.
+//! xtask deny`, `cargo xtask package`, `cargo xtask publish`, `cargo xtask python`, `cargo xtask release`, `cargo xtask docs`.
 
 /// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
 macro_rules! say {
@@ -17,6 +17,7 @@ mod mutate;
 mod nvrtc;
 mod package;
 mod programs;
+mod python;
 mod release;
 mod simt;
 mod test;
@@ -45,6 +46,7 @@ usage: cargo xtask <chore>
   deny           licences, double versions and sources of all dependencies, by cargo-deny
   package        package all crates, and build each from its package alone
   publish        send the packages to crates.io, each after those that it needs; --dry-run: send none
+  python         build the module of the package for Python, and run the tests of the package
   release        the command with all features, in an archive in target/dist; --out DIR: elsewhere
   docs           build the book in docs/";
 
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         ["package"] => package::run(),
         ["publish"] => package::publish(false),
         ["publish", "--dry-run"] => package::publish(true),
+        ["python"] => python::run(),
         ["release"] => release::build(None),
         ["release", "--out", folder] => release::build(Some(folder)),
         ["docs"] => docs::build(),

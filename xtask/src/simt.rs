@@ -135,6 +135,11 @@ const RUNS: &[Run] = &[
     run_of("devices", "printing", "checked", ON_CUDA, CHECKED),
     run_of("devices", "scaling", "checked", ON_CUDA, CHECKED),
     run_of("devices", "recurrent", "checked", ON_HIP_32, CHECKED),
+    Run {
+        on: ON_CUDA,
+        filter: "@::lstm::gradients_of_an_odd_width",
+        ..run_of("devices", "recurrent", "checked, on copies for matrix units", ON_CUDA, CHECKED)
+    },
     run_of("devices", "attention", "checked", ON_CUDA, CHECKED),
     Run {
         on: ON_CUDA,
@@ -266,7 +271,7 @@ impl Job {
 }
 
 /// Kernels that only one device is given; nothing emulates the copies of Hopper's engine.
-const ALONE: &[(&str, &str)] = &[("any", "cuda"), ("gemm_mask", "cuda"), ("gemm_wgmma", "hopper")];
+const ALONE: &[(&str, &str)] = &[("any", "cuda"), ("gemm_mask", "cuda"), ("gemm_wgmma", "hopper"), ("pitch", "cuda")];
 
 /// The files of a folder and of those in it.
 fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {

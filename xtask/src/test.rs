@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
 use crate::programs::{self, Program};
-use crate::{Failure, amd, deny, nvrtc, package, simt, tools};
+use crate::{Failure, amd, deny, nvrtc, package, python, simt, tools};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -189,6 +189,11 @@ const STEPS: &[Step] = &[
         name: "each crate from its package",
         extent: Extent::Everything,
         task: Task::Chore(package::run, &["xtask", "package"]),
+    },
+    Step {
+        name: "the package for Python",
+        extent: Extent::Everything,
+        task: Task::Chore(python::run, &["xtask", "python"]),
     },
     Step { name: "parity of the devices", extent: Extent::Everything, task: Task::Isograd(&["parity", "--quick"]) },
     Step {

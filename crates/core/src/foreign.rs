@@ -136,6 +136,11 @@ impl Tensor {
         Ok(Tensor(Arc::new(Inner { layout, dtype, storage, edge: None })))
     }
 
+    /// Whether tensors may change the memory.
+    pub fn permission(&self) -> Permission {
+        self.0.storage.permission()
+    }
+
     /// The address of the first element, for another library on the same device. It is valid while a tensor shares the memory, and has the
     /// element's values once the device's work is done: see [`Backend::follow`](crate::Backend::follow). Errors: `Unsupported` if other libraries cannot read the device's memory; `Value` for a result of a
     /// captured step, which the next run moves, and for elements that are not in memory.

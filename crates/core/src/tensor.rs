@@ -74,6 +74,10 @@ impl Storage {
         Storage { memory, device, version, born, page: None, permission: Permission::Write }
     }
 
+    pub fn permission(&self) -> Permission {
+        self.permission
+    }
+
     pub fn with_permission(self, permission: Permission) -> Storage {
         Storage { permission, ..self }
     }
@@ -402,7 +406,7 @@ impl Tensor {
                 "a tensor that requires a gradient is changed in place; do so within `no_grad`",
             ));
         }
-        if self.0.storage.permission == Permission::Read {
+        if self.permission() == Permission::Read {
             let message = format!("the memory of {} belongs to another library", describe(&[self]));
             return Err(Error::value(op, format!("{message}, which lets nobody write it; write to a `copy` of it")));
         }

@@ -46,7 +46,8 @@ pub fn signature(op: &Op) -> Result<Signature> {
 
 /// Adds a call's information about a parameter.
 fn add(parameters: &mut BTreeMap<Name, Parameter>, name: &Name, found: &Parameter) {
-    let known = parameters.entry(name.clone()).or_default();
+    let new = || Parameter { order: found.order, ..Parameter::default() };
+    let known = parameters.entry(name.clone()).or_insert_with(new);
     known.is_optional |= found.is_optional;
     known.default = known.default.take().or(found.default.clone());
     if known.expected.is_empty() {

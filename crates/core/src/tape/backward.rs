@@ -76,7 +76,16 @@ pub fn grad_from(roots: &[(&Tensor, Tensor)], inputs: &[&Tensor], options: &Back
     handed_out(found, options, unused)
 }
 
-/// [`grad_from`], with `None` for an input on which no result depends.
+/// [`grad_from`], with `None` for an input on which no result depends. Gradients may share memory with each other and with what is given.
+pub fn grad_allow_unused(
+    roots: &[(&Tensor, Tensor)],
+    inputs: &[&Tensor],
+    options: &BackwardOptions,
+) -> Result<Vec<Option<Tensor>>> {
+    gradients_from(roots.iter().cloned(), inputs, options)
+}
+
+/// [`grad_allow_unused`] of roots that are made one after the other.
 pub(crate) fn gradients_from<'r>(
     roots: impl IntoIterator<Item = (&'r Tensor, Tensor)>,
     inputs: &[&Tensor],

@@ -17,7 +17,7 @@ mod rule;
 mod trace;
 mod watch;
 
-pub use backward::{BackwardOptions, grad, grad_from, grad_with};
+pub use backward::{BackwardOptions, grad, grad_allow_unused, grad_from, grad_with};
 pub use checkpoint::{checkpoint, undone};
 pub use fuse::fuse;
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};

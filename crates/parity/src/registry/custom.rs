@@ -1,9 +1,12 @@
-//! Ops defined by a program, as rows.
+//! Ops defined by a program, and other implementations of the registry's ops, as rows.
 
+use super::find;
 use super::invocation::Invocation;
 use super::op::{Class, Derivative, Op};
 use crate::case::{Case, Gen};
 use isograd_core::custom::{CustomOp, Gradient};
+use isograd_core::{DType, Device, Error, Result, Tensor};
+use serde_json::Value;
 
 /// The row of an op defined by a program. The attributes `ints` and `floats` of a case are the numbers of its call.
 pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static) -> Op {
@@ -20,4 +23,53 @@ pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sy
     let row = Op::new(op.name, move |c| run(c), make).class(Class::Stages).derivative(derivative);
     // The launches of its gradient are not limited.
     Op { launches: [1, u64::MAX], ..row }
+}
+
+/// The row of an op of the registry whose calls on a device, in all dtypes but f64, another implementation runs. Its results and first derivatives are
+/// compared with those of the op in f64 on the CPU. An implementation that has no derivatives returns tensors outside of the tape.
+pub fn implemented(
+    op: &'static Op,
+    device: &Device,
+    run: impl Fn(&Case) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+) -> Op {
+    let at = device.clone();
+    let run = move |c: &Invocation<'_>| {
+        let is_wide = c.inputs.iter().any(|(_, t)| t.dtype() == DType::F64);
+        if is_wide || c.inputs.iter().any(|(_, t)| *t.device() != at) {
+            return (op.run)(&Invocation { op, ..*c });
+        }
+        let attributes = Value::Object(c.attributes.values.clone());
+        run(&Case { attributes, inputs: c.inputs.to_vec(), device: c.attributes.device.clone() })
+    };
+    let derivative = match op.derivative {
+        Derivative::None(why) => Derivative::None(why),
+        _ => Derivative::Once("other implementations have first derivatives"),
+    };
+    Op {
+        category: op.category,
+        run: Box::new(run),
+        class: op.class,
+        companion: |c| own(c).and_then(|op| (op.companion)(&Invocation { op, ..*c })),
+        definition: Some(|c| {
+            let op = own(c)?;
+            op.definition.map_or_else(|| (op.run)(&Invocation { op, ..*c }), |run| run(&Invocation { op, ..*c }))
+        }),
+        derivative,
+        constant: op.constant,
+        linear: op.linear,
+        picks: op.picks,
+        also: op.also,
+        collects: op.collects,
+        slice: op.slice,
+        launches: [u64::MAX; 2],
+        wide: op.wide,
+        finite: op.finite,
+        changes: op.changes,
+        ..Op::new(op.name, |_| Ok(Vec::new()), |g| (op.make)(g))
+    }
+}
+
+/// The registry's row of a call.
+fn own(c: &Invocation<'_>) -> Result<&'static Op> {
+    find(c.op.name).ok_or_else(|| Error::value(c.op.name, "the registry has no such op"))
 }

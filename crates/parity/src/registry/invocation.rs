@@ -20,6 +20,8 @@ pub struct Parameter {
     pub is_optional: bool,
     /// Its default, if there is one.
     pub default: Option<Value>,
+    /// The number of other names that the call had read before.
+    pub order: usize,
 }
 
 /// Attributes by name.
@@ -65,7 +67,9 @@ impl Attributes {
 
     /// Records that a call has read a name, with the call's information about the parameter.
     pub(super) fn note(&self, what: &'static str, name: &str, tell: impl FnOnce(&mut Parameter)) {
-        tell(self.read.borrow_mut().entry((what, name.to_string())).or_default());
+        let mut read = self.read.borrow_mut();
+        let order = read.len();
+        tell(read.entry((what, name.to_string())).or_insert_with(|| Parameter { order, ..Parameter::default() }));
     }
 }
 

@@ -25,7 +25,7 @@ mod shape;
 mod sparse;
 
 pub use category::Category;
-pub use custom::custom;
+pub use custom::{custom, implemented};
 pub use invocation::{Attributes, Invocation, Name, Parameter};
 pub use op::{Changes, Class, Derivative, LayerOf, Op, Slice};
 

@@ -5,7 +5,7 @@ use super::invocation::{Attributes, Invocation, Name, Parameter};
 use crate::bench::Bench;
 use crate::case::{Case, Gen};
 use isograd_core::{Device, Error, Result, Tensor};
-use isograd_nn::Layer;
+use isograd_nn::{Layer, Optimizer};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,6 +20,7 @@ pub struct LayerOf {
     pub(super) run: RunLayer,
 }
 
+pub type BuildOptimizer = Box<dyn Fn(&Invocation<'_>, Vec<Tensor>) -> Result<Box<dyn Optimizer>> + Send + Sync>;
 pub(super) type Build = Box<dyn Fn(&Invocation<'_>) -> Result<Box<dyn Layer>> + Send + Sync>;
 pub(super) type RunLayer = Box<dyn Fn(&Invocation<'_>, &dyn Layer) -> Result<Vec<Tensor>> + Send + Sync>;
 
@@ -69,6 +70,8 @@ pub struct Op {
     pub changes: Option<Changes>,
     /// For a module: builds its layer, and runs a built layer.
     pub layer: Option<LayerOf>,
+    /// For an optimizer: builds it for parameters, with the attributes of a call.
+    pub optimizer: Option<BuildOptimizer>,
 }
 
 /// The accesses of an in-place op to its first input, or to each input.
@@ -160,6 +163,7 @@ impl Op {
             finite: &[],
             changes: None,
             layer: None,
+            optimizer: None,
         }
     }
 
@@ -319,7 +323,7 @@ impl Op {
     }
 
     /// Generated calls of a small shape.
-    pub(crate) fn examples(&self) -> Result<Vec<Case>> {
+    pub fn examples(&self) -> Result<Vec<Case>> {
         let cpu = Device::cpu()?;
         Ok((0..8).map(|seed| (self.make)(&mut Gen::new(&[2, 3], seed, &cpu))).collect())
     }
@@ -331,14 +335,20 @@ impl Op {
         (attributes.read.into_inner(), has_run)
     }
 
+    /// Builds an optimizer for parameters.
+    pub fn optimize(&self, attributes: &Attributes, parameters: Vec<Tensor>) -> Result<Box<dyn Optimizer>> {
+        let build = self.optimizer.as_ref().ok_or_else(|| Error::attr(self.name, "it is no optimizer"))?;
+        build(&self.invocation(attributes, &[]), parameters)
+    }
+
     /// Builds the layer of a module from a call's attributes and inputs.
-    pub(crate) fn build(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Box<dyn Layer>> {
+    pub fn build(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Box<dyn Layer>> {
         let layer = self.layer.as_ref().ok_or_else(|| Error::attr(self.name, "it is no module"))?;
         (layer.build)(&self.invocation(attributes, inputs))
     }
 
     /// Runs the layer of a module.
-    pub(crate) fn forward(
+    pub fn forward(
         &self,
         layer: &dyn Layer,
         attributes: &Attributes,

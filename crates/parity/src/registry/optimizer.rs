@@ -56,8 +56,9 @@ fn steps<O: nn::Optimizer + 'static>(
         }
         returned(c, &parameters, &optimizer, scaler.as_ref())
     };
+    let optimizer = move |c: &Invocation<'_>, parameters| Ok(Box::new(make(c, parameters)?) as Box<dyn nn::Optimizer>);
     let make = move |g: &mut Gen| two_steps(g, &attributes);
-    Op::new(name, run, make)
+    Op { optimizer: Some(Box::new(optimizer)), ..Op::new(name, run, make) }
         .derivative(IN_PLACE)
         .class(Optimizer)
         .companion(step_terms)

@@ -1,0 +1,65 @@
+//! The checks of `isograd parity` for functions of Python.
+
+use crate::convert::{device, dtype_of, to_python};
+use crate::errors::{below, detached};
+use crate::tensor::Tensor;
+use isograd::parity::registry::implemented;
+use isograd::parity::{Extent, Options, Report, case::Case, html, run_ops};
+use isograd::tape::record_outputs;
+use isograd::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// Whether a function passes the checks of an op in each dtype, the findings as text, and as a page.
+///
+/// `function(inputs, attributes)` gets tensors by name, and returns a list of results and, if there are gradients, a function of their gradients, of which some are `None`, that returns
+/// the gradients of the inputs in order.
+#[pyfunction]
+#[pyo3(signature = (function, op, device, dtypes, is_quick, seed=0))]
+pub fn check(
+    py: Python<'_>,
+    function: Py<PyAny>,
+    op: &str,
+    device: &str,
+    dtypes: Vec<Bound<'_, PyAny>>,
+    is_quick: bool,
+    seed: u64,
+) -> PyResult<(bool, String, String)> {
+    let (op, device) = (crate::call::find(op)?, self::device(py, Some(device))?);
+    let dtypes = dtypes.iter().map(dtype_of).collect::<PyResult<Vec<_>>>()?;
+    let row = implemented(op, &device, move |case| called(op.name, &function, case));
+    let mut reports = Vec::new();
+    for dtype in dtypes {
+        let extent = if is_quick { Extent::Quick } else { Extent::Checks };
+        let options = Options { devices: vec![device.clone()], dtype: Some(dtype), extent, seed, ..Options::default() };
+        let rows = std::slice::from_ref(&row);
+        reports.push(detached(py, || run_ops(rows, &options, &mut |_| ()))?);
+    }
+    let texts: Vec<String> = reports.iter().map(Report::text).collect();
+    Ok((reports.iter().all(Report::passed), texts.join("\n"), html(&reports)))
+}
+
+/// The results of a function, on the tape if it has gradients.
+fn called(op: &'static str, function: &Py<PyAny>, case: &Case) -> Result<Vec<isograd::Tensor>> {
+    let call = |py: Python<'_>| -> PyResult<(Vec<isograd::Tensor>, Option<Py<PyAny>>)> {
+        let inputs = PyDict::new(py);
+        for (name, t) in &case.inputs {
+            inputs.set_item(name, Py::new(py, Tensor(t.detach()))?)?;
+        }
+        let (results, rule): (Vec<PyRef<'_, Tensor>>, Option<Py<PyAny>>) =
+            function.bind(py).call1((inputs, to_python(py, &case.attributes)?))?.extract()?;
+        Ok((results.iter().map(|t| t.0.detach()).collect(), rule))
+    };
+    let (results, rule) = Python::attach(|py| call(py).map_err(|e| below(op, e)))?;
+    let Some(rule) = rule else { return Ok(results) };
+    let (inputs, count) = (case.inputs.iter().map(|(_, t)| t).collect::<Vec<_>>(), results.len());
+    record_outputs(op, &inputs, results, move |t| {
+        let gradients = |py: Python<'_>| -> PyResult<Vec<Option<isograd::Tensor>>> {
+            let given = (0..count).map(|k| t.dy_of(k).cloned().map(Tensor)).collect::<Vec<_>>();
+            let found: Vec<Option<PyRef<'_, Tensor>>> = rule.bind(py).call1((PyList::new(py, given)?,))?.extract()?;
+            Ok(found.into_iter().map(|gradient| gradient.map(|g| g.0.detach())).collect())
+        };
+        let found = Python::attach(|py| gradients(py).map_err(|e| below(op, e)))?;
+        Ok::<_, Error>(found.into_iter().enumerate().map(|(i, g)| g.filter(|_| t.needs(i))).collect::<Vec<_>>())
+    })
+}

@@ -1,0 +1,35 @@
+"""Every op of the registry has a function in Python, with documentation, and a signature that takes what the registry takes."""
+
+import inspect
+
+import isograd
+import numpy as np
+import pytest
+from cases import OPS, arguments
+from isograd import _isograd
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_op(name):
+    function = getattr(isograd, name)
+    assert function.__doc__
+    for inputs, attributes in _isograd.examples(name)[:2]:
+        given = arguments(inputs, attributes)
+        assert set(given) <= set(inspect.signature(function).parameters)
+        expected = _isograd.call(name, list(inputs.items()), attributes)
+        found = function(**given)
+        found = found if isinstance(found, tuple) else (found,)
+        for y, z in zip(found, expected, strict=True):
+            assert (y.shape, y.dtype) == (z.shape, z.dtype)
+            assert OPS[name]["in_place"] or np.array_equal(np.asarray(y), np.asarray(z), equal_nan=y.dtype[0] in "fb")
+
+
+def test_values_are_numpys():
+    x = np.random.default_rng(1).standard_normal((3, 4))
+    t = isograd.tensor(x)
+    e = np.exp(x - x.max(-1, keepdims=True))
+    assert np.allclose(np.asarray(isograd.softmax(t, -1)), e / e.sum(-1, keepdims=True))
+    assert np.allclose(np.asarray(t.sum([0])), x.sum(0))
+    assert np.allclose(np.asarray(isograd.concat([t, t], 1)), np.concatenate([x, x], 1))
+    assert np.array_equal(np.asarray(t.transpose(0, 1)), x.T)
+    assert np.allclose(np.asarray(isograd.einsum([t, t], equation="ij,kj->ik")), x @ x.T)
