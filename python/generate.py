@@ -84,24 +84,29 @@ def plural(key: str) -> str:
 def function(op: dict, docs: dict[str, str]) -> str:
     parameters: list[tuple[bool, str, str]] = []
     inputs, attributes, rows = [], [], []
+    of_inputs = {given["name"]: given["optional"] for given in op["inputs"]}
+    # What may be a tensor or a number is one argument. Where an op has both, the number's name gets a line behind it.
+    either = {given["name"] for given in op["attributes"] if given["optional"] and of_inputs.get(given["name"])}
     for given in op["inputs"]:
         key = listed(given["name"])
         name = identifier(plural(key) if key is not None else given["name"])
-        kind = "Sequence[Tensor]" if key is not None else "Tensor"
-        is_optional = given["optional"]
-        parameters.append((is_optional, name, f"{name}: {kind}{' | None = None' if is_optional else ''}"))
+        kind = "Sequence[Tensor]" if key is not None else "Tensor | float" if given["name"] in either else "Tensor"
+        parameters.append((given["optional"], name, f"{name}: {kind}{' | None = None' if given['optional'] else ''}"))
         inputs.append(f'("{key if key is not None else given["name"]}", {name})')
         expected = f": {given['expected']}" if given["expected"] else ""
         rows.append(f"{name}: {'tensors' if key is not None else 'tensor'}{expected}")
     for given in op["attributes"]:
         name = identifier(given["name"])
-        kind, default = TYPES.get(given["expected"], "Any"), given["default"]
-        if given["optional"]:
-            shown = f"{name}: {kind}{'' if kind == 'Any' or default is not None else ' | None'} = {default!r}"
-        else:
-            shown = f"{name}: {kind}"
-        parameters.append((given["optional"], name, shown))
+        if given["name"] in of_inputs and given["name"] not in either:
+            name += "_"
         attributes.append(f'"{given["name"]}": {name}')
+        if given["name"] in either:
+            continue
+        kind, default = TYPES.get(given["expected"], "Any"), given["default"]
+        shown = f"{name}: {kind}"
+        if given["optional"]:
+            shown += f"{'' if kind == 'Any' or default is not None else ' | None'} = {default!r}"
+        parameters.append((given["optional"], name, shown))
         rows.append(f"{name}: {given['expected'] or 'any value'}")
     names = [name for _, name, _ in parameters]
     if len(set(names)) != len(names):
@@ -114,8 +119,7 @@ def function(op: dict, docs: dict[str, str]) -> str:
     about = docs.get(op["name"], f"The op `{op['name']}`.")
     quoted = about.replace('"""', "'''")
     body = [f'    """{quoted}', "", *[f"    {row}" for row in rows], '    """', f"    return _call({call})"]
-    head = f"def {op['name']}({', '.join(shown)}) -> Any:"
-    return "\n".join([head, *body])
+    return "\n".join([f"def {op['name']}({', '.join(shown)}) -> Any:", *body])
 
 
 def module() -> str:

@@ -16,18 +16,22 @@ def call(
     attributes: dict[str, Any],
     device: str | None = None,
 ) -> Any:
-    """The result of an op, or a tuple of several. Inputs and attributes that are None are absent; a list of tensors becomes numbered inputs."""
+    """The result of an op, or a tuple of several. Inputs and attributes that are None are absent; a list of tensors becomes numbered inputs.
+    What may be a tensor or a number is an input and an attribute of one name."""
     given = []
     for key, value in inputs:
         if value is None:
             continue
         if isinstance(value, Tensor):
             given.append((key, value))
+        elif attributes.get(key) is value:
+            continue
         elif isinstance(value, (list, tuple)):
             given.extend((f"{key}{i}", t) for i, t in enumerate(value))
         else:
             raise TypeError(f"{name}: `{key}` is a {type(value).__name__}, expected a Tensor")
-    found = _isograd.call(name, given, {key: value for key, value in attributes.items() if value is not None}, device)
+    absent = {key for key, value in attributes.items() if value is None or isinstance(value, Tensor)}
+    found = _isograd.call(name, given, {key: attributes[key] for key in attributes.keys() - absent}, device)
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -121,21 +121,31 @@ def call(name: str, inputs: Sequence[tuple[str, Any]], attributes: dict[str, Any
         if isinstance(value, (list, tuple)):
             keys.extend(f"{key}{i}" for i in range(len(value)))
             tensors.extend(value)
-        elif value is not None:
+        elif isinstance(value, _torch.Tensor):
             keys.append(key)
             tensors.append(value)
-    given = json.dumps({key: value for key, value in attributes.items() if value is not None}, default=_plain)
+        elif value is not None and attributes.get(key) is not value:
+            raise TypeError(f"{name}: `{key}` is a {type(value).__name__}, expected a torch.Tensor")
+    absent = {key for key, value in attributes.items() if value is None or isinstance(value, _torch.Tensor)}
+    given = _json({key: value for key, value in attributes.items() if key not in absent})
     found = _apply((name, tuple(keys), given, device), tensors)
     return found[0] if len(found) == 1 else found
 
 
-def _plain(value: Any) -> Any:
-    """An attribute as JSON has it."""
-    if isinstance(value, _torch.dtype):
-        return str(value).removeprefix("torch.")
-    if isinstance(value, _torch.Size):
-        return list(value)
-    raise TypeError(f"a value of type {type(value).__name__} is no attribute")
+def _json(value: Any) -> str:
+    """An attribute as JSON, by code that `torch.compile` can follow."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        # JSON has no infinities; the registry reads their names.
+        return repr(value) if abs(value) < float("inf") else f'"{value}"'
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join([_json(item) for item in value]) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join([f'"{key}": {_json(item)}' for key, item in value.items()]) + "}"
+    return '"' + str(value).removeprefix("torch.").replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _apply(spec: Spec, tensors: Sequence[_torch.Tensor]) -> tuple[_torch.Tensor, ...]:

@@ -1,7 +1,7 @@
 //! Values of Python as tensors' numbers and as attributes.
 
 use crate::errors::raised;
-use isograd::{DType, Device, Error, Scalar, Tensor};
+use isograd::{DType, Device, Error, Tensor};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -55,7 +55,7 @@ fn within(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     } else if let Ok(flag) = value.cast::<PyBool>() {
         Ok(flag.is_true().into())
     } else if value.is_instance_of::<PyInt>() {
-        Ok(value.extract::<i64>()?.into())
+        value.extract::<i64>().map(Value::from).or_else(|_| value.extract::<u64>().map(Value::from))
     } else if let Ok(number) = value.cast::<PyFloat>() {
         let number = number.value();
         // JSON has no infinities; the registry reads their names.
@@ -96,9 +96,10 @@ pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyA
     Ok(match value {
         Value::Null => py.None().into_bound(py),
         Value::Bool(flag) => PyBool::new(py, *flag).to_owned().into_any(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(integer), _) => integer.into_pyobject(py)?.into_any(),
-            (None, float) => float.into_pyobject(py)?.into_any(),
+        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(integer), ..) => integer.into_pyobject(py)?.into_any(),
+            (_, Some(integer), _) => integer.into_pyobject(py)?.into_any(),
+            (.., float) => float.into_pyobject(py)?.into_any(),
         },
         Value::String(text) => text.into_pyobject(py)?.into_any(),
         Value::Array(items) => {
@@ -111,14 +112,6 @@ pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyA
             dict.into_any()
         }
     })
-}
-
-/// A number.
-pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
-    if value.is_instance_of::<PyInt>() {
-        return Ok(Scalar::Int(value.extract()?));
-    }
-    Ok(Scalar::Float(value.extract()?))
 }
 
 /// Numbers in lists, in row-major order.

@@ -14,7 +14,7 @@ def test_op(name):
     function = getattr(isograd, name)
     assert function.__doc__
     for inputs, attributes in _isograd.examples(name)[:2]:
-        given = arguments(inputs, attributes)
+        given = arguments(name, inputs, attributes)
         assert set(given) <= set(inspect.signature(function).parameters)
         expected = _isograd.call(name, list(inputs.items()), attributes)
         found = function(**given)
