@@ -33,3 +33,21 @@ def test_values_are_numpys():
     assert np.allclose(np.asarray(isograd.concat([t, t], 1)), np.concatenate([x, x], 1))
     assert np.array_equal(np.asarray(t.transpose(0, 1)), x.T)
     assert np.allclose(np.asarray(isograd.einsum([t, t], equation="ij,kj->ik")), x @ x.T)
+
+
+def test_checks_find_what_is_wrong():
+    def check(function, op, **options):
+        return isograd.check(function, op, library="isograd", **options)
+
+    assert check(lambda x, dim: isograd.softmax(x, dim), "softmax").passed
+    assert check(isograd.tanh, "tanh", dtypes=["f32", "bf16"]).passed
+    report = check(lambda x, dim: isograd.softmax(x, dim) * 1.0001, "softmax")
+    assert not report.passed and "FAILED softmax forward f32 on cpu" in report.text
+    # The gradient of a result that is outside of the tape is missing.
+    assert not check(lambda x: isograd.tanh(x).detach(), "tanh").passed
+    assert not check(lambda x: isograd.tanh(x[..., :0]), "tanh").passed
+    assert not check(lambda x: 1 / 0, "tanh").passed
+    with pytest.raises(ValueError, match="f64"):
+        check(isograd.tanh, "tanh", dtypes=["f64"])
+    with pytest.raises(ValueError, match="no check"):
+        check(isograd.tanh, "tanh", without=["speed"])

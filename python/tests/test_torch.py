@@ -157,8 +157,10 @@ def test_checks_find_what_is_wrong():
     def softmax(x, dim):
         return torch.softmax(x, dim)
 
-    report = isograd.check(softmax, "softmax", quick=True)
+    report = isograd.check(softmax, "softmax", without=["special"])
     assert report.passed, report.text
+    # PyTorch's gradient of a slice with an infinity is NaN where isograd's is 0.
+    assert "special" in isograd.check(softmax, "softmax").text
 
     def hides_nan(x, dim):
         return torch.softmax(x.nan_to_num(), dim)
@@ -180,6 +182,8 @@ def test_checks_find_what_is_wrong():
     assert not isograd.check(Wrong.apply, "tanh").passed
     assert isograd.check(torch.tanh, "tanh", dtypes=["f32", "bf16"]).passed
     assert isograd.check(lambda x, dim: isograd.softmax(x, dim), "softmax", library="isograd").passed
+    with pytest.raises(ValueError, match="no check"):
+        isograd.check(torch.tanh, "tanh", without=["speed"])
     assert not isograd.check(lambda x: 1 / 0, "tanh").passed
 
 

@@ -102,7 +102,7 @@ pub fn forward(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
 /// Integer results against the CPU's, bit for bit; or errors of the same kind.
 pub fn integers(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let case = whole(case, dtype).map_err(text)?;
-    match (outputs(op, &case, device), op.call(&case)) {
+    match (outputs(op, &case, device), op.reference().call(&case)) {
         (Ok(got), Ok(exact)) => worst(got.iter().zip(&exact).map(|(y, r)| same_bits("the result", y, r))),
         (Err(got), Err(exact)) if got.kind() == exact.kind() => Ok(Distance::default()),
         (got, exact) => Err(format!("{:?} on {device}, {:?} on the CPU: {case:?}", got.err(), exact.err()).into()),
@@ -132,7 +132,7 @@ pub fn special(op: &Op, case: &Case, dtype: DType, device: &Device, seed: u64) -
     let Some(&first) = op.differentiable(case).first() else { return Ok(found) };
     let mut case = case.clone();
     case.inputs[first].1 = inject(&case.inputs[first].1, seed).map_err(text)?;
-    let is_valid = narrow(&case, dtype).and_then(|case| op.call(&case)).is_ok();
+    let is_valid = narrow(&case, dtype).and_then(|case| op.reference().call(&case)).is_ok();
     if is_valid { Ok(found.or(gradients(op, &case, dtype, device)?)) } else { Ok(found) }
 }
 
@@ -153,14 +153,16 @@ fn inject(t: &Tensor, seed: u64) -> Result<Tensor> {
 fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: bool) -> Found {
     let narrow = narrow(case, dtype).map_err(text)?;
     let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
-    let (got, exact) = match (outputs(op, &narrow, device), op.exact(&wide)) {
+    let reference = op.reference();
+    let (got, exact) = match (outputs(op, &narrow, device), reference.exact(&wide)) {
         (Ok(got), Ok(exact)) => (got, exact),
         // Special values may be invalid, for example as probabilities.
         (Err(got), Err(exact)) if is_special && got.kind() == exact.kind() => return Ok(Distance::default()),
         (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err()).into()),
     };
-    let companions = op.companion_of(&wide).map_err(text)?;
-    let floats = |case: &Case| -> Result<Vec<Vec<f64>>> { op.call(case)?.iter().map(Tensor::to_f64_vec).collect() };
+    let companions = reference.companion_of(&wide).map_err(text)?;
+    let floats =
+        |case: &Case| -> Result<Vec<Vec<f64>>> { reference.call(case)?.iter().map(Tensor::to_f64_vec).collect() };
     let errors = if op.class == Class::Stages { Some(errors_of_cpu(case, dtype, floats).map_err(text)?) } else { None };
     let each = (0..exact.len()).map(|k| {
         let (y, r) = (&got[k], &exact[k]);
@@ -174,7 +176,7 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
         let measured = || -> Result<_> {
             let errors = errors.as_ref().map(|all| all[k].clone());
             let measures = Measures { companion: values(&companions[k])?, errors };
-            Ok((values(y)?, values(r)?, bounds(op, &wide, r, &measures, y.dtype(), device)?))
+            Ok((values(y)?, values(r)?, bounds(reference, &wide, r, &measures, y.dtype(), device)?))
         };
         let (y_values, r_values, bounds) = measured().map_err(text)?;
         let found = measure(&y_values, &r_values, y.dtype(), |i| bounds[i])?;
@@ -213,9 +215,14 @@ fn gradients_at(op: &Op, case: &Case, device: &Device) -> Result<Gradients> {
     pairs.map(each).collect()
 }
 
+/// The gradients by the op whose results are right, on the CPU.
+fn right_gradients(op: &Op, case: &Case) -> Result<Gradients> {
+    gradients_at(op.reference(), case, &cpu())
+}
+
 /// The gradients in `dtype` against f64 on the CPU.
 pub fn gradients(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
-    compare_gradients(op, case, dtype, 1, |case| gradients_at(op, case, device), |case| gradients_at(op, case, &cpu()))
+    compare_gradients(op, case, dtype, 1, |case| gradients_at(op, case, device), |case| right_gradients(op, case))
 }
 
 /// Compares the results of `there` in a dtype with the results of `here` in f64 and in that dtype. `times` is the number of
@@ -232,6 +239,7 @@ fn compare_gradients(
     let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
     let (got, exact, errors) = (there(&narrow), here(&wide), errors_of_cpu(case, dtype, &here));
     let (got, exact, errors) = (got.map_err(text)?, exact.map_err(text)?, errors.map_err(text)?);
+    let op = op.reference();
     let sums = sums(op, &wide).map_err(text)?;
     let arriving = Arriving::new(op, &wide, times as f64).map_err(text)?;
     let shapes: Vec<_> = op.differentiable(&wide).into_iter().map(|i| wide.inputs[i].1.shape()).collect();
@@ -278,7 +286,7 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         }
         found.iter().map(Tensor::to_f64_vec).collect()
     };
-    compare_gradients(op, case, dtype, 1, one_by_one, |case| gradients_at(op, case, &cpu()))
+    compare_gradients(op, case, dtype, 1, one_by_one, |case| right_gradients(op, case))
 }
 
 /// Inputs used by two calls, and by one call twice: gradients are summed.
@@ -295,7 +303,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()).map(|g| g.to_f64_vec()).collect()
     };
     let three_times = |case: &Case| -> Result<Gradients> {
-        let once = gradients_at(op, case, &cpu())?;
+        let once = right_gradients(op, case)?;
         Ok(once.into_iter().map(|g| g.into_iter().map(|v| 3.0 * v).collect()).collect())
     };
     let found = compare_gradients(op, case, dtype, 3, two_calls, three_times)?;
@@ -315,7 +323,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         leaf.grad().iter().map(Tensor::to_f64_vec).collect()
     };
     let sum = |case: &Case| -> Result<Gradients> {
-        let [a, b] = gradients_at(op, case, &cpu())?.try_into().unwrap_or_default();
+        let [a, b] = right_gradients(op, case)?.try_into().unwrap_or_default();
         Ok(vec![a.iter().zip(&b).map(|(a, b)| a + b).collect()])
     };
     Ok(found.or(compare_gradients(op, &case, dtype, 1, one_leaf, sum)?))

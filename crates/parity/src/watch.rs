@@ -2,7 +2,7 @@
 
 use isograd_core::{
     Backend, Blas, Call, Checks, DType, Determinism, Device, Error, Memory, MemoryStats, Operand, Precision, Provider,
-    Result,
+    Result, Space,
 };
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -136,6 +136,22 @@ impl Backend for Watch {
 
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.under().download(&*guarded(memory)?.inner, GUARD + offset, bytes)
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.under().space()
+    }
+
+    fn address(&self, memory: &dyn Memory) -> Result<u64> {
+        Ok(self.under().address(&*guarded(memory)?.inner)? + GUARD as u64)
+    }
+
+    fn stream(&self) -> Option<u64> {
+        self.under().stream()
+    }
+
+    fn follow(&self, stream: Option<u64>) -> Result<()> {
+        self.under().follow(stream)
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {

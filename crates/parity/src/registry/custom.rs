@@ -1,11 +1,10 @@
 //! Ops defined by a program, and other implementations of the registry's ops, as rows.
 
-use super::find;
 use super::invocation::Invocation;
 use super::op::{Class, Derivative, Op};
 use crate::case::{Case, Gen};
 use isograd_core::custom::{CustomOp, Gradient};
-use isograd_core::{DType, Device, Error, Result, Tensor};
+use isograd_core::{Result, Tensor};
 use serde_json::Value;
 
 /// The row of an op defined by a program. The attributes `ints` and `floats` of a case are the numbers of its call.
@@ -25,19 +24,10 @@ pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sy
     Op { launches: [1, u64::MAX], ..row }
 }
 
-/// The row of an op of the registry whose calls on a device, in all dtypes but f64, another implementation runs. Its results and first derivatives are
-/// compared with those of the op in f64 on the CPU. An implementation that has no derivatives returns tensors outside of the tape.
-pub fn implemented(
-    op: &'static Op,
-    device: &Device,
-    run: impl Fn(&Case) -> Result<Vec<Tensor>> + Send + Sync + 'static,
-) -> Op {
-    let at = device.clone();
+/// The row of another implementation of an op. Its results and first derivatives are compared with those of the op. An implementation without
+/// derivatives returns tensors outside of the tape.
+pub fn implemented(op: &'static Op, run: impl Fn(&Case) -> Result<Vec<Tensor>> + Send + Sync + 'static) -> Op {
     let run = move |c: &Invocation<'_>| {
-        let is_wide = c.inputs.iter().any(|(_, t)| t.dtype() == DType::F64);
-        if is_wide || c.inputs.iter().any(|(_, t)| *t.device() != at) {
-            return (op.run)(&Invocation { op, ..*c });
-        }
         let attributes = Value::Object(c.attributes.values.clone());
         run(&Case { attributes, inputs: c.inputs.to_vec(), device: c.attributes.device.clone() })
     };
@@ -47,13 +37,7 @@ pub fn implemented(
     };
     Op {
         category: op.category,
-        run: Box::new(run),
         class: op.class,
-        companion: |c| own(c).and_then(|op| (op.companion)(&Invocation { op, ..*c })),
-        definition: Some(|c| {
-            let op = own(c)?;
-            op.definition.map_or_else(|| (op.run)(&Invocation { op, ..*c }), |run| run(&Invocation { op, ..*c }))
-        }),
         derivative,
         constant: op.constant,
         linear: op.linear,
@@ -65,11 +49,7 @@ pub fn implemented(
         wide: op.wide,
         finite: op.finite,
         changes: op.changes,
-        ..Op::new(op.name, |_| Ok(Vec::new()), |g| (op.make)(g))
+        reference: Some(op),
+        ..Op::new(op.name, run, |g| (op.make)(g))
     }
-}
-
-/// The registry's row of a call.
-fn own(c: &Invocation<'_>) -> Result<&'static Op> {
-    find(c.op.name).ok_or_else(|| Error::value(c.op.name, "the registry has no such op"))
 }

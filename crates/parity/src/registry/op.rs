@@ -68,6 +68,8 @@ pub struct Op {
     pub finite: &'static [&'static str],
     /// The inputs that it changes in place; by default a call changes copies of them.
     pub changes: Option<Changes>,
+    /// For another implementation of an op: the op.
+    pub reference: Option<&'static Op>,
     /// For a module: builds its layer, and runs a built layer.
     pub layer: Option<LayerOf>,
     /// For an optimizer: builds it for parameters, with the attributes of a call.
@@ -162,6 +164,7 @@ impl Op {
             wide: None,
             finite: &[],
             changes: None,
+            reference: None,
             layer: None,
             optimizer: None,
         }
@@ -279,6 +282,11 @@ impl Op {
             }
             _ => Ok(0..rank),
         }
+    }
+
+    /// The op whose results are right.
+    pub fn reference(&self) -> &Op {
+        self.reference.unwrap_or(self)
     }
 
     /// Runs the op on a case.
