@@ -13,6 +13,8 @@ from typing import Any
 
 import torch as _torch
 
+from torch.utils.dlpack import to_dlpack as _to_dlpack
+
 from . import _isograd
 from . import ops as _ops
 from ._isograd import Tensor
@@ -22,8 +24,9 @@ _FLOATS = (_torch.float64, _torch.float32, _torch.float16, _torch.bfloat16)
 
 def to_isograd(t: _torch.Tensor) -> Tensor:
     """The same memory as a tensor of isograd. Its device's work waits for that of PyTorch's current stream."""
-    stream = _torch.cuda.current_stream(t.device).cuda_stream if t.is_cuda else None
-    return _isograd.from_dlpack(t.detach(), stream=stream)
+    if t.is_cuda:
+        return _isograd.from_dlpack(t.detach(), stream=_torch.cuda.current_stream(t.device).cuda_stream)
+    return _isograd.from_dlpack(_to_dlpack(t.detach()))
 
 
 def to_torch(t: Tensor) -> _torch.Tensor:

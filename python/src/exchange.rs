@@ -4,7 +4,7 @@ use crate::call::run;
 use crate::errors::{detached, raised};
 use crate::tensor::Tensor;
 use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
-use dlpark::python::consumer::stream::{cuda, none, rocm};
+use dlpark::python::consumer::stream::{cuda, rocm};
 use dlpark::python::{
     CudaStreamRequest, DlpackExporter, DlpackStream, ExportRequest, ImportRequest, ImportedDlpack, StreamArg,
 };
@@ -85,14 +85,13 @@ impl DlpackExporter for Lent {
 }
 
 /// The stream in which a device's calls run.
-struct Queue(Option<u64>);
+struct Queue(u64);
 
 #[allow(unsafe_code, reason = "dlpark asks for a promise about the stream")]
 // SAFETY: the stream is that of a device's backend, which lives as long as the process.
 unsafe impl DlpackStream for Queue {
     fn as_python_arg(&self, _py: Python<'_>, device: DLDevice) -> PyResult<StreamArg> {
-        let Some(stream) = self.0 else { return Ok(none()) };
-        let stream = std::ptr::with_exposed_provenance_mut::<c_void>(stream as usize);
+        let stream = std::ptr::with_exposed_provenance_mut::<c_void>(self.0 as usize);
         if device.device_type == DLDeviceType::ROCM { rocm(stream) } else { Ok(cuda(stream)) }
     }
 }
@@ -110,9 +109,9 @@ pub fn from_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>, stream: Option<u64>
             DLDeviceType::ROCM => format!("hip:{}", device.device_id),
             _ => return None,
         };
-        name.parse::<Device>().ok()?.backend().stream()
+        name.parse::<Device>().ok()?.backend().stream().map(Queue)
     });
-    let lent = request.import(Some(&Queue(queue)), None)?;
+    let lent = request.import(queue.as_ref().map(|queue| queue as &dyn DlpackStream), None)?;
     let t = match lent {
         ImportedDlpack::Legacy(lent) => import(lent, stream),
         ImportedDlpack::Versioned(lent) => import(lent, stream),

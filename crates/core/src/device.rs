@@ -209,6 +209,10 @@ impl FromStr for Device {
     type Err = Error;
 
     fn from_str(s: &str) -> Result<Device> {
+        // A device that is open is not looked for again, which takes system calls.
+        if let Some(device) = OPENED.lock().iter().find(|device| device.name() == s) {
+            return Ok(device.clone());
+        }
         let (kind, ordinal) = match s.split_once(':') {
             None => (s, 0),
             Some((kind, n)) => (kind, n.parse().map_err(|_| unknown(s, "the part after the colon is not a number"))?),
