@@ -401,8 +401,12 @@ class Optimizer:
 
 
 def patch(model: _torch.nn.Module) -> dict[str, int]:
-    """Replaces parts of a model by isograd's ops, in place: norms of rows, and gated activations with silu or gelu. Returns how many of each kind were replaced."""
-    count = {"rms_norm": 0, "layer_norm": 0, "swiglu": 0, "geglu": 0}
+    """Replaces parts of a model by isograd's ops, in place: norms of rows, gated activations with silu or gelu, and the loss of a causal language
+    model of transformers. Returns how many of each kind were replaced."""
+    count = {"rms_norm": 0, "layer_norm": 0, "swiglu": 0, "geglu": 0, "cross_entropy": 0}
+    if type(model).__name__.endswith("ForCausalLM") and hasattr(model, "loss_function"):
+        model.loss_function = _causal_loss
+        count["cross_entropy"] += 1
     for module in model.modules():
         kind = type(module).__name__
         if isinstance(module, _torch.nn.LayerNorm) and len(module.normalized_shape) == 1:
@@ -419,13 +423,31 @@ def patch(model: _torch.nn.Module) -> dict[str, int]:
     return count
 
 
+def _causal_loss(
+    logits: _torch.Tensor,
+    labels: _torch.Tensor,
+    vocab_size: int,
+    num_items_in_batch: Any = None,
+    ignore_index: int = -100,
+    shift_labels: _torch.Tensor | None = None,
+    **_: Any,
+) -> _torch.Tensor:
+    """The loss of the next tokens, as transformers calls it, without a copy of the logits in f32."""
+    if shift_labels is None:
+        shift_labels = _torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    target = shift_labels.reshape(-1).to(logits.device)
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    loss = cross_entropy(logits.reshape(-1, vocab_size), target, ignore_index=ignore_index, reduction=reduction)
+    return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+
 def _bound(function: Callable[..., Any], module: _torch.nn.Module) -> Callable[..., Any]:
     return function.__get__(module, type(module))
 
 
 def _rms_forward(self: Any, x: _torch.Tensor) -> _torch.Tensor:
-    eps = getattr(self, "variance_epsilon", getattr(self, "eps", 1e-6))
-    return rms_norm(x, self.weight, eps)
+    eps = getattr(self, "variance_epsilon", getattr(self, "eps", None))
+    return rms_norm(x, self.weight, _torch.finfo(x.dtype).eps if eps is None else eps)
 
 
 def _gate_of(act_fn: Any) -> tuple[str, Callable[..., Any]] | None:

@@ -149,8 +149,31 @@ def test_patched_models():
     model = torch.nn.Sequential(LlamaRMSNorm(), Rotated(), torch.nn.LayerNorm(8))
     x = torch.randn(5, 8)
     before = model(x)
-    assert it.patch(model) == {"rms_norm": 1, "layer_norm": 1, "swiglu": 1, "geglu": 0}
+    count = it.patch(model)
+    assert count == {"rms_norm": 1, "layer_norm": 1, "swiglu": 1, "geglu": 0, "cross_entropy": 0}
     assert near(model(x), before)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2", "Qwen3"])
+def test_patched_models_of_transformers(kind):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    gpt2 = {"n_embd": 32, "n_head": 4, "n_layer": 2, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+    options = gpt2 if kind == "GPT2" else sizes | {"num_hidden_layers": 2}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=64, **options)
+    name = "GPT2LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM"
+    model = getattr(transformers, name)(config)
+    tokens = torch.randint(0, 64, (2, 10))
+
+    def step():
+        model.zero_grad()
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    before, after = step(), (it.patch(model), step())
+    assert sum(after[0].values()) >= 5 and near(before[0], after[1][0])
+    assert all(near(g, after[1][1][name]) for name, g in before[1].items())
 
 
 def test_checks_find_what_is_wrong():
