@@ -56,7 +56,7 @@ def check(
         adapt = _as_checked
     else:
         raise ValueError(f"the library is {library!r}, expected 'torch' or 'isograd'")
-    passed, text, html = _isograd.check(adapt(function), op, device, list(dtypes), list(without), quick, seed)
+    passed, text, html = _isograd.check(adapt(function), op, device, (list(dtypes), list(without)), quick, seed)
     return Report(passed, text, html)
 
 

@@ -14,20 +14,20 @@ use pyo3::types::{PyDict, PyList};
 /// Whether a function passes the checks of an op in each dtype, the findings as text, and as a page.
 ///
 /// `function(inputs, attributes)` gets tensors by name, and returns a list of results and, if there are gradients, a function of their gradients, of which some are `None`, that returns
-/// the gradients of the inputs in order.
+/// the gradients of the inputs in order. The selection is of dtypes, and of checks that are left out.
 #[pyfunction]
-#[pyo3(signature = (function, op, device, dtypes, without, is_quick, seed=0))]
+#[pyo3(signature = (function, op, device, selection, is_quick, seed=0))]
 pub fn check(
     py: Python<'_>,
     function: Py<PyAny>,
     op: &str,
     device: &str,
-    dtypes: Vec<Bound<'_, PyAny>>,
-    without: Vec<String>,
+    selection: (Vec<Bound<'_, PyAny>>, Vec<String>),
     is_quick: bool,
     seed: u64,
 ) -> PyResult<(bool, String, String)> {
     let (op, device) = (crate::call::find(op)?, self::device(py, Some(device))?);
+    let (dtypes, without) = selection;
     let dtypes = dtypes.iter().map(dtype_of).collect::<PyResult<Vec<_>>>()?;
     let row = implemented(op, move |case| called(op.name, &function, case));
     if let Some(wrong) = without.iter().find(|name| name.parse::<Check>().is_err()) {
