@@ -2,7 +2,7 @@
 
 use crate::check::describe;
 use crate::tensor::{Inner, Storage};
-use crate::{DType, Device, Dims, Error, Layout, Result, Shape, Tensor};
+use crate::{DType, Device, Dims, Element, Error, Layout, Result, Shape, Tensor};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -134,6 +134,37 @@ impl Tensor {
         let storage = Arc::new(Storage::new(memory, device.clone()).with_permission(permission));
         let layout = Layout::strided(shape, Dims::from_slice(strides), offset);
         Ok(Tensor(Arc::new(Inner { layout, dtype, storage, edge: None })))
+    }
+
+    /// A tensor of numbers in row-major order that another value owns: a vector, an `Arc<[T]>`, a buffer of Arrow, an image. On the CPU the memory is the
+    /// owner's, and a change in place is an error; other devices get a copy. Errors: `Shape` if `shape` has another number of elements.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use std::sync::Arc;
+    /// # fn example(cpu: &Device) -> Result<()> {
+    /// let numbers: Arc<[f32]> = Arc::new([1.0, 2.0, 3.0, 4.0]);
+    /// let t = Tensor::from_owner(numbers.clone(), [2, 2], cpu)?;
+    /// assert_eq!(t.address()?, numbers.as_ptr() as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_owner<T: Element>(
+        owner: impl AsRef<[T]> + Send + Sync + 'static,
+        shape: impl Into<Shape>,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let (shape, owner) = (shape.into(), Box::new(owner));
+        let numbers = (*owner).as_ref();
+        if device.backend().space() != Some(Space::Host) || numbers.len() != shape.numel() {
+            return Tensor::from_slice(numbers, shape, device);
+        }
+        let (address, bytes) = (numbers.as_ptr().expose_provenance() as u64, size_of_val(numbers));
+        // SAFETY: the box keeps the owner in its place, whose numbers nobody can change: they are borrowed from it, and it is given away.
+        #[allow(unsafe_code, reason = "the memory of a value that the tensor keeps")]
+        let foreign = unsafe { Foreign::new(address, bytes, owner) }.with_permission(Permission::Read);
+        let strides = shape.strides();
+        Tensor::from_foreign(foreign, 0, shape, &strides, T::DTYPE, device)
     }
 
     /// Whether tensors may change the memory.

@@ -13,6 +13,7 @@ pub fn trials(device: &Device) -> Vec<Trial> {
         check("from_foreign", "the_owner_goes_last", owners),
         check("from_foreign", "captured_steps_keep_it", captured),
         check("from_foreign", "wrong_arguments", refuses),
+        check("from_owner", "numbers_of_vectors_and_slices", owned),
         check("address", "results_of_captured_steps_move", moves),
     ]
 }
@@ -135,6 +136,23 @@ fn refuses(device: &Device) -> Result<Outcome> {
     let y = Tensor::from_foreign(read, 0, [8], &[1], DType::F32, device)?;
     let changed = y.add_(&y.ones_like()?).map_err(|e| e.kind()).err();
     Ok(expect(changed == Some(Kind::Value), format!("memory that nobody may write: {changed:?}")))
+}
+
+/// The CPU reads the numbers where they are; other devices copy them.
+fn owned(device: &Device) -> Result<Outcome> {
+    let (numbers, flags): (Arc<[f32]>, _) = ((0..6).map(|i| i as f32).collect(), vec![true, false, true]);
+    let x = Tensor::from_owner(numbers.clone(), [2, 3], device)?;
+    let y = Tensor::from_owner::<bool>(flags, 3, device)?;
+    let is_there = device.backend().space() == Some(isograd::Space::Host);
+    if is_there && x.address()? != numbers.as_ptr().addr() as u64 {
+        return Ok(Err("the numbers were copied".into()));
+    }
+    let changed = x.fill_(1.0).map_err(|e| e.kind()).err();
+    let wrong = Tensor::from_owner(numbers.clone(), [7], device).map_err(|e| e.kind()).err();
+    let (sum, flags) = (numbers.iter().sum::<f32>(), y.cast(DType::U8)?.to_vec::<u8>()?);
+    let found = (changed, wrong, flags, Tensor::from_owner(numbers, 6, device)?.sum(..)?.item::<f32>()?);
+    let expected = (is_there.then_some(Kind::Value), Some(Kind::Shape), vec![1, 0, 1], sum);
+    Ok(expect(found == expected, format!("{found:?}, expected {expected:?}")))
 }
 
 /// The result of a recording has another place after the next run, which another library would not learn.
