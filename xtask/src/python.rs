@@ -1,8 +1,9 @@
 //! `cargo xtask python`: the package for Python beside its compiled module, and its tests.
 
-use crate::{Failure, programs, tools};
+use crate::{Failure, programs, simt, tools};
+use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Builds the module with the features and the profile of all tests, and runs the tests of the package. Those that compare with PyTorch are skipped
 /// where it is not installed: its wheel with what it needs has gigabytes. Without Python 3.11 or a newer one there is nothing to do;
@@ -26,15 +27,22 @@ pub fn run() -> Result<(), Failure> {
     let to = package.join("isograd").join(if cfg!(windows) { "_isograd.pyd" } else { "_isograd.abi3.so" });
     fs::copy(&module, &to).map_err(|error| format!("{} to {}: {error}", module.display(), to.display()))?;
     let python = python.to_string_lossy();
-    let run = |arguments: &[&str]| {
-        tools::run_with(
-            &python,
-            arguments,
-            &[("PYTHONPATH", package.as_os_str()), ("PYTHONDONTWRITEBYTECODE", "1".as_ref())],
-        )
+    let run = |arguments: &[&str], more: &[(&str, &OsStr)]| {
+        let own: [(&str, &OsStr); 2] = [("PYTHONPATH", package.as_os_str()), ("PYTHONDONTWRITEBYTECODE", "1".as_ref())];
+        tools::run_with(&python, arguments, &[&own, more].concat())
     };
-    run(&[&package.join("generate.py").to_string_lossy(), "--check"])?;
-    run(&["-m", "pytest", "-q", "-p", "no:cacheprovider", &package.join("tests").to_string_lossy()])
+    run(&[&package.join("generate.py").to_string_lossy(), "--check"], &[])?;
+    let (tests, sources) = (package.join("tests"), tools::root());
+    let pytest = |tests: &Path, more: &[(&str, &OsStr)]| {
+        run(&["-m", "pytest", "-q", "-p", "no:cacheprovider", &tests.to_string_lossy()], more)
+    };
+    pytest(&tests, &[])?;
+    // On GPUs that the emulator stands for.
+    let Some(folder) = simt::build()? else { return Ok(()) };
+    let environment = simt::environment(&folder);
+    let emulated = environment.iter().map(|(name, value)| (*name, value.as_os_str()));
+    let emulated = emulated.chain([("ISOGRAD_KERNELS", sources.as_os_str())]).collect::<Vec<_>>();
+    pytest(&tests.join("test_devices.py"), &emulated)
 }
 
 /// The module as cargo builds it.
