@@ -13,8 +13,9 @@ use pyo3::types::{PyDict, PyList};
 
 /// Whether a function passes the checks of an op in each dtype, the findings as text, and as a page.
 ///
-/// `function(inputs, attributes)` gets tensors by name, and returns a list of results and, if there are gradients, a function of their gradients, of which some are `None`, that returns
-/// the gradients of the inputs in order. The selection is of dtypes, and of checks that are left out.
+/// `function(inputs, attributes)` gets tensors by name. It returns a list of results, and `None` or a function of the results' gradients: that
+/// function gets a list, in which absent gradients are `None`, and returns the gradients of the inputs in order. The selection is of dtypes,
+/// and of checks that are left out.
 #[pyfunction]
 #[pyo3(signature = (function, op, device, selection, is_quick, seed=0))]
 pub fn check(

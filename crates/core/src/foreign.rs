@@ -172,9 +172,10 @@ impl Tensor {
         self.0.storage.permission()
     }
 
-    /// The address of the first element, for another library on the same device. It is valid while a tensor shares the memory, and has the
-    /// element's values once the device's work is done: see [`Backend::follow`](crate::Backend::follow). Errors: `Unsupported` if other libraries cannot read the device's memory; `Value` for a result of a
-    /// captured step, which the next run moves, and for elements that are not in memory.
+    /// The address of the first element, for another library on the same device. It is valid while a tensor shares the memory. The elements are there
+    /// once the device's work is done: [`Backend::follow`](crate::Backend::follow) makes another library wait for it. Errors: `Unsupported` if
+    /// other libraries cannot read the device's memory; `Value` for a result of a captured step, which the next run moves, and for elements
+    /// that are not in memory.
     pub fn address(&self) -> Result<u64> {
         if self.page().is_some() {
             let message = format!("{} was read from a file page by page; take a `copy` of it", describe(&[self]));

@@ -117,8 +117,8 @@ pub fn export<M: ManagedTensorBase>(t: &Tensor) -> Result<Managed<M>> {
 /// A tensor of the memory that another library lends, which is given back when no tensor uses it any more. A header that lets nobody write its memory
 /// makes changes in place an error.
 ///
-/// On a GPU the elements must be there for the device's stream, whose handle is [`Backend::stream`](isograd_core::Backend::stream). The owner's `stream`, if given, waits
-/// for this library's work before the memory is given back; without it, the host waits. Errors: `Device` for a device that is not there;
+/// On a GPU the elements must be there for the device's stream, whose handle is [`Backend::stream`](isograd_core::Backend::stream). The
+/// owner's `stream`, if given, waits for this library's work before the memory is given back; without it, the host waits. Errors: `Device` for a device that is not there;
 /// `Unsupported` for other devices and dtypes; `Value` for negative strides, and for elements that are not aligned to their size.
 pub fn import<M: ManagedTensorBase + 'static>(lent: Managed<M>, stream: Option<u64>) -> Result<Tensor> {
     let flags = lent.flags();
