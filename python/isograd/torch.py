@@ -345,6 +345,11 @@ def embedding(index: _torch.Tensor, weight: _torch.Tensor, padding_idx: int | No
     return call("embedding", [("idx", index), ("w", weight)], {"padding_idx": padding_idx})
 
 
+def dropout(x: _torch.Tensor, p: float, seed: int, training: bool = True) -> _torch.Tensor:
+    """Elements become 0 with probability p, the others are divided by 1 - p. A seed has the same draws on every device."""
+    return call("dropout", [("x", x)], {"p": p, "seed": seed, "training": training})
+
+
 def gather(x: _torch.Tensor, dim: int, index: _torch.Tensor) -> _torch.Tensor:
     """As `torch.gather`."""
     return call("gather", [("x", x), ("index", index)], {"dim": dim})

@@ -65,6 +65,16 @@ def test_functions_have_pytorchs_values_and_gradients(number):
     assert all(near(p.grad, q.grad) for p, q in zip(*leaves, strict=True))
 
 
+def test_dropout_draws_by_its_seed():
+    x = torch.ones(1000, requires_grad=True)
+    y = it.dropout(x, 0.25, seed=7)
+    assert torch.equal(y, it.dropout(x, 0.25, seed=7)) and not torch.equal(y, it.dropout(x, 0.25, seed=8))
+    assert 200 < (y == 0).sum() < 300 and near(y.max(), torch.tensor(4 / 3))
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+    assert it.dropout(x, 0.25, seed=7, training=False).min() == 1
+
+
 def test_second_derivatives():
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     w = torch.randn(4, dtype=torch.float64, requires_grad=True)
