@@ -40,7 +40,7 @@ pub use inventory;
 pub use print::{Notation, PrintOptions};
 pub use profile::{Direction, OpTime, Profile, Total, origin, profile};
 pub use random::{Rng, RngState};
-pub use shape::{Dims, Layout, MAX_RANK, Shape};
+pub use shape::{Dims, Layout, MAX_RANK, Position, Shape};
 pub use tape::{checkpoint, enable_grad, fuse, grad, no_grad};
 pub use tensor::{Tensor, TensorKey};
 pub use thread::Context;

@@ -6,7 +6,7 @@ use crate::ops::{gradients, in_acc_of, pointwise_one, run_elementwise};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Prologue, Record, Saved, record};
 use crate::tensor::Attributes;
-use crate::{DType, Error, Result, Tensor, autocast};
+use crate::{DType, Error, Position, Result, Tensor, autocast};
 use std::sync::Arc;
 
 /// The formula of gelu: with the error function, or approximated with tanh.
@@ -327,7 +327,8 @@ impl Tensor {
 
     /// Halves the axis `dim`: the first half times the sigmoid of the second. Float dtypes. Errors: `Attr` if there is no such
     /// axis; `Shape` if its size is odd. Dauphin et al. 2016, arXiv 1612.08083.
-    pub fn glu(&self, dim: isize) -> Result<Tensor> {
+    pub fn glu(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         check_float("glu", self)?;
         let axis = self.shape().dim_for("glu", dim)?;
         let size = self.dims().get(axis).copied().unwrap_or(1);

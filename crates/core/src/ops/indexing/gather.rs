@@ -5,13 +5,14 @@ use crate::check::{check_device, check_index, check_same, describe};
 use crate::ops::{gradients, parts};
 use crate::tape::{Saved, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Position, Result, Scalar, Shape, Tensor, no_grad};
 
 /// # Gather and scatter
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
     /// than `x` in other dimensions. Errors: `Shape`, `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
-    pub fn gather(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+    pub fn gather(&self, dim: impl Into<Position>, index: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         gather(self, dim, index, Scatter::Add)
     }
 
@@ -22,25 +23,29 @@ impl Tensor {
 
     /// This tensor with `src[p]` added at `p with p[dim] = index[p]`, for every `p` of the index. The index is i64 or i32
     /// and may be smaller than `src`. Errors: as [`gather`](Tensor::gather).
-    pub fn scatter_add(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    pub fn scatter_add(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
     }
 
     /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src`
     /// or the index, or has several elements at one position.
-    pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
+    pub fn scatter_add_(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<()> {
+        let Position(dim) = dim.into();
         scatter_("scatter_add_", Scatter::Add, self, dim, index, src)
     }
 
     /// This tensor with `src[p]` written at `p with p[dim] = index[p]`. Of several values for one position, the last in row-major
     /// order is written; the others have gradient 0. Errors: as [`gather`](Tensor::gather).
-    pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    pub fn scatter(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         scatter("scatter", Scatter::Assign, self, dim, index, src)
     }
 
     /// Slices of `x` along `dim`, one for each element of the index `[L]` or `[]`. Repeats are allowed. Errors: `Shape`, `Dtype`,
     /// `Attr`; `Index` for an index outside of `0..extent`.
-    pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+    pub fn index_select(&self, dim: impl Into<Position>, index: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
         let y = parts("index_select", || at_least_1d_on_tape(self)?.gather(d as isize, &expanded))?;
@@ -50,14 +55,28 @@ impl Tensor {
 
     /// This tensor with `alpha src[.., l, ..]` added at `[.., index[l], ..]`. Errors: as
     /// [`index_select`](Tensor::index_select).
-    pub fn index_add(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
+    pub fn index_add(
+        &self,
+        dim: impl Into<Position>,
+        index: &Tensor,
+        src: &Tensor,
+        alpha: impl Into<Scalar>,
+    ) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let (d, expanded, src) = addends("index_add", self, dim, index, src, alpha.into())?;
         parts("index_add", || at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape()))
     }
 
     /// [`index_add`](Tensor::index_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src` or
     /// the index, or has several elements at one position.
-    pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
+    pub fn index_add_(
+        &self,
+        dim: impl Into<Position>,
+        index: &Tensor,
+        src: &Tensor,
+        alpha: impl Into<Scalar>,
+    ) -> Result<()> {
+        let Position(dim) = dim.into();
         self.check_in_place("index_add_")?;
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
         parts("index_add_", || at_least_1d(self).scatter_add_(d, &expanded, &src))

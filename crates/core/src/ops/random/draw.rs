@@ -71,7 +71,7 @@ impl Tensor {
 
     /// Integers (i64) from `low` up to, but without, `high`, all alike but for at most a share of 2^-16. The same on every device.
     /// Errors: `Attr` unless `low < high`, at most 2^46 apart.
-    pub fn randint(low: i64, high: i64, shape: impl Into<Shape>, device: &Device, rng: &Rng) -> Result<Tensor> {
+    pub fn randint(shape: impl Into<Shape>, low: i64, high: i64, device: &Device, rng: &Rng) -> Result<Tensor> {
         let op = "randint";
         let count = high as i128 - low as i128;
         if !(1..=1 << 46).contains(&count) {

@@ -9,7 +9,7 @@ use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Record, Saved, is_recording, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
+use crate::{DType, Dims, Error, Position, Result, Shape, Tensor, autocast, no_grad};
 use smallvec::SmallVec;
 
 /// The dimensions that a reduction removes: `..` for all, a number, an array or a list. Negative ones count from the end.
@@ -29,27 +29,32 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-impl From<isize> for Axes {
-    fn from(dim: isize) -> Self {
-        Axes(smallvec::smallvec![dim])
+macro_rules! axes {
+    ($($Integer:ty),*) => {$(
+        impl From<$Integer> for Axes {
+            fn from(dim: $Integer) -> Self {
+                Axes(smallvec::smallvec![Position::from(dim).0])
+            }
+        }
+    )*};
+}
+axes!(isize, usize, i32, u32, i64, u64);
+
+impl<T: Into<Position> + Copy> From<&[T]> for Axes {
+    fn from(dims: &[T]) -> Self {
+        Axes(dims.iter().map(|&dim| dim.into().0).collect())
     }
 }
 
-impl<const N: usize> From<[isize; N]> for Axes {
-    fn from(dims: [isize; N]) -> Self {
-        Axes(SmallVec::from_slice(&dims))
+impl<T: Into<Position> + Copy, const N: usize> From<[T; N]> for Axes {
+    fn from(dims: [T; N]) -> Self {
+        dims.as_slice().into()
     }
 }
 
-impl From<&[isize]> for Axes {
-    fn from(dims: &[isize]) -> Self {
-        Axes(SmallVec::from_slice(dims))
-    }
-}
-
-impl From<Vec<isize>> for Axes {
-    fn from(dims: Vec<isize>) -> Self {
-        Axes(SmallVec::from_vec(dims))
+impl<T: Into<Position> + Copy> From<Vec<T>> for Axes {
+    fn from(dims: Vec<T>) -> Self {
+        dims.as_slice().into()
     }
 }
 
@@ -445,14 +450,16 @@ impl Tensor {
     /// The largest elements along `dim` and their first positions (i64). Only these positions get the gradient. The largest element of
     /// the whole tensor, or over several axes, is [`amax`](Tensor::amax): `x.amax(..)`. Errors: as
     /// [`amax`](Tensor::amax).
-    pub fn max(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn max(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         with_index(self, dim, Tensor::argmax)
     }
 
     /// The smallest elements along `dim` and their first positions (i64). Only these positions get the gradient. The smallest element of
     /// the whole tensor, or over several axes, is [`amin`](Tensor::amin): `x.amin(..)`. Errors: as
     /// [`amax`](Tensor::amax).
-    pub fn min(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn min(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         with_index(self, dim, Tensor::argmin)
     }
 

@@ -3,14 +3,15 @@
 use crate::check::describe;
 use crate::ops::gradients;
 use crate::tape::{record, record_outputs, report};
-use crate::{DType, Dims, Error, Kind, Layout, Result, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Kind, Layout, Position, Result, Shape, Tensor, no_grad};
 
 /// # Order of elements
 impl Tensor {
     /// Reverses the order along these dimensions (negative ones count from the end). Errors: `Attr` for a dimension out of range or
     /// named twice.
-    pub fn flip(&self, dims: &[isize]) -> Result<Tensor> {
-        let axes = self.distinct_axes("flip", dims)?;
+    pub fn flip<D: Into<Position> + Copy>(&self, dims: &[D]) -> Result<Tensor> {
+        let dims: Vec<isize> = dims.iter().map(|&dim| dim.into().0).collect();
+        let axes = self.distinct_axes("flip", &dims)?;
         let reversed = |x: Tensor, &d: &usize| {
             let n = x.dims()[d];
             x.index_select(d as isize, &Tensor::arange(n, x.device())?.rsub_scalar(n as i64 - 1)?)
@@ -22,7 +23,8 @@ impl Tensor {
     }
 
     /// Moves elements by `shift` places along `dim`; those that leave the end come back at the start. Errors: `Attr`.
-    pub fn roll(&self, shift: isize, dim: isize) -> Result<Tensor> {
+    pub fn roll(&self, shift: isize, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("roll", dim)?;
         let n = self.dims().get(d).copied().unwrap_or(0);
         if n == 0 {
@@ -61,7 +63,8 @@ impl Tensor {
     }
 
     /// Copies each element `count` times in place along `dim`. Errors: `Attr`.
-    pub fn repeat_interleave(&self, count: usize, dim: isize) -> Result<Tensor> {
+    pub fn repeat_interleave(&self, count: usize, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("repeat_interleave", dim)?;
         let x = if self.rank() == 0 { self.reshape(1)? } else { self.clone() };
         let all = x.copies("repeat_interleave", d, d + 1, count);
@@ -91,7 +94,8 @@ impl Tensor {
     }
 
     /// Moves a dimension to another place. A view. Errors: `Attr`.
-    pub fn movedim(&self, from: isize, to: isize) -> Result<Tensor> {
+    pub fn movedim(&self, from: impl Into<Position>, to: impl Into<Position>) -> Result<Tensor> {
+        let (Position(from), Position(to)) = (from.into(), to.into());
         let (from, to) = (self.shape().dim_for("movedim", from)?, self.shape().dim_for("movedim", to)?);
         if self.rank() == 0 {
             return Ok(self.clone());
@@ -103,7 +107,8 @@ impl Tensor {
     }
 
     /// At most `count` parts of equal size along `dim`, of which the last may be smaller. Views. Errors: `Attr`, also for 0 parts.
-    pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Tensor>> {
+    pub fn chunk(&self, count: usize, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("chunk", dim)?;
         if count == 0 || self.rank() == 0 {
             let message =
@@ -117,7 +122,8 @@ impl Tensor {
     }
 
     /// The slices along `dim`, without this dimension. Views, whose gradients are stacked. Errors: `Attr`; `Shape` for a scalar.
-    pub fn unbind(&self, dim: isize) -> Result<Vec<Tensor>> {
+    pub fn unbind(&self, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("unbind", dim)?;
         if self.rank() == 0 {
             return Err(Error::shape("unbind", format!("{} has no dimensions", describe(&[self]))));
@@ -185,7 +191,8 @@ impl Tensor {
     }
 
     /// Differences of neighbours along `dim`, one fewer than there are elements. Errors: `Attr`; `Shape` for a scalar.
-    pub fn diff(&self, dim: isize) -> Result<Tensor> {
+    pub fn diff(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("diff", dim)?;
         if self.rank() == 0 {
             return Err(Error::shape("diff", format!("{} has no dimensions", describe(&[self]))));
