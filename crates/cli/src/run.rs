@@ -229,7 +229,7 @@ fn run_rank<W: Work>(work: &W, stop: Arc<AtomicBool>, group: &Group, device: &De
         let probe = work.start(&config, &split, device, None)?;
         let trainer = work.trainer(&config, &split, &probe)?;
         let batch = first(trainer.train_loader())?;
-        let table = measured(device, &out, || trainer.step(&batch))?;
+        let table = measured(&*probe.model, device, &out, || trainer.step(&batch))?;
         if !options.json {
             print(&table)?;
         }

@@ -3,6 +3,8 @@
 //! Backends live in crates of their own and register themselves when linked. This crate knows none of them. Its ops and the tape are therefore
 //! tested in the workspace's `tests`, from the registry of `isograd-parity`; unit tests here are of functions that need no device.
 
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod autocast;
 pub mod backend;
 mod capture;

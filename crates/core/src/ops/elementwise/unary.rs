@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// The formula of gelu: with the error function, or approximated with tanh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Approximate {
     /// `x/2 (1 + erf(x / sqrt 2))`.
     #[default]
@@ -344,6 +345,14 @@ impl Tensor {
 
     /// The same values in another dtype. To floats: rounded to the nearest even, with infinity on overflow. To integers: truncated
     /// and saturated; NaN becomes 0. To bool: `x != 0`. Results of integer and bool dtypes are outside of the tape.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(2, device)?.cast(DType::F32)?.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         if dtype == self.dtype() {
             return Ok(self.clone());

@@ -11,6 +11,16 @@ use crate::{DType, Dims, Error, Position, Result, Scalar, Shape, Tensor, no_grad
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
     /// than `x` in other dimensions. Errors: `Shape`, `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// let at = Tensor::from_vec(vec![1i64, 0], (2, 1), device)?;
+    /// assert_eq!(x.gather(1, &at)?.to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn gather(&self, dim: impl Into<Position>, index: &Tensor) -> Result<Tensor> {
         let Position(dim) = dim.into();
         gather(self, dim, index, Scatter::Add)
@@ -23,6 +33,16 @@ impl Tensor {
 
     /// This tensor with `src[p]` added at `p with p[dim] = index[p]`, for every `p` of the index. The index is i64 or i32
     /// and may be smaller than `src`. Errors: as [`gather`](Tensor::gather).
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let at = Tensor::from_vec(vec![0i64, 2, 0], 3, device)?;
+    /// let sums = Tensor::zeros(3, DType::F32, device)?.scatter_add(0, &at, &Tensor::ones(3, DType::F32, device)?)?;
+    /// assert_eq!(sums.to_vec::<f32>()?, [2.0, 0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scatter_add(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let Position(dim) = dim.into();
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
@@ -44,6 +64,16 @@ impl Tensor {
 
     /// Slices of `x` along `dim`, one for each element of the index `[L]` or `[]`. Repeats are allowed. Errors: `Shape`, `Dtype`,
     /// `Attr`; `Index` for an index outside of `0..extent`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// let rows = Tensor::from_vec(vec![1i64, 1, 0], 3, device)?;
+    /// assert_eq!(x.index_select(0, &rows)?.to_vec::<i64>()?, [3, 4, 5, 3, 4, 5, 0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn index_select(&self, dim: impl Into<Position>, index: &Tensor) -> Result<Tensor> {
         let Position(dim) = dim.into();
         let d = self.shape().dim_for("index_select", dim)?;

@@ -9,6 +9,15 @@ use crate::{Dims, Error, Position, Result, Scalar, Shape, Tensor};
 impl Tensor {
     /// The elements where the bool `mask` is true, in row-major order: a vector. Both broadcast. Reads back their number. Errors: `Shape`,
     /// `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.masked_select(&x.gt_scalar(3)?)?.to_vec::<i64>()?, [4, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         let op = "masked_select";
         crate::ops::elementwise::compare::check_bool(op, mask)?;

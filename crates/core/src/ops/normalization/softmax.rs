@@ -98,6 +98,15 @@ impl Tensor {
     ///
     /// In such a slice the gradient of elements that are -inf is 0 (in PyTorch NaN), so that a slice that is masked throughout does
     /// not make other gradients NaN. The gradient of other elements is NaN.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let scores = Tensor::zeros((3, 4), DType::F32, device)?;
+    /// assert_eq!(scores.softmax(-1)?.to_vec::<f32>()?, [0.25; 12]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn softmax(&self, dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         reported("softmax", self, dim, SoftmaxKind::Plain)

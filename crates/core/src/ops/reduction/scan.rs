@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 
 /// The options of [`Tensor::cumsum_with`] and [`Tensor::cumprod_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct ScanOptions {
     /// An element is not a term of its own result.
     pub exclusive: bool,
@@ -31,6 +32,14 @@ impl ScanOptions {
 /// # Cumulative ops
 impl Tensor {
     /// The running sum along `dim`. Integers sum to i64. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(4, device)?.cumsum(0)?.to_vec::<i64>()?, [0, 1, 3, 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cumsum(&self, dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         self.cumsum_with(dim, &ScanOptions::default())

@@ -9,6 +9,15 @@ use crate::{DType, Dims, Error, Kind, Layout, Position, Result, Shape, Tensor, n
 impl Tensor {
     /// Reverses the order along these dimensions (negative ones count from the end). Errors: `Attr` for a dimension out of range or
     /// named twice.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.flip(&[1])?.to_vec::<i64>()?, [2, 1, 0, 5, 4, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn flip<D: Into<Position> + Copy>(&self, dims: &[D]) -> Result<Tensor> {
         let dims: Vec<isize> = dims.iter().map(|&dim| dim.into().0).collect();
         let axes = self.distinct_axes("flip", &dims)?;
@@ -23,6 +32,14 @@ impl Tensor {
     }
 
     /// Moves elements by `shift` places along `dim`; those that leave the end come back at the start. Errors: `Attr`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(4, device)?.roll(1, 0)?.to_vec::<i64>()?, [3, 0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn roll(&self, shift: isize, dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         let d = self.shape().dim_for("roll", dim)?;
@@ -49,6 +66,14 @@ impl Tensor {
 
     /// Copies the tensor `counts[k]` times along each dimension, one after the other. More counts than dimensions: the tensor gets
     /// dimensions of size 1 in front. Errors: `Attr` for fewer counts than dimensions.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(2, device)?.repeat(&[2])?.to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
         if counts.len() < self.rank() {
             let message =
@@ -152,6 +177,16 @@ impl Tensor {
     }
 
     /// `value` where the bool tensor `mask`, which broadcasts to x, is true; x elsewhere. Errors: `Shape`, `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// let even = x.remainder(&x.full_like(2)?)?.eq_scalar(0)?;
+    /// assert_eq!(x.masked_fill(&even, -1)?.to_vec::<i64>()?, [-1, 1, -1, 3, -1, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<crate::Scalar>) -> Result<Tensor> {
         let mask = mask.broadcast_to(self.shape()).map_err(|e| e.of("masked_fill"))?;
         mask.logical_not().and_then(|kept| kept.where_scalar(self, value)).map_err(|e| e.of("masked_fill"))
@@ -177,6 +212,15 @@ impl Tensor {
 
     /// `[.., classes]` in i64: 1 at the position that the integer names, 0 elsewhere. Errors: `Index` for a class out of range;
     /// `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let classes = Tensor::from_vec(vec![2i64, 0], 2, device)?;
+    /// assert_eq!(classes.one_hot(3)?.to_vec::<i64>()?, [0, 0, 1, 1, 0, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         let op = "one_hot";
         if !self.dtype().is_int() {

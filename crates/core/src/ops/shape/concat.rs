@@ -10,6 +10,15 @@ const PIECES: usize = 1 << 22;
 /// # Joining and splitting
 impl Tensor {
     /// Joins tensors along an existing dimension. Parts whose channels are last in memory make a result whose channels are. Errors: `Attr` for an empty list, `Shape` if other dimensions differ.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(2, device)?;
+    /// assert_eq!(Tensor::concat(&[&x, &x], 0)?.to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn concat(parts: &[&Tensor], dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         let op = "concat";
@@ -50,6 +59,15 @@ impl Tensor {
     }
 
     /// Joins tensors of the same shape along a new dimension. Errors: `Shape` if the shapes differ; as [`concat`](Tensor::concat).
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(2, device)?;
+    /// assert_eq!(Tensor::stack(&[&x, &x], 1)?.to_vec::<i64>()?, [0, 0, 1, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stack(parts: &[&Tensor], dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         if parts.iter().any(|t| t.shape() != parts[0].shape()) {
@@ -62,6 +80,15 @@ impl Tensor {
 
     /// Splits one dimension into pieces of `size`; the last piece may be smaller. Views. Errors: `Attr` for a dimension out of
     /// range, a size of 0, or a size that gives more than 2^22 pieces.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let parts = Tensor::arange(5, device)?.split(2, 0)?;
+    /// assert_eq!(parts.iter().map(Tensor::numel).collect::<Vec<_>>(), [2, 2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn split(&self, size: usize, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
         let Position(dim) = dim.into();
         let d = self.shape().dim_for("split", dim)?;

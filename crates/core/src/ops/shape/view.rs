@@ -47,6 +47,14 @@ impl Tensor {
 
     /// The same elements in row-major order under another shape; one extent may be [`INFER`]. A view where strides
     /// allow it, else a copy. Errors: `Shape` if the number of elements differs.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(6, device)?.reshape((2, 3))?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = infer(self, shape.into())?;
         if shape == *self.shape() {
@@ -60,6 +68,15 @@ impl Tensor {
     }
 
     /// Swaps two dimensions (negative ones count from the end). A view. Errors: `Attr` for a dimension out of range.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.transpose(0, 1)?.to_vec::<i64>()?, [0, 3, 1, 4, 2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn transpose(&self, a: impl Into<Position>, b: impl Into<Position>) -> Result<Tensor> {
         let (Position(a), Position(b)) = (a.into(), b.into());
         let (i, j) = (self.shape().dim_for("transpose", a)?, self.shape().dim_for("transpose", b)?);
@@ -76,6 +93,15 @@ impl Tensor {
     }
 
     /// Dimension `k` of the result is dimension `perm[k]`. A view. Errors: `Attr` unless `perm` is a permutation.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let images = Tensor::zeros((8, 32, 24, 3), DType::F32, device)?;
+    /// assert_eq!(images.permute(&[0, 3, 1, 2])?.dims(), [8, 3, 32, 24]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn permute<D: Into<Position> + Copy>(&self, perm: &[D]) -> Result<Tensor> {
         let op = "permute";
         let perm: Vec<isize> = perm.iter().map(|&dim| dim.into().0).collect();
@@ -95,6 +121,15 @@ impl Tensor {
 
     /// Elements `start .. start + length` of one dimension. A view. Errors: `Attr` for a dimension, `Index` for a range
     /// out of bounds.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.narrow(1, 1, 2)?.to_vec::<i64>()?, [1, 2, 4, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn narrow(&self, dim: impl Into<Position>, start: usize, length: usize) -> Result<Tensor> {
         let Position(dim) = dim.into();
         self.slice(dim, start, start.saturating_add(length), 1)
@@ -162,6 +197,15 @@ impl Tensor {
 
     /// Selects `index` along dimension `dim`, and removes the dimension (negative values count from the end). A view. Errors:
     /// `Attr`, `Index`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.select(1, -1)?.to_vec::<i64>()?, [2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn select(&self, dim: impl Into<Position>, index: impl Into<Position>) -> Result<Tensor> {
         let (Position(dim), Position(index)) = (dim.into(), index.into());
         let d = self.shape().dim_for("select", dim)?;
@@ -200,6 +244,15 @@ impl Tensor {
     }
 
     /// Adds a dimension of size 1 before `dim` (`-1`: at the end). A view. Errors: `Attr`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!((x.unsqueeze(0)?.dims(), x.unsqueeze(-1)?.dims()), (&[1, 2, 3][..], &[2, 3, 1][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn unsqueeze(&self, dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         let rank = self.rank() as isize;
@@ -214,6 +267,14 @@ impl Tensor {
     }
 
     /// Removes a dimension of size 1. A view. Errors: `Attr` for a dimension out of range, `Shape` if its size is not 1.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(3, device)?.reshape((3, 1))?.squeeze(1)?.dims(), [3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn squeeze(&self, dim: impl Into<Position>) -> Result<Tensor> {
         let Position(dim) = dim.into();
         let d = self.shape().dim_for("squeeze", dim)?;
@@ -226,6 +287,15 @@ impl Tensor {
     }
 
     /// Merges dimensions `first..=last` into one. Errors: `Attr`.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, device)?;
+    /// assert_eq!(x.flatten(1, -1)?.dims(), [2, 12]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn flatten(&self, first: impl Into<Position>, last: impl Into<Position>) -> Result<Tensor> {
         let (Position(first), Position(last)) = (first.into(), last.into());
         let (a, b) = (self.shape().dim_for("flatten", first)?, self.shape().dim_for("flatten", last)?);
@@ -243,6 +313,15 @@ impl Tensor {
 
     /// Expands dimensions of size 1, and adds leading ones, with stride 0. A view. Errors: `Shape` unless the shape
     /// broadcasts to `shape`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(3, device)?.broadcast_to((2, 3))?;
+    /// assert_eq!(x.to_vec::<i64>()?, [0, 1, 2, 0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into();
         let op = "broadcast_to";
