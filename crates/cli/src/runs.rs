@@ -244,7 +244,8 @@ fn page(groups: &[Group]) -> Result<String> {
         let mut panels = panels(runs, "");
         panels.extend(panel("learning rate", runs, &|epoch| Some(epoch.learning_rate)));
         for panel in panels {
-            text.push_str(&panels_svg("", &[panel], 1)?);
+            // A picture within a page needs no namespace.
+            text.push_str(&panels_svg("", &[panel], 1)?.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1));
         }
         let (differing, all) = settings(runs);
         text.push_str("<h3>Settings</h3>\n<div><table><tr><th></th>");

