@@ -200,9 +200,9 @@ where
     let mut names = Vec::new();
     for (name, points, opacity) in &curves {
         let color = COLORS[1].mix(*opacity);
-        let inside = points.iter().map(|&(x, v)| (x, v.clamp(y.low, y.high)));
+        let mut inside = points.iter().map(|&(x, v)| (x, v.clamp(y.low, y.high)));
         chart.draw_series(LineSeries::new(inside.clone(), color.stroke_width(2)))?;
-        names.extend(inside.last().map(|end| Name { at: pixel(&chart, &root, end), text: (*name).into(), color }));
+        names.extend(inside.next_back().map(|end| Name { at: pixel(&chart, &root, end), text: (*name).into(), color }));
     }
     write_names(&root, names)?;
     root.present()?;
@@ -388,7 +388,7 @@ where
     for curve in &panel.curves {
         let color = rgb(curve.color);
         let finite = curve.points.iter().copied().filter(|(_, y)| y.is_finite());
-        let Some(end) = finite.clone().last() else { continue };
+        let Some(end) = finite.clone().next_back() else { continue };
         chart.draw_series(LineSeries::new(finite, color.stroke_width(2)))?;
         // A curve of one point has no line.
         chart.draw_series([Circle::new(end, 3, color.filled())])?;
