@@ -1,7 +1,6 @@
 //! Tests that need the CPU alone: the tape, memory, threads, random numbers, decompositions, and the C text of pointwise functions.
 
 mod c_text;
-mod examples;
 mod interop;
 mod linalg;
 mod memory;
