@@ -137,7 +137,7 @@ def write(path, head, rows, delimiter=",", end="\n", bom=False):
 def isograd(command, folder, name, target, seed):
     train, test, out = folder / f"{name}.csv", folder / f"{name}-test.csv", folder / f"{name}-run-{seed}"
     options = [] if seed == 42 else ["--seed", str(seed)]
-    subprocess.run([command, "train", "csv", train, "--target", target, "--out", out, "--quiet", *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([command, "train", "csv", train, "--target", target, "--out", out, "--overwrite", "--quiet", *options], check=True, stdout=subprocess.DEVNULL)
     said = subprocess.run([command, "predict", out, test], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
     return pd.read_csv(io.StringIO(said), dtype=str, keep_default_na=False).iloc[:, 0]
 

@@ -7,12 +7,15 @@ use clap::Args;
 use isograd::data::Loader;
 use isograd::nn::{Checkpoint, Init, Module};
 use isograd::parallel::{Group, ParallelOptions};
-use isograd::train::{BEST, Display, End, Epoch, INTERRUPTED, Progress, SavedRun, Trainer, interrupts, prepare};
+use isograd::train::{
+    BEST, CHECKPOINT, Display, End, Epoch, INTERRUPTED, METRICS, Progress, SavedRun, Trainer, interrupts, prepare,
+};
 use isograd::{Device, Error, Tensor, Tensors};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::iter;
+use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,6 +38,9 @@ pub struct RunOptions {
     /// The folder of the run: configuration, metrics, curves and checkpoints [default: out/<dataset>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Replace the run that the folder of --out has
+    #[arg(long, requires = "out")]
+    overwrite: bool,
     #[command(flatten)]
     watch: Watch,
     /// Print one line of JSON at the end, and nothing else
@@ -59,9 +65,6 @@ pub trait Work: Sync {
     /// The name of the dataset.
     fn dataset(&self) -> &str;
 
-    /// The words of a command line that say where the data are, after the name of the dataset.
-    fn data(&self) -> String;
-
     /// The folder of --resume.
     fn resume(&self) -> Option<&Path>;
 
@@ -71,7 +74,7 @@ pub trait Work: Sync {
     /// The configuration of a saved run, with the length that the options ask for. Errors: the run is longer already.
     fn lengthened(&self, config: Self::Config, saved: &SavedRun) -> Result<Self::Config>;
 
-    /// Reads the data, which the configuration may describe afterwards.
+    /// Reads the data. The configuration has their path afterwards, and may describe them.
     fn split(&self, config: &mut Self::Config) -> Result<Self::Split>;
 
     /// A model at its start, of a run with the ranks of a group, or alone.
@@ -180,8 +183,7 @@ fn run_rank<W: Work>(work: &W, stop: Arc<AtomicBool>, group: &Group, device: &De
         Some((saved, config)) => (Some(saved), config),
         None => (None, work.config()?),
     };
-    let folder = options.out.as_deref().or(work.resume());
-    let out = folder.map_or_else(|| Path::new("out").join(work.dataset()), Path::to_path_buf);
+    let out = out(work)?;
     if group.is_first() {
         prepare(&out)?;
     }
@@ -227,7 +229,7 @@ fn run_rank<W: Work>(work: &W, stop: Arc<AtomicBool>, group: &Group, device: &De
         let probe = work.start(&config, &split, device, None)?;
         let trainer = work.trainer(&config, &split, &probe)?;
         let batch = first(trainer.train_loader())?;
-        let table = measured(device, &out, || trainer.step(&batch))?;
+        let table = measured(&*probe.model, device, &out, || trainer.step(&batch))?;
         if !options.json {
             print(&table)?;
         }
@@ -250,6 +252,35 @@ fn run_rank<W: Work>(work: &W, stop: Arc<AtomicBool>, group: &Group, device: &De
     Ok(ExitCode::SUCCESS)
 }
 
+/// The folder of a run: that of --out or --resume, or a new one. Errors: --out has another run, and not --overwrite.
+fn out(work: &impl Work) -> Result<PathBuf> {
+    let RunOptions { out, overwrite, .. } = work.options();
+    // A run writes these after a step, which its ranks take together, and so after all of them have looked here.
+    let has_run = |folder: &Path| folder.join(METRICS).exists() || folder.join(CHECKPOINT).exists();
+    match (out.as_deref(), work.resume()) {
+        (Some(out), resume) => {
+            if has_run(out) && !overwrite && resume != Some(out) {
+                let out = out.display();
+                bail!("{out} has a run: --resume {out} goes on with it, --overwrite replaces it");
+            }
+            Ok(out.to_path_buf())
+        }
+        (None, Some(resume)) => Ok(resume.to_path_buf()),
+        (None, None) => {
+            let name = work.dataset();
+            let others = (2..=u32::MAX).map(|i| format!("{name}-{i}"));
+            let folders = iter::once(name.to_string()).chain(others).map(|name| Path::new("out").join(name));
+            folders.into_iter().find(|folder| !has_run(folder)).context("out has no number left for a run")
+        }
+    }
+}
+
+/// The path of the data that the configuration of a run keeps: that of the command line, or the one from before.
+pub fn kept_path(given: Option<&Path>, before: Option<PathBuf>) -> Result<Option<PathBuf>> {
+    let absolute = |path: &Path| path::absolute(path).with_context(|| format!("there is no path {}", path.display()));
+    Ok(given.map(absolute).transpose()?.or(before))
+}
+
 /// A run that a folder has, and its configuration with the length of the options.
 fn read_saved<W: Work>(work: &W, folder: &Path, device: &Device) -> Result<(SavedRun, W::Config)> {
     let saved = SavedRun::load(folder, device).with_context(|| format!("cannot resume from {}", folder.display()))?;
@@ -265,8 +296,8 @@ fn read_saved<W: Work>(work: &W, folder: &Path, device: &Device) -> Result<(Save
 fn continuation(work: &impl Work, steps: u64, out: &Path) -> String {
     let RunOptions { device, devices, .. } = work.options();
     let device = ranks::options(device.as_deref(), devices);
-    let (dataset, data, out) = (work.dataset(), work.data(), out.display());
-    format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")
+    let (dataset, out) = (work.dataset(), out.display());
+    format!("stopped after {steps} steps; go on with: isograd train {dataset}{device} --resume {out}")
 }
 
 /// How the epoch that is kept was chosen.

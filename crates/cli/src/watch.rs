@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
-use isograd::nn::Module;
+use isograd::nn::{Module, profile_model};
 use isograd::train::Epoch;
 use isograd::train::Logger;
 use isograd::train::tensorboard::TensorBoard;
-use isograd::{Device, Tensor, profile, replace_file, tape};
+use isograd::{Device, Tensor, replace_file, tape};
 use std::path::Path;
 
 /// The file of the trace in a run's folder.
@@ -27,10 +27,15 @@ pub struct Watch {
     pub tensorboard: bool,
 }
 
-/// Measures the second of two steps; the first one compiles kernels. Returns the table of its ops, and leaves the trace.
-pub fn measured(device: &Device, out: &Path, step: impl Fn() -> isograd::Result<Tensor>) -> Result<String> {
+/// Measures the second of two steps of a model; the first one compiles kernels. Returns the table of its ops, and leaves the trace.
+pub fn measured<M: Module + ?Sized>(
+    model: &M,
+    device: &Device,
+    out: &Path,
+    step: impl Fn() -> isograd::Result<Tensor>,
+) -> Result<String> {
     step()?;
-    let (_, found) = profile(device, &step)?;
+    let (_, found) = profile_model(model, device, &step)?;
     let file = out.join(TRACE);
     replace_file(&file, &[found.chrome_trace().as_bytes()])?;
     Ok(format!("a step on {device}: {}the trace is {}\n", found.table(ROWS), file.display()))

@@ -3,6 +3,8 @@
 //! Backends live in crates of their own and register themselves when linked. This crate knows none of them. Its ops and the tape are therefore
 //! tested in the workspace's `tests`, from the registry of `isograd-parity`; unit tests here are of functions that need no device.
 
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod autocast;
 pub mod backend;
 mod capture;
@@ -42,7 +44,7 @@ pub use inventory;
 pub use print::{Notation, PrintOptions};
 pub use profile::{Direction, OpTime, Profile, Total, origin, profile};
 pub use random::{Rng, RngState};
-pub use shape::{Dims, Layout, MAX_RANK, Shape};
+pub use shape::{Dims, Layout, MAX_RANK, Position, Shape};
 pub use tape::{checkpoint, enable_grad, fuse, grad, no_grad};
 pub use tensor::{Tensor, TensorKey};
 pub use thread::Context;

@@ -6,6 +6,7 @@ use std::fmt;
 
 /// The format of [`Tensor::display`]; the default is PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct PrintOptions {
     /// Digits after the decimal point of a float: 4.
     pub precision: usize,
@@ -22,6 +23,7 @@ pub struct PrintOptions {
 /// The notation of floats: with an exponent, as `1.0000e-08`, or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Notation {
     /// With an exponent if an element is above 1e8, if a non-integer is below 1e-4, or if the largest is more than 1000 times the
     /// smallest.

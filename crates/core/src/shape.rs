@@ -151,8 +151,8 @@ impl Shape {
     }
 
     /// Resolves a dimension in `-rank..rank` (rank 0 counts as rank 1). Errors: `Attr`.
-    pub fn dim(&self, dim: isize) -> Result<usize> {
-        self.dim_for("dim", dim)
+    pub fn dim(&self, dim: impl Into<Position>) -> Result<usize> {
+        self.dim_for("dim", dim.into().0)
     }
 
     /// [`dim`](Shape::dim), with errors of `op`, for ops that take a dimension.
@@ -213,6 +213,23 @@ impl fmt::Debug for Shape {
         fmt::Display::fmt(self, f)
     }
 }
+
+/// The position of a dimension, or of an element along one; from the end if it is negative. Made of any integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position(pub isize);
+
+/// Numbers that no `isize` holds are as far outside as it can say.
+macro_rules! positions {
+    ($($Integer:ty),*) => {$(
+        impl From<$Integer> for Position {
+            #[allow(irrefutable_let_patterns, clippy::unnecessary_fallible_conversions, clippy::absurd_extreme_comparisons, unused_comparisons)]
+            fn from(at: $Integer) -> Self {
+                Position(isize::try_from(at).unwrap_or(if at < 0 { isize::MIN } else { isize::MAX }))
+            }
+        }
+    )*};
+}
+positions!(isize, usize, i32, u32, i64, u64);
 
 impl From<Dims> for Shape {
     fn from(dims: Dims) -> Self {

@@ -172,6 +172,15 @@ impl Tensor {
     }
 
     /// A tensor from host values in row-major order. Errors: `Shape` if `shape` has another number of elements; `OutOfMemory`.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], (2, 2), device)?;
+    /// assert_eq!((x.dims(), x.dtype()), (&[2, 2][..], DType::F32));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&values, shape, device)
     }
@@ -322,6 +331,16 @@ impl Tensor {
     }
 
     /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type; `OutOfMemory`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(3, device)?;
+    /// assert_eq!(x.to_vec::<i64>()?, [0, 1, 2]);
+    /// assert!(x.to_vec::<f32>().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             return Err(Error::dtype("to_vec", format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE)));
@@ -338,6 +357,15 @@ impl Tensor {
 
     /// True if `|x - y| <= atol + rtol |y|` for all elements x of this tensor and y of the other, as f64. Equal infinities are close, and NaN is
     /// close to nothing. Waits for the device. Errors: `Shape` if the shapes differ.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::full(2, 1.0, DType::F32, device)?;
+    /// assert!(x.allclose(&x.add_scalar(1e-6)?, 1e-5, 0.0)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
         if self.shape() != other.shape() {
             return Err(Error::shape("allclose", format!("{} was compared with {}", self.shape(), other.shape())));
@@ -364,6 +392,15 @@ impl Tensor {
     /// The only element as a `T`: `loss.item::<f64>()`. Waits for the device. A float is read as any float type, an integer as a float
     /// or another integer type. Errors: `Shape` if there is not exactly one element; `Dtype` for a float that is asked for as an integer
     /// or a bool.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let mean = Tensor::full((), 2.5, DType::F32, device)?;
+    /// assert_eq!(mean.item::<f64>()?, 2.5);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.numel() != 1 {
             return Err(Error::shape("item", format!("{} has {} elements, expected one", self.shape(), self.numel())));

@@ -45,6 +45,7 @@ mod mnist;
 pub mod npy;
 pub mod sampler;
 mod samples;
+mod stream;
 pub mod tokenizer;
 mod tokens;
 
@@ -59,6 +60,7 @@ pub use loader::{Epoch, Loader};
 pub use mnist::mnist;
 pub use sampler::Sampler;
 pub use samples::{Labelled, Regression, Samples};
+pub use stream::{StreamEpoch, StreamLoader};
 #[cfg(feature = "tokenizers")]
 pub use tokenizer::Pretrained;
 pub use tokenizer::{Bytes, Characters, TextStream, Tokenizer};

@@ -7,3 +7,4 @@ mod images;
 mod loader;
 mod meshes;
 mod mixed;
+mod stream;

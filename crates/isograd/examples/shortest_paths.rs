@@ -20,7 +20,7 @@ struct Roads(Graph, Tensor, Tensor, Tensor);
 impl Roads {
     fn draw(rng: &Rng, device: &Device) -> Result<Roads> {
         let from: Vec<i64> = (0..NODES as i64).collect::<Vec<_>>().repeat(4);
-        let mut to = Tensor::randint(0, NODES as i64, 4 * NODES, device, rng)?.to_vec::<i64>()?;
+        let mut to = Tensor::randint(4 * NODES, 0, NODES as i64, device, rng)?.to_vec::<i64>()?;
         (0..NODES).for_each(|i| to[i] = (i as i64 + 1) % NODES as i64);
         let (src, dst) = ([&from[..], &to].concat(), [&to[..], &from].concat());
         let drawn = |n: usize, most| Tensor::rand(n, 0.0, most, DType::F32, device, rng)?.to_vec::<f32>();

@@ -12,6 +12,7 @@ use std::path::Path;
 
 /// Extents of a [`Bert`], and the probability of its dropout.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct BertOptions {
     /// The number of tokens.
     pub vocab: usize,
@@ -37,6 +38,13 @@ pub struct BertOptions {
 
 /// The beginning of the names of the pooler's parameters.
 const POOLER: &str = "pooler.";
+
+impl Default for BertOptions {
+    /// Those of [`BertOptions::base`].
+    fn default() -> BertOptions {
+        BertOptions::base()
+    }
+}
 
 impl BertOptions {
     /// 12 layers of width 768, for 30,522 tokens and 512 positions: 109 million parameters. Dropout is 0.1.

@@ -97,6 +97,23 @@ impl<'a> Decoder<'a> {
         Ok(tokens)
     }
 
+    /// The tokens that follow prompts `[B, T]`, for each until one of `stops` is drawn, which is left out, or until there are `count`. Waits for the
+    /// device after each token. Errors: as [`prompt`](Decoder::prompt) and [`next`](Decoder::next).
+    pub fn generate(&mut self, prompts: &Tensor, count: usize, stops: &[i64]) -> Result<Vec<Vec<i64>>> {
+        let mut found: Vec<(Vec<i64>, bool)> = vec![(Vec::new(), false); prompts.dims().first().copied().unwrap_or(0)];
+        for step in 0..count {
+            let drawn = if step == 0 { self.prompt(prompts, None)? } else { self.next()? };
+            for ((tokens, has_ended), token) in found.iter_mut().zip(drawn.to_vec::<i64>()?) {
+                *has_ended |= stops.contains(&token);
+                tokens.extend((!*has_ended).then_some(token));
+            }
+            if found.iter().all(|(_, has_ended)| *has_ended) {
+                break;
+            }
+        }
+        Ok(found.into_iter().map(|(tokens, _)| tokens).collect())
+    }
+
     /// Keeps the first `length` tokens of each sequence. 0 begins new sequences.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         self.last = None;

@@ -14,6 +14,7 @@ use std::path::Path;
 
 /// Extents of a [`Gpt2`], and the probability of its dropout.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Gpt2Options {
     /// V, the number of tokens.
     pub vocab: usize,
@@ -27,6 +28,13 @@ pub struct Gpt2Options {
     pub width: usize,
     /// The probability of dropout, of embeddings, of weights of the attention and after each part of a block.
     pub dropout: f64,
+}
+
+impl Default for Gpt2Options {
+    /// Those of [`Gpt2Options::small`].
+    fn default() -> Gpt2Options {
+        Gpt2Options::small()
+    }
 }
 
 impl Gpt2Options {

@@ -5,6 +5,7 @@
 //! projections of transformers are `Box<dyn Layer>`: another layer may be assigned, or put in their places by name, which
 //! [`Module::replace_matching`](isograd_nn::Module::replace_matching) does.
 
+mod beams;
 pub mod bert;
 pub mod causal;
 mod dcgan;
@@ -22,6 +23,7 @@ pub mod unet;
 mod unit;
 pub mod vit;
 
+pub use beams::{Beam, BeamOptions, beam_search};
 pub use bert::{Bert, BertInput, BertOptions};
 pub use causal::{Architecture, CausalLm, CausalLmOptions};
 pub use dcgan::{Dcgan, Discriminator, Generator};

@@ -6,6 +6,7 @@ use isograd_nn::{BatchNorm2d, Conv2d, Dropout, Forward, Init, Linear, Module, Se
 
 /// Channels and classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct MobileNetV2Options {
     /// Channels of an image.
     pub channels: usize,

@@ -9,6 +9,7 @@ use isograd_nn::{
 /// The recurrent layers of a [`RecurrentModel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Recurrence {
     /// Long short-term memory.
     #[default]
@@ -19,6 +20,7 @@ pub enum Recurrence {
 
 /// Extents of a [`RecurrentModel`], and the probability of its dropout.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RecurrentModelOptions {
     /// The recurrent layers.
     pub recurrence: Recurrence,

@@ -7,6 +7,7 @@ use isograd_nn::{BatchNorm2d, Conv2d, Forward, Init, Layer, Linear, Module, Sequ
 
 /// The layers before the first block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Stem {
     /// Windows of 7 x 7 at a distance of 2, and maxima: the extents are divided by 4.
     #[default]
@@ -17,6 +18,7 @@ pub enum Stem {
 
 /// Channels, classes and stem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct ResNetOptions {
     /// Channels of an image.
     pub channels: usize,

@@ -53,6 +53,7 @@ impl Forward for Mlp {
 
 /// The sizes of a [`Tabular`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct TabularOptions {
     /// The numbers of a row.
     pub numbers: usize,

@@ -7,6 +7,7 @@ use isograd_nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Forward, Init, Layer, Mod
 
 /// Channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct UNetOptions {
     /// Channels of an image.
     pub channels: usize,

@@ -12,6 +12,7 @@ use std::path::Path;
 
 /// Extents of a [`Vit`], and the probability of its dropout.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct VitOptions {
     /// Height and width of an image, in pixels.
     pub image: usize,
@@ -33,6 +34,13 @@ pub struct VitOptions {
     pub dropout: f64,
     /// Added to variances.
     pub eps: f64,
+}
+
+impl Default for VitOptions {
+    /// Those of [`VitOptions::base`].
+    fn default() -> VitOptions {
+        VitOptions::base()
+    }
 }
 
 impl VitOptions {

@@ -1,12 +1,13 @@
 //! Language models without golden values: folders, caches, names of files and errors. Their results are in `tests/transformers.rs` at the
 //! root.
 
-use isograd_core::{DType, Device, Error, Kind, Result, Tensor, no_grad};
+use isograd_core::ops::Sampling;
+use isograd_core::{DType, Device, Error, Kind, Result, Rng, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_models::causal::{Rotary, RotaryScaling};
 use isograd_models::{
-    Bert, BertInput, BertOptions, CausalLm, CausalLmOptions, Gpt2, Gpt2Options, LanguageModel, Pretrained, Vit,
-    VitOptions,
+    BeamOptions, Bert, BertInput, BertOptions, CausalLm, CausalLmOptions, Decoder, Gpt2, Gpt2Options, LanguageModel,
+    Pretrained, Vit, VitOptions, beam_search,
 };
 use isograd_nn::{Forward, Init, Metadata, Module, StateDict, save};
 use std::fs;
@@ -393,5 +394,72 @@ fn features_of_padding_do_not_reach_the_others() -> Result<()> {
         no_grad(|| model.forward_with(&input))?.narrow(1, 0, 2)?.to_vec::<f32>()
     };
     assert_eq!(of(3)?, of(9)?);
+    Ok(())
+}
+
+/// The logarithms of the probabilities of the tokens that follow.
+fn follow(model: &Gpt2, read: &[i64]) -> Result<Vec<f32>> {
+    model.forward(&tokens(&[read]))?.select(1, -1)?.log_softmax(-1)?.to_vec()
+}
+
+#[test]
+fn a_wide_search_finds_the_most_probable_text() -> Result<()> {
+    let options = Gpt2Options { vocab: 5, dropout: 0.0, ..GPT2 };
+    let model = Gpt2::new(&options, &init(3))?;
+    // The initial weights are small, so that all tokens are nearly alike.
+    model.parameters().iter().try_for_each(|t| no_grad(|| t.mul_(&t.full_like(4.0)?)))?;
+    let prompt = [1, 4];
+    let mut all = Vec::new();
+    for a in 0..5 {
+        for b in 0..5 {
+            let log = [follow(&model, &prompt)?[a], follow(&model, &[1, 4, a as i64])?[b]];
+            let last = follow(&model, &[1, 4, a as i64, b as i64])?;
+            all.extend((0..5).map(|c| (f64::from(log[0] + log[1] + last[c]), vec![a as i64, b as i64, c as i64])));
+        }
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let search = BeamOptions { beams: 25, tokens: 3, ..BeamOptions::default() };
+    let found = beam_search(&model, &tokens(&[&prompt]), &search)?;
+    assert_eq!(found.len(), 25);
+    for (beam, (log, text)) in found.iter().zip(&all).take(5) {
+        assert!(beam.tokens == *text && (beam.log_probability - log).abs() < 1e-4, "{beam:?} {log} {text:?}");
+        assert!((beam.score - log / 3.0).abs() < 1e-4, "{beam:?}");
+    }
+    // One beam takes the most probable token each time, as a decoder without temperature does.
+    let greedy = beam_search(&model, &tokens(&[&prompt]), &BeamOptions { beams: 1, ..search.clone() })?;
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+    let mut decoder = Decoder::new(&model, 8, &sampling, Rng::new(1));
+    let drawn = decoder.generate(&tokens(&[&prompt]), 3, &[])?;
+    assert_eq!(drawn, [greedy[0].tokens.clone()]);
+    assert!(beam_search(&model, &tokens(&[&prompt]), &BeamOptions { beams: 0, ..search }).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_stop_ends_a_text_and_is_no_part_of_it() -> Result<()> {
+    let options = Gpt2Options { vocab: 5, dropout: 0.0, ..GPT2 };
+    let model = Gpt2::new(&options, &init(3))?;
+    model.parameters().iter().try_for_each(|t| no_grad(|| t.mul_(&t.full_like(4.0)?)))?;
+    let prompts = tokens(&[&[1, 4], &[0, 2]]);
+    let generate = |stops: &[i64]| -> Result<Vec<Vec<i64>>> {
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        Decoder::new(&model, 8, &sampling, Rng::new(1)).generate(&prompts, 6, stops)
+    };
+    let whole = generate(&[])?;
+    assert_eq!(whole.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
+    for stop in 0..5 {
+        let until = |text: &Vec<i64>| text.iter().copied().take_while(|&token| token != stop).collect::<Vec<_>>();
+        assert_eq!(generate(&[stop])?, whole.iter().map(until).collect::<Vec<_>>());
+    }
+    let first = follow(&model, &[1, 4])?;
+    for stop in 0..5i64 {
+        let options = BeamOptions { beams: 3, tokens: 2, stops: vec![stop], length_penalty: 0.0 };
+        let found = beam_search(&model, &tokens(&[&[1, 4]]), &options)?;
+        assert!(found.iter().all(|beam| !beam.tokens.contains(&stop)), "{found:?}");
+        // The empty text has the probability of the stop.
+        let empty = found.iter().find(|beam| beam.tokens.is_empty());
+        let wanted = f64::from(first[stop as usize]);
+        assert!(empty.is_none_or(|beam| (beam.log_probability - wanted).abs() < 1e-5), "{found:?}");
+    }
     Ok(())
 }

@@ -102,7 +102,7 @@ impl Forward for Adapter {
 fn adapters_learn_on_the_projections_of_a_frozen_gpt2() -> Result<()> {
     let (init, device) = (init()?, Device::cpu()?);
     let mut model = Gpt2::new(&GPT2, &init)?;
-    let tokens = Tensor::randint(0, GPT2.vocab as i64, (4, 9), &device, &Rng::new(1))?;
+    let tokens = Tensor::randint((4, 9), 0, GPT2.vocab as i64, &device, &Rng::new(1))?;
     let (x, y) = (tokens.narrow(1, 0, 8)?.contiguous()?, tokens.narrow(1, 1, 8)?.flatten(0, 1)?);
     let before = model.forward(&x)?.to_vec::<f32>()?;
     let base = model.state_dict();

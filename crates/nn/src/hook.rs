@@ -4,7 +4,8 @@ use crate::Module;
 use crate::module::{Item, address_of, walk};
 use crate::pattern::matches;
 use crate::summary::is_list;
-use isograd_core::{Error, Result, Tensor, Tensors};
+use isograd_core::origin::in_part;
+use isograd_core::{Device, Error, Profile, Result, Tensor, Tensors};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -37,7 +38,8 @@ struct Registered {
     id: u64,
     /// Parts by address and type.
     parts: HashMap<(usize, &'static str), Place>,
-    f: Box<Function>,
+    /// Absent from a hook that only names parts in a profile.
+    f: Option<Box<Function>>,
     /// The names of the parts that are running, the innermost last.
     running: RefCell<Vec<Rc<str>>>,
     /// True once the function was called.
@@ -54,6 +56,8 @@ enum Place {
 
 thread_local! {
     static IS_HOOKED: Cell<bool> = const { Cell::new(false) };
+    /// True if any of the hooks has a function.
+    static IS_CALLED: Cell<bool> = const { Cell::new(false) };
     static NEXT: Cell<u64> = const { Cell::new(0) };
     static HOOKS: RefCell<Vec<Rc<Registered>>> = const { RefCell::new(Vec::new()) };
     /// The addresses of originals, by those of the parts of clones that stand for them.
@@ -105,6 +109,10 @@ impl<'a> ForwardHook<'a> {
         pattern: &str,
         f: impl Fn(&Called<'_>) -> Result<Option<Tensor>> + 'static,
     ) -> Result<ForwardHook<'a>> {
+        ForwardHook::with(model, pattern, Some(Box::new(f)))
+    }
+
+    fn with(model: &'a (impl Module + ?Sized), pattern: &str, f: Option<Box<Function>>) -> Result<ForwardHook<'a>> {
         let mut all = vec![((address_of(model), model.type_name()), String::new())];
         walk(model, &mut |path, item| {
             if let Item::Part { kind, address } | Item::Inside { kind, address } = item
@@ -137,10 +145,11 @@ impl<'a> ForwardHook<'a> {
             parts.entry(key).or_insert(place);
         }
         let id = NEXT.replace(NEXT.get() + 1);
-        let registered =
-            Registered { id, parts, f: Box::new(f), running: RefCell::default(), has_run: Cell::new(false) };
-        HOOKS.with_borrow_mut(|hooks| hooks.push(Rc::new(registered)));
-        IS_HOOKED.set(true);
+        let registered = Registered { id, parts, f, running: RefCell::default(), has_run: Cell::new(false) };
+        HOOKS.with_borrow_mut(|hooks| {
+            hooks.push(Rc::new(registered));
+            note(hooks);
+        });
         Ok(ForwardHook { id, _model: PhantomData })
     }
 }
@@ -151,14 +160,46 @@ impl Drop for ForwardHook<'_> {
         let _ = HOOKS.try_with(|hooks| {
             let mut hooks = hooks.borrow_mut();
             hooks.retain(|hook| hook.id != self.id);
-            IS_HOOKED.set(!hooks.is_empty());
+            note(&hooks);
         });
     }
 }
 
+/// Notes whether there are hooks, so that a forward pass without them asks for a flag alone.
+fn note(hooks: &[Rc<Registered>]) {
+    IS_HOOKED.set(!hooks.is_empty());
+    IS_CALLED.set(hooks.iter().any(|hook| hook.f.is_some()));
+}
+
+/// The device's times of `f`, as [`isograd_core::profile`] measures them, in which ops have the names of the parts of a model that called them, such as
+/// `blocks.0.fc1`. Errors: as there.
+///
+/// ```
+/// # use isograd_core::{DType, Device, Result, Tensor};
+/// # use isograd_nn::{Forward, Init, Linear, Sequential, profile_model};
+/// # use isograd_cpu as _;
+/// # fn main() -> Result<()> {
+/// # let device = Device::cpu()?;
+/// # let init = Init::new(&device);
+/// let model = Sequential::new().push(Linear::new(3, 4, &init)?).push(Tensor::relu).push(Linear::new(4, 2, &init)?);
+/// let x = Tensor::ones((2, 3), DType::F32, &device)?;
+/// let (_, profile) = profile_model(&model, &device, || model.forward(&x)?.sum(..)?.backward())?;
+/// assert!(profile.ops.iter().any(|op| op.origin.as_ref().is_some_and(|origin| origin.starts_with("2"))));
+/// # Ok(())
+/// # }
+/// ```
+pub fn profile_model<R>(
+    model: &(impl Module + ?Sized),
+    device: &Device,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<(R, Profile)> {
+    let _names = ForwardHook::with(model, "*", None)?;
+    isograd_core::profile(device, f)
+}
+
 /// True if any module of this thread has hooks. A model that computes several of its parts in one kernel runs them one by one then, so that each tells.
 pub fn is_hooked() -> bool {
-    IS_HOOKED.get()
+    IS_CALLED.get()
 }
 
 /// Runs the forward function `f` of a module, which may be a part of a model with hooks: these are called with the inputs and the result.
@@ -188,12 +229,16 @@ fn hooked<O: Tensors>(part: (usize, &'static str), inputs: &[&Tensor], f: impl F
     let hooks: Vec<(Rc<Registered>, Rc<str>)> =
         HOOKS.with_borrow(|hooks| hooks.iter().filter_map(|hook| named(hook).transpose()).collect::<Result<_>>())?;
     hooks.iter().for_each(|(hook, name)| hook.running.borrow_mut().push(name.clone()));
-    let result = f();
+    let result = match hooks.iter().find(|(hook, name)| hook.f.is_none() && !name.is_empty()) {
+        Some((_, name)) => in_part(name, f),
+        None => f(),
+    };
     hooks.iter().for_each(|(hook, _)| drop(hook.running.borrow_mut().pop()));
     let mut result = result?;
     for (hook, name) in &hooks {
+        let Some(f) = &hook.f else { continue };
         let outputs: Vec<Tensor> = result.tensors().into_iter().cloned().collect();
-        let mut other = (hook.f)(&Called { name, kind: part.1, inputs, outputs: &outputs })?;
+        let mut other = f(&Called { name, kind: part.1, inputs, outputs: &outputs })?;
         if other.is_some() {
             result = result.map(&mut |t| Ok(other.take().unwrap_or_else(|| t.clone())))?;
         }

@@ -20,7 +20,7 @@ mod training;
 #[doc(hidden)]
 pub use details::fmt_module;
 pub use files::*;
-pub use hook::{Called, ForwardHook, called, is_hooked};
+pub use hook::{Called, ForwardHook, called, is_hooked, profile_model};
 pub use init::{Across, Fan, Gain, Init, Keeper};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;

@@ -255,6 +255,7 @@ pub trait Module {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct LoadOptions {
     /// The required names.
     pub names: LoadNames,
@@ -264,6 +265,7 @@ pub struct LoadOptions {
 
 /// The names that a loaded state must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LoadNames {
     /// Exactly the names of the module.
     #[default]
@@ -274,6 +276,7 @@ pub enum LoadNames {
 
 /// The float dtypes that a loaded state must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LoadFloats {
     /// The dtypes of the module.
     #[default]

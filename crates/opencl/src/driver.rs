@@ -190,6 +190,10 @@ impl OpenCl {
             options = format!("{options} -DNV_COMPUTE={compute}");
         }
         let is_pocl = is_pocl(device).map_err(&ask)?;
+        if is_pocl {
+            // Clang counts its warnings on stderr.
+            options += " -w";
+        }
         match std::env::var("ISOGRAD_OPENCL_OPTIONS") {
             Ok(more) => options = format!("{options} {more}"),
             Err(_) if is_pocl && isograd_core::Device::few_launches() => options += " -cl-opt-disable",

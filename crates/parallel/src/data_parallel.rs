@@ -16,6 +16,7 @@ const OP: &str = "data_parallel";
 /// What happens to a parameter that has no gradient in a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Unused {
     /// It is an error that names the parameter: gradients of the other ranks would be lost.
     #[default]
@@ -26,6 +27,7 @@ pub enum Unused {
 
 /// The options of [`DataParallel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct ParallelOptions {
     /// Bytes of gradients that are reduced at once, at least, unless there are no more.
     pub bucket: usize,

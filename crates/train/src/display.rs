@@ -94,7 +94,7 @@ impl Screen {
         let text = format!(
             "step {batch}/{}, loss {}{metrics}, {rate:.0} samples/s, lr {learning_rate:.1e}",
             self.batches,
-            number(loss)
+            shown_number(loss)
         );
         self.bar.set_message(text);
         self.bar.set_position(progress.epoch * self.batches + progress.batch as u64);
@@ -132,24 +132,26 @@ impl Screen {
 /// One aligned line.
 fn line(epoch: &Epoch, epochs: u64, is_best: bool) -> String {
     let width = epochs.to_string().len();
-    let validation = epoch.validation_loss.map(|loss| format!("  validation {:<8}", number(loss))).unwrap_or_default();
-    let metrics: String = epoch.metrics.iter().map(|(name, value)| format!("  {name} {:<8}", number(*value))).collect();
+    let validation =
+        epoch.validation_loss.map(|loss| format!("  validation {:<8}", shown_number(loss))).unwrap_or_default();
+    let metrics: String =
+        epoch.metrics.iter().map(|(name, value)| format!("  {name} {:<8}", shown_number(*value))).collect();
     let best = if is_best { "  best" } else { "" };
     let Epoch { epoch: count, train_loss, learning_rate, seconds, .. } = epoch;
     format!(
         "epoch {count:>width$}/{epochs}  loss {:<8}{validation}{metrics}  lr {learning_rate:<8.2e}  {seconds:>7.1} s{best}",
-        number(*train_loss)
+        shown_number(*train_loss)
     )
 }
 
-/// Four digits after the point, or an exponent where these would be none or too many.
-fn number(value: f64) -> String {
+/// A loss or a metric in words: four digits after the point, or an exponent where these would be none or too many.
+pub fn shown_number(value: f64) -> String {
     let is_plain = value == 0.0 || !value.is_finite() || (1e-4..1e6).contains(&value.abs());
     if is_plain { format!("{value:.4}") } else { format!("{value:.3e}") }
 }
 
 fn metrics(epoch: &Epoch) -> String {
-    epoch.metrics.iter().map(|(name, value)| format!(", {name} {}", number(*value))).collect()
+    epoch.metrics.iter().map(|(name, value)| format!(", {name} {}", shown_number(*value))).collect()
 }
 
 /// The error that a closed pipe gives has the system's error as its source.
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn large_and_small_losses_have_an_exponent() {
-        let numbers = [3e32, -2.5e6, 1.5e-5, 0.0, 12.5, f64::NAN].map(number);
+        let numbers = [3e32, -2.5e6, 1.5e-5, 0.0, 12.5, f64::NAN].map(shown_number);
         assert_eq!(numbers, ["3.000e32", "-2.500e6", "1.500e-5", "0.0000", "12.5000", "NaN"]);
     }
 

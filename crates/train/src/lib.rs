@@ -47,8 +47,8 @@ pub mod tensorboard;
 mod trainer;
 
 #[cfg(feature = "curves")]
-pub use curves::{png, svg};
-pub use display::Display;
+pub use curves::{Curve, Panel, curve_color, panels_svg, png, svg};
+pub use display::{Display, shown_number};
 pub use folder::{BEST, CHECKPOINT, CONFIG, CURVES, METRICS, SavedRun, prepare};
 pub use interrupt::{INTERRUPTED, interrupts};
 pub use progress::{Epoch, Goal, Logger, Progress};

@@ -612,12 +612,12 @@ fn permutation(device: &Device) -> Result<Outcome> {
 }
 
 fn whole_numbers(device: &Device) -> Result<Outcome> {
-    let mut drawn = Tensor::randint(-2, 3, 500, device, &Rng::new(3))?.to_vec::<i64>()?;
+    let mut drawn = Tensor::randint(500, -2, 3, device, &Rng::new(3))?.to_vec::<i64>()?;
     drawn.sort_unstable();
     drawn.dedup();
-    let wide = Tensor::randint(0, 1 << 46, 500, device, &Rng::new(3))?.to_vec::<i64>()?;
+    let wide = Tensor::randint(500, 0, 1 << 46, device, &Rng::new(3))?.to_vec::<i64>()?;
     let is_spread = wide.iter().any(|&v| v > 1 << 45) && wide.iter().any(|&v| v < 1 << 45);
-    let refused = refused("randint", Tensor::randint(3, 3, 1, device, &Rng::new(3)), Kind::Attr, "3..3");
+    let refused = refused("randint", Tensor::randint(1, 3, 3, device, &Rng::new(3)), Kind::Attr, "3..3");
     Ok(equal("numbers", &drawn, &vec![-2, -1, 0, 1, 2]).and(equal("spread", &is_spread, &true)).and(refused))
 }
 

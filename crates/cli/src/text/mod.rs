@@ -7,7 +7,7 @@ mod options;
 pub use generate::{Generate, is_pretrained, load_with_context as load, run as generate};
 pub use options::{NAME, Text, takes};
 
-use crate::run::{Report, RunOptions, Start, Weights, Work, choice};
+use crate::run::{Report, RunOptions, Start, Weights, Work, choice, kept_path};
 use anyhow::{Context, Result, bail};
 use generate::Drawn;
 use isograd::data::Loader;
@@ -15,7 +15,7 @@ use isograd::nn::schedule::{Cosine, WarmUp};
 use isograd::nn::{AdamW, Init};
 use isograd::ops::Sampling;
 use isograd::parallel::Group;
-use isograd::train::{Epoch, SavedRun, Trainer};
+use isograd::train::{Epoch, SavedRun, Trainer, shown_number};
 use isograd::{DType, Device, Rng, Tensor};
 use models::TextModel;
 use options::{Config, Corpus, TOKENIZER, tokenizer_of};
@@ -49,10 +49,6 @@ impl Work for Text {
         NAME
     }
 
-    fn data(&self) -> String {
-        format!(" {}", self.file().display())
-    }
-
     fn resume(&self) -> Option<&Path> {
         self.resume.as_deref()
     }
@@ -71,7 +67,8 @@ impl Work for Text {
     }
 
     fn split(&self, config: &mut Config) -> Result<Corpus> {
-        Corpus::read(self.file(), self.known_tokenizer()?, config)
+        config.data = kept_path(self.file(), config.data.take())?;
+        Corpus::read(data(config)?, self.known_tokenizer()?, config)
     }
 
     fn start(&self, config: &Config, corpus: &Corpus, device: &Device, _: Option<&Group>) -> Result<TextStart> {
@@ -119,7 +116,7 @@ impl Work for Text {
             results: BTreeMap::from([("validation_loss".into(), validation_loss)]),
             seed: config.seed,
             sample: Some(sample(&*start.model, corpus, config, self.sample)?),
-            words: format!("validation loss {validation_loss:.4}; {}", choice(&report)),
+            words: format!("validation loss {}; {}", shown_number(validation_loss), choice(&report)),
             ..report
         })
     }
@@ -174,24 +171,31 @@ fn loss(logits: &Tensor, (_, y): &Batch) -> isograd::Result<Tensor> {
     logits.cast(logits.dtype().acc())?.flatten(0, 1)?.cross_entropy(&y.flatten(0, 1)?)
 }
 
+/// The text of a run.
+fn data(config: &Config) -> Result<&Path> {
+    config.data.as_deref().with_context(|| format!("a run of {NAME} needs --data FILE with its text"))
+}
+
 /// `isograd eval` of a run: the validation loss of its model on the text that it learnt, as JSON and in words.
 pub fn evaluate(
     saved: &SavedRun,
     run: &Path,
-    data: Option<&Path>,
+    given: Option<&Path>,
     weights: Weights,
     device: &Device,
 ) -> Result<[String; 2]> {
-    let file = data.with_context(|| format!("a run of {NAME} needs --data FILE with its text"))?;
-    let config: Config = saved.config()?;
-    let corpus = Corpus::read(file, Some(tokenizer_of(run)?), &config)?;
+    let mut config: Config = saved.config()?;
+    config.data = kept_path(given, config.data)?;
+    let corpus = Corpus::read(data(&config)?, Some(tokenizer_of(run)?), &config)?;
     let start = start(&config, &corpus, saved.loading(Init::new(device).seed(config.seed)))?;
     let epoch = weights.restore(saved, run, &start)?;
     let loss = trainer(&config, &corpus, &start)?.evaluate()?.loss;
     let (tokens, parameters) = (corpus.validation.len(), start.model.num_parameters());
     let report =
         json!({ "dataset": NAME, "device": device.name(), "epoch": epoch, "tokens": tokens, "validation_loss": loss });
-    let words =
-        format!("{NAME}: loss {loss:.4} over {tokens} tokens; {parameters} parameters of epoch {epoch} on {device}");
+    let words = format!(
+        "{NAME}: loss {} over {tokens} tokens; {parameters} parameters of epoch {epoch} on {device}",
+        shown_number(loss)
+    );
     Ok([report.to_string(), words])
 }

@@ -28,7 +28,7 @@ const FILE: &str = "file";
 #[derive(Args, Debug)]
 pub struct Text {
     /// The text
-    #[arg(value_name = "PATH", required_unless_present = "data")]
+    #[arg(value_name = "PATH", required_unless_present_any = ["data", "resume"])]
     path: Option<PathBuf>,
     /// The text
     #[arg(long, value_name = "PATH", conflicts_with = "path")]
@@ -102,6 +102,9 @@ pub fn takes(model: Option<&str>, option: &str) -> bool {
 pub struct Config {
     /// [`NAME`].
     pub dataset: String,
+    /// The text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
     /// The name of the model.
     pub model: String,
     /// Blocks, or recurrent layers.
@@ -147,6 +150,7 @@ impl Config {
         };
         let config = Config {
             dataset: NAME.into(),
+            data: None,
             model: entry.name.into(),
             layers: options.layers.unwrap_or(entry.layers),
             width: options.width.unwrap_or(entry.width),
@@ -226,7 +230,9 @@ impl Text {
                 Some("patience") => arg.help("End when the validation loss has not become lower for so many epochs"),
                 Some("out") => {
                     let files = "configuration, tokenizer, metrics, curves and checkpoints";
-                    arg.help(format!("The folder of the run: {files} [default: out/{NAME}]"))
+                    arg.help(format!(
+                        "The folder of the run: {files} [default: out/{NAME}, or {NAME}-2, .. if that has a run]"
+                    ))
                 }
                 Some("quiet") => arg.help("Show no progress: only the first and the last line, and the sample"),
                 _ => arg,
@@ -234,9 +240,9 @@ impl Text {
         })
     }
 
-    /// The text.
-    pub fn file(&self) -> &Path {
-        self.path.as_deref().or(self.data.as_deref()).unwrap_or(Path::new(""))
+    /// The text of the command line.
+    pub fn file(&self) -> Option<&Path> {
+        self.path.as_deref().or(self.data.as_deref())
     }
 
     /// The tokenizer of the folder of --resume, or that of a file; none for one that is made of the text.

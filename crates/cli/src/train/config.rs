@@ -226,7 +226,7 @@ impl Train {
                 "batch-size" => arg.help(format!("Samples a step [default: {}]", task.batch_size)),
                 "epochs" => arg.help(format!("Passes over the training data [default: {}]", task.epochs)),
                 "out" => arg.help(format!(
-                    "The folder of the run: configuration, metrics, curves and checkpoints [default: out/{}]",
+                    "The folder of the run: configuration, metrics, curves and checkpoints [default: out/{0}, or {0}-2, .. if that has a run]",
                     task.name
                 )),
                 _ => arg,
@@ -241,6 +241,9 @@ impl Train {
 pub struct Config {
     /// The name of the dataset.
     pub dataset: String,
+    /// The folder or the file with the samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
     #[serde(flatten)]
     pub reading: Reading,
     /// The model.
@@ -274,6 +277,7 @@ impl Config {
         let optimizer = hyper.optimizer.unwrap_or(OptimizerName::Adam);
         Ok(Config {
             dataset: task.name.into(),
+            data: None,
             reading: Reading {
                 table: Table::new(&options.table),
                 images: ImageConfig::new(&options.images)?,

@@ -29,12 +29,12 @@ pub use predict::{Predict as PredictOptions, run as predict};
 pub use sample::{Set, Split};
 pub use tasks::{TASKS, Task};
 
-use crate::run::{Report, RunOptions, Start, Weights, Work, choice};
+use crate::run::{Report, RunOptions, Start, Weights, Work, choice, kept_path};
 use anyhow::{Result, bail};
 use batch::Batch;
 use isograd::nn::{GradScaler, Init};
 use isograd::parallel::Group;
-use isograd::train::{Epoch, Evaluation, SavedRun, Trainer};
+use isograd::train::{Epoch, Evaluation, SavedRun, Trainer, shown_number};
 use isograd::{DType, Device, Tensor};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -63,10 +63,6 @@ impl Work for Train {
         &self.dataset
     }
 
-    fn data(&self) -> String {
-        self.model.data().map(|data| format!(" --data {}", data.display())).unwrap_or_default()
-    }
-
     fn resume(&self) -> Option<&Path> {
         self.resume.as_deref()
     }
@@ -85,7 +81,9 @@ impl Work for Train {
     }
 
     fn split(&self, config: &mut Config) -> Result<Split> {
-        let split = Task::named(&self.dataset)?.load(self.model.data(), &config.reading, config.samples.as_ref())?;
+        config.data = kept_path(self.model.data(), config.data.take())?;
+        let task = Task::named(&self.dataset)?;
+        let split = task.load(config.data.as_deref(), &config.reading, config.samples.as_ref())?;
         config.samples = Some(split.signature());
         Ok(split)
     }
@@ -145,8 +143,8 @@ fn named(role: &str, found: &Evaluation) -> BTreeMap<String, f64> {
 /// Metrics and loss in words.
 fn words(role: &str, found: &Evaluation) -> String {
     let metrics: String =
-        found.metrics.iter().map(|(name, v)| format!("{} {v:.4}, ", name.replace('_', " "))).collect();
-    format!("{role} {metrics}loss {:.4}", found.loss)
+        found.metrics.iter().map(|(name, v)| format!("{} {}, ", name.replace('_', " "), shown_number(*v))).collect();
+    format!("{role} {metrics}loss {}", shown_number(found.loss))
 }
 
 /// A model for these samples, whose batch norms take the statistics of all ranks of a group, if there is one.
@@ -215,7 +213,7 @@ pub fn restored(
     }
     let split = match (&config.samples, data) {
         (Some(signature), None) => Split::of(&config.dataset, signature),
-        (known, _) => task.load(data, &config.reading, known.as_ref())?,
+        (known, _) => task.load(data.or(config.data.as_deref()), &config.reading, known.as_ref())?,
     };
     let start = loading(saved, &config, &split, device)?;
     weights.restore(saved, run, &start)?;
@@ -231,6 +229,7 @@ pub fn evaluate(
     device: &Device,
 ) -> Result<[String; 2]> {
     let config: Config = saved.config()?;
+    let data = data.or(config.data.as_deref());
     let split = Task::named(&config.dataset)?.load(data, &config.reading, config.samples.as_ref())?;
     let start = loading(saved, &config, &split, device)?;
     let epoch = weights.restore(saved, run, &start)?;

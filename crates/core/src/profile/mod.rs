@@ -25,7 +25,8 @@ pub struct OpTime {
     pub part: &'static str,
     /// The direction.
     pub direction: Direction,
-    /// `file:line` of the program that called the op, in a program with line numbers and isograd's feature `profile`.
+    /// The part of the model, if it is named (`nn::profile_model`), and `file:line` of the program that called the op, in a program with line numbers and isograd's
+    /// feature `profile`.
     pub origin: Option<String>,
     /// Seconds from the start of the profile to that of the kernel.
     pub start: f64,
@@ -205,10 +206,10 @@ impl Profile {
     pub fn table(&self, rows: usize) -> String {
         let (totals, busy) = (self.totals(), self.busy());
         let mut text = format!(
-            "{} of {} in {} kernels; at most {} of memory\n",
+            "{} kernels take {} of the {} from the first to the last; at most {} of memory\n",
+            self.ops.len(),
             seconds(busy),
             seconds(self.seconds),
-            self.ops.len(),
             size(self.memory.peak)
         );
         let _ = writeln!(

@@ -3,8 +3,36 @@
 #[cfg(feature = "backtrace")]
 use super::lines::here;
 use crate::tape::Event;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
+
+thread_local! {
+    /// The names of the parts of a model that are running, the innermost last.
+    static PARTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f`, whose ops a profile names after the part of a model.
+pub fn in_part<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    struct Left;
+    impl Drop for Left {
+        fn drop(&mut self) {
+            PARTS.with_borrow_mut(Vec::pop);
+        }
+    }
+    PARTS.with_borrow_mut(|parts| parts.push(name.to_string()));
+    let _left = Left;
+    f()
+}
+
+/// The innermost part of a model that is running, and the line that called it.
+fn caller() -> Option<String> {
+    let part = PARTS.with_borrow(|parts| parts.last().cloned());
+    match (part, here()) {
+        (Some(part), Some(line)) => Some(format!("{part}, {line}")),
+        (part, line) => part.or(line),
+    }
+}
 
 /// Lines need the feature `backtrace`.
 #[cfg(not(feature = "backtrace"))]
@@ -33,7 +61,7 @@ impl fmt::Display for Direction {
 /// The ops and lines to which kernel calls belong, from the events of a thread's tape.
 #[derive(Debug, Default)]
 pub struct Origins {
-    /// The line of each node.
+    /// The part and the line of each node.
     lines: HashMap<u64, Option<String>>,
     /// The nodes whose gradients are being computed.
     entered: Vec<(u64, &'static str)>,
@@ -44,7 +72,7 @@ impl Origins {
     pub fn told(&mut self, event: Event) {
         match event {
             Event::Recorded { node, .. } => {
-                let line = here();
+                let line = caller();
                 self.lines.insert(node, line);
             }
             Event::Entered { node, op } => self.entered.push((node, op)),
@@ -56,7 +84,7 @@ impl Origins {
     pub fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
         match self.entered.last() {
             Some((node, op)) => (Direction::Backward, op, self.lines.get(node).cloned().flatten()),
-            None => (Direction::Forward, op, here()),
+            None => (Direction::Forward, op, caller()),
         }
     }
 }

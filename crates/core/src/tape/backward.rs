@@ -19,6 +19,16 @@ pub struct BackwardOptions {
 impl Tensor {
     /// Adds this tensor's gradient with respect to every leaf to the leaf's [`grad`](Tensor::grad) and frees the tape.
     /// Errors: `Shape` unless there is one element; `Value` if the tape is spent or the tensor is not on it.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let w = Tensor::full(2, 3.0, DType::F32, device)?.require_grad()?;
+    /// w.square()?.sum(..)?.backward()?;
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0, 6.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn backward(&self) -> Result<()> {
         self.backward_with(&BackwardOptions::default())
     }

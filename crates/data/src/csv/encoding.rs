@@ -17,6 +17,7 @@ use std::path::Path;
 
 /// How columns become inputs of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct EncodingOptions {
     /// Categories that become a number for each name, 0 or 1, in place of an index.
     pub one_hot: Vec<Column>,

@@ -48,6 +48,7 @@ pub(crate) use records::{Cell, Records, texts};
 /// A column of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Column {
     /// The first column.
     First,
@@ -62,6 +63,7 @@ pub enum Column {
 
 /// The meaning of the first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Header {
     /// Names of columns, if an option names one, if it has texts above numbers or dates, or if all columns have texts and none of it comes
     /// again; else a sample.
@@ -76,6 +78,7 @@ pub enum Header {
 /// Whether the targets are classes or numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Learn {
     /// Classes, if there is one column of targets, and it has texts, or a few different whole numbers below [`MAX_GUESSED`]; else numbers.
     #[default]
@@ -88,6 +91,7 @@ pub enum Learn {
 
 /// The types of columns that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Features {
     /// By what their cells have in common.
     #[default]
@@ -98,6 +102,7 @@ pub enum Features {
 
 /// How a table is read. The default finds out all by itself, and predicts the last column.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Options {
     /// The columns to predict; none for rows that nothing is known of.
     pub targets: Vec<Column>,

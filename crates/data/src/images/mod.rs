@@ -27,6 +27,7 @@ mod color;
 mod crop;
 #[cfg(feature = "images")]
 mod folder;
+mod grid;
 mod mixup;
 mod transform;
 
@@ -35,6 +36,7 @@ pub use color::{ColorJitter, Normalize};
 pub use crop::{Cutout, RandomCrop, RandomHorizontalFlip};
 #[cfg(feature = "images")]
 pub use folder::{ImageFolder, image_files, read_image};
+pub use grid::make_grid;
 pub use mixup::{Mixed, Mixup};
 pub use transform::{Transform, augment};
 

@@ -7,6 +7,7 @@ use isograd_nn::{Forward, Gate, GatedMlp, Init, Layer, Module, called};
 
 /// The extents of a mixture of experts.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExpertOptions {
     /// The number of experts.
     pub count: usize,

@@ -12,6 +12,7 @@ use std::path::Path;
 /// The kind of a decoder: the `model_type` of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Architecture {
     /// LLaMA 1 to 3. Touvron et al. 2023, arXiv 2302.13971.
     Llama,
@@ -102,6 +103,7 @@ impl Architecture {
 
 /// Extents and constants of a [`CausalLm`](crate::CausalLm).
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CausalLmOptions {
     /// The kind of the decoder.
     pub architecture: Architecture,
@@ -147,6 +149,7 @@ pub struct CausalLmOptions {
 
 /// The projections that have biases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Biases {
     /// The projections to queries, keys and values.
     pub attention: bool,

@@ -8,6 +8,7 @@ use std::f64::consts::TAU;
 /// Rotary positions of the heads of a [`CausalLm`](crate::CausalLm). The angle of pair i grows from one position to the next by its rate,
 /// `base^(-2i / R)`, in which R is the number of elements that are rotated.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rotary {
     /// The base of the rates.
     pub base: f64,
@@ -20,6 +21,7 @@ pub struct Rotary {
 /// A change of the rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RotaryScaling {
     /// Rates stay.
     #[default]

@@ -170,6 +170,7 @@ fn check_channels(op: &'static str, x: &Tensor, dim: usize, channels: usize) -> 
 
 /// The options of batch and instance normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct NormOptions {
     /// Added to the variance.
     pub eps: f64,

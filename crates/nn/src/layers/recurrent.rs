@@ -8,6 +8,7 @@ use isograd_core::{Error, Result, Rng, Tensor};
 
 /// The options of a recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct RecurrentOptions {
     /// The number of layers; each is given the hidden states of the one before.
     pub layers: usize,

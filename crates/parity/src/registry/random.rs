@@ -116,7 +116,7 @@ pub(super) fn ops() -> Vec<Op> {
         .kernels(&["random_bernoulli"]),
         source(
             "randint",
-            |c, device| Tensor::randint(c.int("low")?, c.int("high")?, c.shape("shape")?, device, &rng(c)?),
+            |c, device| Tensor::randint(c.shape("shape")?, c.int("low")?, c.int("high")?, device, &rng(c)?),
             json!({"shape": [], "seed": 0, "low": -3, "high": 40}),
             &[],
         )

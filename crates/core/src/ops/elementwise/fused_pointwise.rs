@@ -91,6 +91,15 @@ const SILU: &[f64; 3] = &[1.0, 0.0, f64::INFINITY];
 /// # Several steps in one kernel
 impl Tensor {
     /// `cond ? a : b` for this bool tensor; NaN of the side not selected has no effect. All broadcast. `a` and `b` share any dtype.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let (a, b) = (Tensor::arange(4, device)?, Tensor::zeros(4, DType::I64, device)?);
+    /// assert_eq!(a.gt_scalar(1)?.where_cond(&a, &b)?.to_vec::<i64>()?, [0, 0, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         let op = "where_cond";
         check_bool(op, self)?;
@@ -125,6 +134,15 @@ impl Tensor {
 
     /// `min(max(x, lo), hi)`. Either bound is optional. The gradient at the bounds is 1. Float and integer dtypes. Float bounds are rounded to the
     /// dtype of x first. Errors: `Attr` if both bounds are absent, or if an integer dtype cannot hold a bound that elements would become.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(4, device)?;
+    /// assert_eq!(x.clamp(Some(1.into()), None)?.to_vec::<i64>()?, [1, 1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn clamp(&self, lo: Option<Scalar>, hi: Option<Scalar>) -> Result<Tensor> {
         let op = "clamp";
         if lo.is_none() && hi.is_none() {

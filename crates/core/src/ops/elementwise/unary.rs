@@ -6,11 +6,12 @@ use crate::ops::{gradients, in_acc_of, pointwise_one, run_elementwise};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Prologue, Record, Saved, record};
 use crate::tensor::Attributes;
-use crate::{DType, Error, Result, Tensor, autocast};
+use crate::{DType, Error, Position, Result, Tensor, autocast};
 use std::sync::Arc;
 
 /// The formula of gelu: with the error function, or approximated with tanh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Approximate {
     /// `x/2 (1 + erf(x / sqrt 2))`.
     #[default]
@@ -327,7 +328,8 @@ impl Tensor {
 
     /// Halves the axis `dim`: the first half times the sigmoid of the second. Float dtypes. Errors: `Attr` if there is no such
     /// axis; `Shape` if its size is odd. Dauphin et al. 2016, arXiv 1612.08083.
-    pub fn glu(&self, dim: isize) -> Result<Tensor> {
+    pub fn glu(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         check_float("glu", self)?;
         let axis = self.shape().dim_for("glu", dim)?;
         let size = self.dims().get(axis).copied().unwrap_or(1);
@@ -343,6 +345,14 @@ impl Tensor {
 
     /// The same values in another dtype. To floats: rounded to the nearest even, with infinity on overflow. To integers: truncated
     /// and saturated; NaN becomes 0. To bool: `x != 0`. Results of integer and bool dtypes are outside of the tape.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(2, device)?.cast(DType::F32)?.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         if dtype == self.dtype() {
             return Ok(self.clone());

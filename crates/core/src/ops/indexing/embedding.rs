@@ -15,6 +15,7 @@ use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
 /// The options of the gradient of [`Tensor::embedding`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct EmbeddingOptions {
     /// The row that receives no gradient. A negative index counts from the end.
     pub padding_idx: Option<i64>,

@@ -5,13 +5,24 @@ use crate::check::{check_device, check_index, check_same, describe};
 use crate::ops::{gradients, parts};
 use crate::tape::{Saved, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Position, Result, Scalar, Shape, Tensor, no_grad};
 
 /// # Gather and scatter
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
     /// than `x` in other dimensions. Errors: `Shape`, `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
-    pub fn gather(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// let at = Tensor::from_vec(vec![1i64, 0], (2, 1), device)?;
+    /// assert_eq!(x.gather(1, &at)?.to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn gather(&self, dim: impl Into<Position>, index: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         gather(self, dim, index, Scatter::Add)
     }
 
@@ -22,25 +33,49 @@ impl Tensor {
 
     /// This tensor with `src[p]` added at `p with p[dim] = index[p]`, for every `p` of the index. The index is i64 or i32
     /// and may be smaller than `src`. Errors: as [`gather`](Tensor::gather).
-    pub fn scatter_add(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let at = Tensor::from_vec(vec![0i64, 2, 0], 3, device)?;
+    /// let sums = Tensor::zeros(3, DType::F32, device)?.scatter_add(0, &at, &Tensor::ones(3, DType::F32, device)?)?;
+    /// assert_eq!(sums.to_vec::<f32>()?, [2.0, 0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scatter_add(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
     }
 
     /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src`
     /// or the index, or has several elements at one position.
-    pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
+    pub fn scatter_add_(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<()> {
+        let Position(dim) = dim.into();
         scatter_("scatter_add_", Scatter::Add, self, dim, index, src)
     }
 
     /// This tensor with `src[p]` written at `p with p[dim] = index[p]`. Of several values for one position, the last in row-major
     /// order is written; the others have gradient 0. Errors: as [`gather`](Tensor::gather).
-    pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    pub fn scatter(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         scatter("scatter", Scatter::Assign, self, dim, index, src)
     }
 
     /// Slices of `x` along `dim`, one for each element of the index `[L]` or `[]`. Repeats are allowed. Errors: `Shape`, `Dtype`,
     /// `Attr`; `Index` for an index outside of `0..extent`.
-    pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// let rows = Tensor::from_vec(vec![1i64, 1, 0], 3, device)?;
+    /// assert_eq!(x.index_select(0, &rows)?.to_vec::<i64>()?, [3, 4, 5, 3, 4, 5, 0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn index_select(&self, dim: impl Into<Position>, index: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
         let y = parts("index_select", || at_least_1d_on_tape(self)?.gather(d as isize, &expanded))?;
@@ -50,14 +85,28 @@ impl Tensor {
 
     /// This tensor with `alpha src[.., l, ..]` added at `[.., index[l], ..]`. Errors: as
     /// [`index_select`](Tensor::index_select).
-    pub fn index_add(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
+    pub fn index_add(
+        &self,
+        dim: impl Into<Position>,
+        index: &Tensor,
+        src: &Tensor,
+        alpha: impl Into<Scalar>,
+    ) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let (d, expanded, src) = addends("index_add", self, dim, index, src, alpha.into())?;
         parts("index_add", || at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape()))
     }
 
     /// [`index_add`](Tensor::index_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src` or
     /// the index, or has several elements at one position.
-    pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
+    pub fn index_add_(
+        &self,
+        dim: impl Into<Position>,
+        index: &Tensor,
+        src: &Tensor,
+        alpha: impl Into<Scalar>,
+    ) -> Result<()> {
+        let Position(dim) = dim.into();
         self.check_in_place("index_add_")?;
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
         parts("index_add_", || at_least_1d(self).scatter_add_(d, &expanded, &src))

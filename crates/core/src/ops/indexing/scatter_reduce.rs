@@ -5,7 +5,7 @@ use crate::ops::indexing::gather::{addends, at_least_1d_on_tape, check_scatter};
 use crate::ops::reduction::scan::doubled;
 use crate::ops::{Order, Rounding, gradients, in_acc_of, named, parts};
 use crate::tape::{Saved, record};
-use crate::{DType, Error, Result, Scalar, Shape, Tensor, no_grad};
+use crate::{DType, Error, Position, Result, Scalar, Shape, Tensor, no_grad};
 
 /// The reduction of values with the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +39,13 @@ impl Tensor {
     /// dtypes. Errors: as [`scatter_add`](Tensor::scatter_add).
     pub fn scatter_reduce(
         &self,
-        dim: isize,
+        dim: impl Into<Position>,
         index: &Tensor,
         src: &Tensor,
         reduce: ScatterReduce,
         own: Own,
     ) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "scatter_reduce";
         let d = check_scatter(op, self, dim, index, src)?;
         if self.dtype() == DType::Bool {
@@ -70,12 +71,13 @@ impl Tensor {
     /// [`scatter_reduce`](Tensor::scatter_reduce) of the slices of `src` along `dim`, one for each element of the index `[L]`.
     pub fn index_reduce(
         &self,
-        dim: isize,
+        dim: impl Into<Position>,
         index: &Tensor,
         src: &Tensor,
         reduce: ScatterReduce,
         own: Own,
     ) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "index_reduce";
         let (d, at, src) = addends(op, self, dim, index, src, Scalar::Int(1))?;
         parts(op, || at_least_1d_on_tape(self)?.scatter_reduce(d, &at, &src, reduce, own)?.reshape(self.shape()))

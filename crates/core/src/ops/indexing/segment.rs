@@ -55,6 +55,7 @@ operands! {
 
 /// The reduction of rows with the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum IndexReduce {
     /// Their sum.
     Sum,

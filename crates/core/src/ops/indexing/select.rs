@@ -3,12 +3,21 @@
 use crate::check::{check_index, check_same, describe};
 use crate::ops::indexing::gather::{addends, along, at_least_1d_on_tape};
 use crate::ops::{Index, Put, common_shape, named, parts};
-use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
+use crate::{Dims, Error, Position, Result, Scalar, Shape, Tensor};
 
 /// # Selection by masks
 impl Tensor {
     /// The elements where the bool `mask` is true, in row-major order: a vector. Both broadcast. Reads back their number. Errors: `Shape`,
     /// `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.masked_select(&x.gt_scalar(3)?)?.to_vec::<i64>()?, [4, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         let op = "masked_select";
         crate::ops::elementwise::compare::check_bool(op, mask)?;
@@ -45,7 +54,8 @@ impl Tensor {
     }
 
     /// [`gather`](Tensor::gather) along `dim`, where this tensor and the index broadcast in the other dimensions. Errors: as there.
-    pub fn take_along_dim(&self, index: &Tensor, dim: isize) -> Result<Tensor> {
+    pub fn take_along_dim(&self, index: &Tensor, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "take_along_dim";
         if index.rank() != self.rank() {
             let message = format!("self and the index have different ranks: {}", describe(&[self, index]));
@@ -69,7 +79,8 @@ impl Tensor {
 
     /// This tensor with `value` in the slices along `dim` that the index `[L]` names. Errors: as
     /// [`index_select`](Tensor::index_select).
-    pub fn index_fill(&self, dim: isize, index: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
+    pub fn index_fill(&self, dim: impl Into<Position>, index: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "index_fill";
         let d = self.shape().dim_for(op, dim)?;
         let at = along(op, self, d, index)?;
@@ -81,7 +92,8 @@ impl Tensor {
 
     /// This tensor with slices of `src` along `dim` in the places that the index `[L]` names. Of several slices for one place the last is
     /// written. Errors: as [`index_add`](Tensor::index_add).
-    pub fn index_copy(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    pub fn index_copy(&self, dim: impl Into<Position>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "index_copy";
         let (d, at, src) = addends(op, self, dim, index, src, Scalar::Int(1))?;
         parts(op, || at_least_1d_on_tape(self)?.scatter(d, &at, &src)?.reshape(self.shape()))

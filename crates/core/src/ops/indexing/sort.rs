@@ -3,7 +3,7 @@
 use crate::backend::Kernel;
 use crate::tape::report;
 use crate::tensor::{Attributes, run};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Position, Result, Tensor};
 
 /// The order of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,18 @@ pub enum Order {
 impl Tensor {
     /// The values sorted along `dim`, and their original positions (i64). Stable; NaN is the largest. The gradient goes to these
     /// positions. All dtypes; true is larger than false. Errors: `Attr` for a dimension out of range.
-    pub fn sort(&self, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_core::ops::Order;
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let (values, positions) = Tensor::from_vec(vec![3i64, 1, 2], 3, device)?.sort(0, Order::Ascending)?;
+    /// assert_eq!((values.to_vec::<i64>()?, positions.to_vec::<i64>()?), (vec![1, 2, 3], vec![1, 2, 0]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sort(&self, dim: impl Into<Position>, order: Order) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         let index = self.argsort(dim, order)?;
         if self.rank() == 0 {
             return Ok((self.clone(), index));
@@ -29,7 +40,8 @@ impl Tensor {
     }
 
     /// The positions (i64) that sort the values along `dim`. Errors: as [`sort`](Tensor::sort).
-    pub fn argsort(&self, dim: isize, order: Order) -> Result<Tensor> {
+    pub fn argsort(&self, dim: impl Into<Position>, order: Order) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "sort";
         let d = self.shape().dim_for(op, dim)?;
         if self.rank() == 0 {
@@ -57,7 +69,18 @@ impl Tensor {
 
     /// The first `k` of the sorted values along `dim`, and their original positions (i64). Of equal values, the lower position is
     /// first. Errors: `Attr` if `k` is larger than the extent; otherwise as [`sort`](Tensor::sort).
-    pub fn topk(&self, k: usize, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_core::ops::Order;
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let (values, positions) = Tensor::from_vec(vec![3i64, 1, 2], 3, device)?.topk(2, 0, Order::Descending)?;
+    /// assert_eq!((values.to_vec::<i64>()?, positions.to_vec::<i64>()?), (vec![3, 2], vec![0, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn topk(&self, k: usize, dim: impl Into<Position>, order: Order) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("topk", dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(1);
         if k > extent {

@@ -205,6 +205,15 @@ const NLL: &str = "nll_loss";
 impl Tensor {
     /// The mean cross entropy of logits `[N, C, d..]` or `[C]` with class indices `[N, d..]` (i64 or i32) or
     /// probabilities `[N, C, d..]`. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let (logits, classes) = (Tensor::zeros((2, 4), DType::F32, device)?, Tensor::from_vec(vec![3i64, 0], 2, device)?);
+    /// assert!((logits.cross_entropy(&classes)?.item::<f64>()? - 4f64.ln()).abs() < 1e-6);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cross_entropy(&self, target: &Tensor) -> Result<Tensor> {
         self.cross_entropy_with(target, &CrossEntropy::default())
     }

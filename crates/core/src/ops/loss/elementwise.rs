@@ -260,6 +260,16 @@ fn of_difference(loss: Loss, a: &Tensor, t: &Tensor, attributes: &[f64], finish:
 /// # Losses of elements
 impl Tensor {
     /// `(a - t)^2`. Operands broadcast, and both have gradients. Float dtypes. Errors: `Shape`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_core::ops::loss::Reduction;
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.mse_loss(&x.add_scalar(2.0)?, Reduction::Mean)?.item::<f64>()?, 4.0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         mse("mse_loss", self, target, reduction.into())
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 /// The activation that an op such as [`Tensor::gemm_bias`] applies to its result before it is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Activation {
     /// The identity.
     #[default]

@@ -143,6 +143,15 @@ pub(crate) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
 impl Tensor {
     /// The matrix product. A tensor of rank 1 is a row on the left and a column on the right. Leading dimensions are batches, which
     /// broadcast. Float dtypes. Errors: `Shape` where inner extents differ or an operand has rank 0.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.matmul(&x)?.to_vec::<f32>()?, [7.0, 14.0, 21.0, 42.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn matmul(&self, b: &Tensor) -> Result<Tensor> {
         let op = "matmul";
         if let Some(([a, b], _)) = autocast::low([self, b], None)? {

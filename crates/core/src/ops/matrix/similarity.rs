@@ -2,7 +2,7 @@
 
 use crate::check::check_float;
 use crate::ops::{common_shape, in_acc_of, named};
-use crate::{Error, Result, Tensor, autocast};
+use crate::{Error, Position, Result, Tensor, autocast};
 
 /// Euclidean distances between more rows than this come from a product of matrices.
 const FEW: usize = 25;
@@ -65,7 +65,8 @@ impl Tensor {
 
     /// The cosine of the angle between vectors along `dim`: `x other / (max(|x|, eps) max(|other|, eps))`. Operands broadcast, and
     /// `dim` is a dimension of their common shape. PyTorch's default is eps = 1e-8. Float dtypes. Errors: `Shape`, `Dtype`, `Attr`.
-    pub fn cosine_similarity(&self, other: &Tensor, dim: isize, eps: f64) -> Result<Tensor> {
+    pub fn cosine_similarity(&self, other: &Tensor, dim: impl Into<Position>, eps: f64) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         if let Some(([x, other], _)) = autocast::wide([self, other], None)? {
             return x.cosine_similarity(&other, dim, eps);
         }

@@ -2,7 +2,7 @@
 
 use crate::check::{check_float, describe};
 use crate::ops::{AvgPool, in_acc, in_acc_of, named};
-use crate::{Error, Result, Shape, Tensor, autocast};
+use crate::{Error, Position, Result, Shape, Tensor, autocast};
 
 /// The options of [`Tensor::local_response_norm`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,8 @@ impl LocalResponse {
 impl Tensor {
     /// Vectors along `dim` divided by their [`norm`](Tensor::norm) of order p, or by `eps` if that is larger. Float dtypes. Errors:
     /// `Attr`, `Dtype`.
-    pub fn normalize(&self, p: f64, dim: isize, eps: f64) -> Result<Tensor> {
+    pub fn normalize(&self, p: f64, dim: impl Into<Position>, eps: f64) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "normalize";
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.normalize(p, dim, eps);

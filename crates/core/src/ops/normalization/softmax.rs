@@ -7,7 +7,7 @@ use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Record, Saved, report};
 use crate::tensor::Attributes;
-use crate::{Result, Tensor, autocast};
+use crate::{Position, Result, Tensor, autocast};
 
 /// The function of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,24 +98,37 @@ impl Tensor {
     ///
     /// In such a slice the gradient of elements that are -inf is 0 (in PyTorch NaN), so that a slice that is masked throughout does
     /// not make other gradients NaN. The gradient of other elements is NaN.
-    pub fn softmax(&self, dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let scores = Tensor::zeros((3, 4), DType::F32, device)?;
+    /// assert_eq!(scores.softmax(-1)?.to_vec::<f32>()?, [0.25; 12]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn softmax(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         reported("softmax", self, dim, SoftmaxKind::Plain)
     }
 
     /// `ln softmax(x)` along `dim`. Float dtypes. NaN and its gradients are as in [`softmax`](Tensor::softmax). Errors: `Attr`.
-    pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
+    pub fn log_softmax(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         reported("log_softmax", self, dim, SoftmaxKind::Logarithm)
     }
 
     /// `e^x / (1 + sum(e^x))` along `dim`, without overflow: a softmax with one more element 0, which is left out. As weights of
     /// attention it can attend to nothing. Float dtypes. It is 0 for a slice of -inf alone, and NaN for a slice with NaN or +inf.
     /// Errors: `Attr` for a dimension out of range. Miller 2023, "Attention Is Off By One".
-    pub fn softmax1(&self, dim: isize) -> Result<Tensor> {
+    pub fn softmax1(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         reported("softmax1", self, dim, SoftmaxKind::PlusOne)
     }
 
     /// [`softmax`](Tensor::softmax) of `-x`.
-    pub fn softmin(&self, dim: isize) -> Result<Tensor> {
+    pub fn softmin(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         self.neg()?.softmax(dim)
     }
 }

@@ -11,6 +11,15 @@ use smallvec::SmallVec;
 /// # Random tensors
 impl Tensor {
     /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless `lo <= hi` and `hi - lo` is finite in f32.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Rng, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::rand((2, 3), -1.0, 1.0, DType::F32, device, &Rng::new(42))?;
+    /// assert!(x.to_vec::<f32>()?.iter().all(|v| (-1.0..1.0).contains(v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rand(shape: impl Into<Shape>, lo: f64, hi: f64, dtype: DType, device: &Device, rng: &Rng) -> Result<Tensor> {
         if lo > hi || !(hi as f32 - lo as f32).is_finite() {
             let message = format!("the range is {lo}..{hi}, expected lo <= hi and a finite difference in f32");
@@ -71,7 +80,16 @@ impl Tensor {
 
     /// Integers (i64) from `low` up to, but without, `high`, all alike but for at most a share of 2^-16. The same on every device.
     /// Errors: `Attr` unless `low < high`, at most 2^46 apart.
-    pub fn randint(low: i64, high: i64, shape: impl Into<Shape>, device: &Device, rng: &Rng) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Rng, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let dice = Tensor::randint(10, 1, 7, device, &Rng::new(42))?;
+    /// assert!(dice.to_vec::<i64>()?.iter().all(|v| (1..7).contains(v)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn randint(shape: impl Into<Shape>, low: i64, high: i64, device: &Device, rng: &Rng) -> Result<Tensor> {
         let op = "randint";
         let count = high as i128 - low as i128;
         if !(1..=1 << 46).contains(&count) {

@@ -155,6 +155,15 @@ impl Fused for BiasDropoutBackward {
 impl Tensor {
     /// Multiplies each element by 0 with probability `p`, and by `1 / (1 - p)` otherwise. With `p` 0 nothing is drawn; with `p` 1
     /// every element is multiplied by 0. Float dtypes. Errors: `Attr` unless `0 <= p <= 1`. Srivastava et al. 2014, JMLR 15.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Rng, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::ones(8, DType::F32, device)?.dropout(0.5, &Rng::new(42))?;
+    /// assert!(x.to_vec::<f32>()?.iter().all(|v| [0.0, 2.0].contains(v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dropout(&self, p: f64, rng: &Rng) -> Result<Tensor> {
         let op = "dropout";
         check_float(op, self)?;

@@ -80,6 +80,7 @@ pub struct RecurrentSteps<'a> {
 
 /// The function of a plain RNN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Nonlinearity {
     /// [`Tensor::tanh`].
     #[default]

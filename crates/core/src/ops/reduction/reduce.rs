@@ -9,7 +9,7 @@ use crate::ops::{gradients, in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Record, Saved, is_recording, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
+use crate::{DType, Dims, Error, Position, Result, Shape, Tensor, autocast, no_grad};
 use smallvec::SmallVec;
 
 /// The dimensions that a reduction removes: `..` for all, a number, an array or a list. Negative ones count from the end.
@@ -29,27 +29,32 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-impl From<isize> for Axes {
-    fn from(dim: isize) -> Self {
-        Axes(smallvec::smallvec![dim])
+macro_rules! axes {
+    ($($Integer:ty),*) => {$(
+        impl From<$Integer> for Axes {
+            fn from(dim: $Integer) -> Self {
+                Axes(smallvec::smallvec![Position::from(dim).0])
+            }
+        }
+    )*};
+}
+axes!(isize, usize, i32, u32, i64, u64);
+
+impl<T: Into<Position> + Copy> From<&[T]> for Axes {
+    fn from(dims: &[T]) -> Self {
+        Axes(dims.iter().map(|&dim| dim.into().0).collect())
     }
 }
 
-impl<const N: usize> From<[isize; N]> for Axes {
-    fn from(dims: [isize; N]) -> Self {
-        Axes(SmallVec::from_slice(&dims))
+impl<T: Into<Position> + Copy, const N: usize> From<[T; N]> for Axes {
+    fn from(dims: [T; N]) -> Self {
+        dims.as_slice().into()
     }
 }
 
-impl From<&[isize]> for Axes {
-    fn from(dims: &[isize]) -> Self {
-        Axes(SmallVec::from_slice(dims))
-    }
-}
-
-impl From<Vec<isize>> for Axes {
-    fn from(dims: Vec<isize>) -> Self {
-        Axes(SmallVec::from_vec(dims))
+impl<T: Into<Position> + Copy> From<Vec<T>> for Axes {
+    fn from(dims: Vec<T>) -> Self {
+        dims.as_slice().into()
     }
 }
 
@@ -346,6 +351,16 @@ pub enum Tie {
 impl Tensor {
     /// The sum over `axes`. Integers and bool sum to i64. An empty sum is 0. Errors: `Attr` for a dimension out of range
     /// or named twice.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.sum(..)?.item::<i64>()?, 15);
+    /// assert_eq!((x.sum(0)?.to_vec::<i64>()?, x.sum([0, 1])?.rank()), (vec![3, 5, 7], 0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sum(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.sum(axes);
@@ -367,6 +382,15 @@ impl Tensor {
     /// The mean over `axes`; NaN of an empty slice. It is correct even if the sum overflows. A term below the number of elements
     /// times the smallest normal number may be rounded to a multiple of the smallest subnormal number before it is added. Float
     /// dtypes. Errors: `Attr`, `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.mean(-1)?.to_vec::<f32>()?, [1.5, 4.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.mean(axes);
@@ -433,6 +457,15 @@ impl Tensor {
 
     /// The largest element over `axes`. NaN wins, and ties share the gradient. All dtypes; true is larger than false. Errors: `Value`
     /// for an empty slice, `Attr`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.amax(1)?.to_vec::<i64>()?, [2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn amax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         extremum("amax", Extremum::Max, self, axes.into())
     }
@@ -445,19 +478,40 @@ impl Tensor {
     /// The largest elements along `dim` and their first positions (i64). Only these positions get the gradient. The largest element of
     /// the whole tensor, or over several axes, is [`amax`](Tensor::amax): `x.amax(..)`. Errors: as
     /// [`amax`](Tensor::amax).
-    pub fn max(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// let (values, positions) = x.max(0)?;
+    /// assert_eq!((values.to_vec::<f32>()?, positions.to_vec::<i64>()?), (vec![3.0, 6.0], vec![1, 1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         with_index(self, dim, Tensor::argmax)
     }
 
     /// The smallest elements along `dim` and their first positions (i64). Only these positions get the gradient. The smallest element of
     /// the whole tensor, or over several axes, is [`amin`](Tensor::amin): `x.amin(..)`. Errors: as
     /// [`amax`](Tensor::amax).
-    pub fn min(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn min(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         with_index(self, dim, Tensor::argmin)
     }
 
     /// The first position (i64) of the largest element over `axes`, counted in row-major order over these dimensions. NaN is the
     /// largest. Errors: as [`amax`](Tensor::amax).
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.argmax(-1)?.to_vec::<i64>()?, [1, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn argmax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         arg("argmax", Extremum::Max, self, axes.into())
     }
@@ -506,6 +560,15 @@ impl Tensor {
     /// The variance over `axes`: the sum of squared deviations divided by `count - correction` (1: unbiased, 0: biased). It is
     /// correct even if sums overflow. It is NaN for a slice with infinite elements, and so are the gradients of all of its elements. Float dtypes. Errors: `Attr`, also for a NaN
     /// correction; `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.var(-1, 1.0)?.to_vec::<f32>()?, [0.5, 4.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.var(axes, correction);

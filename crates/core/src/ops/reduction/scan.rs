@@ -5,11 +5,12 @@ use crate::check::{check_float, describe};
 use crate::ops::{gradients, in_acc, named};
 use crate::tape::{Attribute, Saved, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_grad};
+use crate::{DType, Dims, Error, Position, Result, Shape, Tensor, autocast, no_grad};
 use std::cmp::Reverse;
 
 /// The options of [`Tensor::cumsum_with`] and [`Tensor::cumprod_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct ScanOptions {
     /// An element is not a term of its own result.
     pub exclusive: bool,
@@ -31,12 +32,22 @@ impl ScanOptions {
 /// # Cumulative ops
 impl Tensor {
     /// The running sum along `dim`. Integers sum to i64. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
-    pub fn cumsum(&self, dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(4, device)?.cumsum(0)?.to_vec::<i64>()?, [0, 1, 3, 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cumsum(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         self.cumsum_with(dim, &ScanOptions::default())
     }
 
     /// [`cumsum`](Tensor::cumsum) from either end, with or without the element itself.
-    pub fn cumsum_with(&self, dim: isize, options: &ScanOptions) -> Result<Tensor> {
+    pub fn cumsum_with(&self, dim: impl Into<Position>, options: &ScanOptions) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.cumsum_with(dim, options);
         }
@@ -54,12 +65,14 @@ impl Tensor {
     /// The running product along `dim`. Out of range it is 0 or infinite, and in range again if later factors allow it. The gradient is
     /// correct even if factors are zero; its kernels are some log2 of the extent. Integers multiply to i64, outside of the tape.
     /// Errors: `Attr`; `Dtype` for bool.
-    pub fn cumprod(&self, dim: isize) -> Result<Tensor> {
+    pub fn cumprod(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         self.cumprod_with(dim, &ScanOptions::default())
     }
 
     /// [`cumprod`](Tensor::cumprod) from either end, with or without the element itself.
-    pub fn cumprod_with(&self, dim: isize, options: &ScanOptions) -> Result<Tensor> {
+    pub fn cumprod_with(&self, dim: impl Into<Position>, options: &ScanOptions) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.cumprod_with(dim, options);
         }
@@ -80,19 +93,22 @@ impl Tensor {
 
     /// The largest element up to each along `dim`, and the last of its positions so far (i64). NaN is the largest. The gradient goes to
     /// these positions. Some log2 of the extent kernels. Float and integer dtypes. Errors: `Attr`; `Dtype` for bool.
-    pub fn cummax(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn cummax(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         running_extremum("cummax", self, dim, Tensor::gt)
     }
 
     /// The smallest element up to each along `dim`, and the last of its positions so far (i64). NaN is the smallest. As
     /// [`cummax`](Tensor::cummax).
-    pub fn cummin(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn cummin(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         running_extremum("cummin", self, dim, Tensor::lt)
     }
 
     /// The logarithm of the running sum of `e^x` along `dim`, without overflow. Some log2 of the extent kernels. Float dtypes. Errors:
     /// `Attr`, `Dtype`.
-    pub fn logcumsumexp(&self, dim: isize) -> Result<Tensor> {
+    pub fn logcumsumexp(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.logcumsumexp(dim);
         }

@@ -2,7 +2,7 @@
 
 use crate::check::check_float;
 use crate::ops::{Axes, Order, in_acc, named};
-use crate::{DType, Error, Result, Shape, Tensor, autocast, no_grad};
+use crate::{DType, Error, Position, Result, Shape, Tensor, autocast, no_grad};
 
 /// The value of a quantile between two elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +167,8 @@ impl Tensor {
 
     /// The smallest element along `dim` for k = 1, the next for k = 2, and so on, and its position (i64). Of equal elements the first
     /// comes first; NaN is the largest. Float and integer dtypes. Errors: `Attr` unless k is 1 up to the extent; `Dtype`.
-    pub fn kthvalue(&self, k: usize, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn kthvalue(&self, k: usize, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         let op = "kthvalue";
         let (d, extent) = slices(op, self, dim)?;
         if !(1..=extent).contains(&k) {
@@ -182,7 +183,8 @@ impl Tensor {
 
     /// The element along `dim` that has as many smaller as larger ones, the smaller of two, and its position (i64); NaN if there is one.
     /// Float and integer dtypes. Errors: `Attr`; `Dtype`; `Value` for a slice without elements.
-    pub fn median(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn median(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         let op = "median";
         let (d, extent) = slices(op, self, dim)?;
         named(op, &[self], || {
@@ -211,7 +213,8 @@ impl Tensor {
 
     /// The number below which a share q of the elements along `dim` lies; NaN if there is one. The gradient goes to the one or two
     /// elements that it lies between. Float dtypes. Errors: `Attr` unless q is 0 to 1; `Dtype`; `Value` for a slice without elements.
-    pub fn quantile(&self, q: f64, dim: isize, between: Quantile) -> Result<Tensor> {
+    pub fn quantile(&self, q: f64, dim: impl Into<Position>, between: Quantile) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.quantile(q, dim, between);
         }
@@ -247,7 +250,8 @@ impl Tensor {
 
     /// The most frequent element along `dim`, the smallest of several, and the last of its positions (i64). Float and integer dtypes;
     /// no NaN equals another. Errors: `Attr`; `Dtype`; `Value` for a slice without elements.
-    pub fn mode(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+    pub fn mode(&self, dim: impl Into<Position>) -> Result<(Tensor, Tensor)> {
+        let Position(dim) = dim.into();
         let op = "mode";
         let (d, extent) = slices(op, self, dim)?;
         named(op, &[self], || {

@@ -11,6 +11,7 @@ use crate::{DType, Error, Result, Rng, RngState, Tensor};
 
 /// The options of [`Tensor::sample_logits`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Sampling {
     /// The divisor of logits. With 0 the position of the largest logit is returned, without a draw.
     pub temperature: f64,

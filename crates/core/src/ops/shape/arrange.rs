@@ -3,14 +3,24 @@
 use crate::check::describe;
 use crate::ops::gradients;
 use crate::tape::{record, record_outputs, report};
-use crate::{DType, Dims, Error, Kind, Layout, Result, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Kind, Layout, Position, Result, Shape, Tensor, no_grad};
 
 /// # Order of elements
 impl Tensor {
     /// Reverses the order along these dimensions (negative ones count from the end). Errors: `Attr` for a dimension out of range or
     /// named twice.
-    pub fn flip(&self, dims: &[isize]) -> Result<Tensor> {
-        let axes = self.distinct_axes("flip", dims)?;
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.flip(&[1])?.to_vec::<i64>()?, [2, 1, 0, 5, 4, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn flip<D: Into<Position> + Copy>(&self, dims: &[D]) -> Result<Tensor> {
+        let dims: Vec<isize> = dims.iter().map(|&dim| dim.into().0).collect();
+        let axes = self.distinct_axes("flip", &dims)?;
         let reversed = |x: Tensor, &d: &usize| {
             let n = x.dims()[d];
             x.index_select(d as isize, &Tensor::arange(n, x.device())?.rsub_scalar(n as i64 - 1)?)
@@ -22,7 +32,16 @@ impl Tensor {
     }
 
     /// Moves elements by `shift` places along `dim`; those that leave the end come back at the start. Errors: `Attr`.
-    pub fn roll(&self, shift: isize, dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(4, device)?.roll(1, 0)?.to_vec::<i64>()?, [3, 0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn roll(&self, shift: isize, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("roll", dim)?;
         let n = self.dims().get(d).copied().unwrap_or(0);
         if n == 0 {
@@ -47,6 +66,14 @@ impl Tensor {
 
     /// Copies the tensor `counts[k]` times along each dimension, one after the other. More counts than dimensions: the tensor gets
     /// dimensions of size 1 in front. Errors: `Attr` for fewer counts than dimensions.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(2, device)?.repeat(&[2])?.to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
         if counts.len() < self.rank() {
             let message =
@@ -61,7 +88,8 @@ impl Tensor {
     }
 
     /// Copies each element `count` times in place along `dim`. Errors: `Attr`.
-    pub fn repeat_interleave(&self, count: usize, dim: isize) -> Result<Tensor> {
+    pub fn repeat_interleave(&self, count: usize, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("repeat_interleave", dim)?;
         let x = if self.rank() == 0 { self.reshape(1)? } else { self.clone() };
         let all = x.copies("repeat_interleave", d, d + 1, count);
@@ -91,7 +119,8 @@ impl Tensor {
     }
 
     /// Moves a dimension to another place. A view. Errors: `Attr`.
-    pub fn movedim(&self, from: isize, to: isize) -> Result<Tensor> {
+    pub fn movedim(&self, from: impl Into<Position>, to: impl Into<Position>) -> Result<Tensor> {
+        let (Position(from), Position(to)) = (from.into(), to.into());
         let (from, to) = (self.shape().dim_for("movedim", from)?, self.shape().dim_for("movedim", to)?);
         if self.rank() == 0 {
             return Ok(self.clone());
@@ -103,7 +132,8 @@ impl Tensor {
     }
 
     /// At most `count` parts of equal size along `dim`, of which the last may be smaller. Views. Errors: `Attr`, also for 0 parts.
-    pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Tensor>> {
+    pub fn chunk(&self, count: usize, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("chunk", dim)?;
         if count == 0 || self.rank() == 0 {
             let message =
@@ -117,7 +147,8 @@ impl Tensor {
     }
 
     /// The slices along `dim`, without this dimension. Views, whose gradients are stacked. Errors: `Attr`; `Shape` for a scalar.
-    pub fn unbind(&self, dim: isize) -> Result<Vec<Tensor>> {
+    pub fn unbind(&self, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("unbind", dim)?;
         if self.rank() == 0 {
             return Err(Error::shape("unbind", format!("{} has no dimensions", describe(&[self]))));
@@ -146,6 +177,16 @@ impl Tensor {
     }
 
     /// `value` where the bool tensor `mask`, which broadcasts to x, is true; x elsewhere. Errors: `Shape`, `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// let even = x.remainder(&x.full_like(2)?)?.eq_scalar(0)?;
+    /// assert_eq!(x.masked_fill(&even, -1)?.to_vec::<i64>()?, [-1, 1, -1, 3, -1, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<crate::Scalar>) -> Result<Tensor> {
         let mask = mask.broadcast_to(self.shape()).map_err(|e| e.of("masked_fill"))?;
         mask.logical_not().and_then(|kept| kept.where_scalar(self, value)).map_err(|e| e.of("masked_fill"))
@@ -171,6 +212,15 @@ impl Tensor {
 
     /// `[.., classes]` in i64: 1 at the position that the integer names, 0 elsewhere. Errors: `Index` for a class out of range;
     /// `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let classes = Tensor::from_vec(vec![2i64, 0], 2, device)?;
+    /// assert_eq!(classes.one_hot(3)?.to_vec::<i64>()?, [0, 0, 1, 1, 0, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         let op = "one_hot";
         if !self.dtype().is_int() {
@@ -185,7 +235,8 @@ impl Tensor {
     }
 
     /// Differences of neighbours along `dim`, one fewer than there are elements. Errors: `Attr`; `Shape` for a scalar.
-    pub fn diff(&self, dim: isize) -> Result<Tensor> {
+    pub fn diff(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("diff", dim)?;
         if self.rank() == 0 {
             return Err(Error::shape("diff", format!("{} has no dimensions", describe(&[self]))));

@@ -2,7 +2,7 @@
 
 use crate::check::{check_same, describe};
 use crate::tape::{Gradients, record, report};
-use crate::{Dims, Error, Layout, Result, Shape, Tensor};
+use crate::{Dims, Error, Layout, Position, Result, Shape, Tensor};
 
 /// The largest number of pieces of a split: each is a tensor on the host.
 const PIECES: usize = 1 << 22;
@@ -10,7 +10,17 @@ const PIECES: usize = 1 << 22;
 /// # Joining and splitting
 impl Tensor {
     /// Joins tensors along an existing dimension. Parts whose channels are last in memory make a result whose channels are. Errors: `Attr` for an empty list, `Shape` if other dimensions differ.
-    pub fn concat(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(2, device)?;
+    /// assert_eq!(Tensor::concat(&[&x, &x], 0)?.to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn concat(parts: &[&Tensor], dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "concat";
         let first = *parts.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
         check_same(op, parts)?;
@@ -49,7 +59,17 @@ impl Tensor {
     }
 
     /// Joins tensors of the same shape along a new dimension. Errors: `Shape` if the shapes differ; as [`concat`](Tensor::concat).
-    pub fn stack(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(2, device)?;
+    /// assert_eq!(Tensor::stack(&[&x, &x], 1)?.to_vec::<i64>()?, [0, 0, 1, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stack(parts: &[&Tensor], dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         if parts.iter().any(|t| t.shape() != parts[0].shape()) {
             return Err(Error::shape("stack", format!("all must have one shape, got {}", describe(parts))));
         }
@@ -60,7 +80,17 @@ impl Tensor {
 
     /// Splits one dimension into pieces of `size`; the last piece may be smaller. Views. Errors: `Attr` for a dimension out of
     /// range, a size of 0, or a size that gives more than 2^22 pieces.
-    pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Tensor>> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let parts = Tensor::arange(5, device)?.split(2, 0)?;
+    /// assert_eq!(parts.iter().map(Tensor::numel).collect::<Vec<_>>(), [2, 2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(&self, size: usize, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("split", dim)?;
         if size == 0 || self.rank() == 0 {
             return Err(Error::attr("split", format!("{} cannot be split into pieces of {size}", self.shape())));
@@ -78,7 +108,8 @@ impl Tensor {
 
     /// Splits one dimension into pieces of these sizes, one after the other; a size may be 0. Views. Errors: `Attr` for a dimension out
     /// of range; `Shape` for a scalar, or sizes that do not add up to the extent.
-    pub fn split_with_sizes(&self, sizes: &[usize], dim: isize) -> Result<Vec<Tensor>> {
+    pub fn split_with_sizes(&self, sizes: &[usize], dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let op = "split_with_sizes";
         let d = self.shape().dim_for(op, dim)?;
         let sum = sizes.iter().try_fold(0, |sum: usize, &size| sum.checked_add(size));
@@ -102,7 +133,8 @@ impl Tensor {
 
     /// Splits one dimension into `count` pieces of equal size; if there is a rest, the first ones are larger by 1. Pieces are empty if
     /// there are more than elements. Views. Errors: `Attr` for a dimension out of range, a scalar, or a count of 0 or above 2^22.
-    pub fn tensor_split(&self, count: usize, dim: isize) -> Result<Vec<Tensor>> {
+    pub fn tensor_split(&self, count: usize, dim: impl Into<Position>) -> Result<Vec<Tensor>> {
+        let Position(dim) = dim.into();
         let op = "tensor_split";
         let d = self.shape().dim_for(op, dim)?;
         if !(1..=PIECES).contains(&count) || self.rank() == 0 {

@@ -67,6 +67,15 @@ impl Tensor {
     }
 
     /// The elements on and below the diagonal of the last two dimensions; 0 above it. Errors: `Shape` below rank 2.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.tril(0)?.to_vec::<f32>()?, [1.0, 0.0, 3.0, 6.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tril(&self, offset: isize) -> Result<Tensor> {
         triangle("tril", self, Triangle::Lower, offset)
     }

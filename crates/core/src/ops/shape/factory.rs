@@ -12,11 +12,29 @@ pub const INFER: usize = usize::MAX;
 impl Tensor {
     /// Every element is `value`. Errors: `Attr` if an integer dtype cannot hold it, `Dtype` for a float in an integer
     /// dtype.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::full((2, 2), 7, DType::I64, device)?;
+    /// assert_eq!(x.to_vec::<i64>()?, [7; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn full(shape: impl Into<Shape>, value: impl Into<Scalar>, dtype: DType, device: &Device) -> Result<Tensor> {
         filled("full", shape.into(), value.into(), dtype, device)
     }
 
     /// Every element is 0.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::zeros((2, 3), DType::F32, device)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0; 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         filled("zeros", shape.into(), 0.into(), dtype, device)
     }
@@ -44,6 +62,14 @@ impl Tensor {
     }
 
     /// `0, 1, .., n - 1` as i64.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(4, device)?.to_vec::<i64>()?, [0, 1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn arange(n: usize, device: &Device) -> Result<Tensor> {
         let op = "arange";
         let y = Tensor::allocate(op, &Shape::from(n), DType::I64, device)?;
@@ -97,6 +123,15 @@ impl Tensor {
 
     /// `steps` numbers at equal distances, of which the first is `start` and the last is `end`. Float dtypes. The numbers are computed on
     /// the host, in f64, and rounded once. Errors: `Attr` unless both ends are finite; `Dtype`.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::linspace(0.0, 1.0, 5, DType::F32, device)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn linspace(start: f64, end: f64, steps: usize, dtype: DType, device: &Device) -> Result<Tensor> {
         let op = "linspace";
         check_finite(op, &[("start", start), ("end", end)])?;
@@ -111,6 +146,14 @@ impl Tensor {
     }
 
     /// The identity matrix `[n, n]`.
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::eye(2, DType::F32, device)?.to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn eye(n: usize, dtype: DType, device: &Device) -> Result<Tensor> {
         let op = "eye";
         let t = filled(op, Shape::from((n, n)), 0.into(), dtype, device)?;

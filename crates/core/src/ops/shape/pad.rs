@@ -43,6 +43,16 @@ impl Tensor {
     /// Errors: `Shape` for more pairs than dimensions, if more elements are removed than a dimension has, for copies of an empty
     /// dimension, and for more copies than a dimension has elements (`Reflect`: as many); `Attr` for more than three dimensions of
     /// copies, or a constant that an integer dtype cannot hold; `Dtype` for a float constant in an integer dtype.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # use isograd_core::ops::Pad;
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 6.0], (2, 2), device)?;
+    /// assert_eq!(x.pad(&[[1, 0]], Pad::ZEROS)?.to_vec::<f32>()?, [0.0, 1.0, 2.0, 0.0, 3.0, 6.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn pad(&self, ends: &[[isize; 2]], pad: Pad) -> Result<Tensor> {
         if ends.len() > self.rank() {
             let message = format!("{} pairs of numbers are more than the dimensions of {}", ends.len(), self.shape());

@@ -5,7 +5,7 @@ use crate::ops::shape::factory::INFER;
 use crate::ops::{Axes, gradients};
 use crate::tape::{Attribute, Gradient, Record, record, report};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Layout, Position, Result, Shape, Tensor, no_grad};
 
 /// # Views
 impl Tensor {
@@ -47,6 +47,14 @@ impl Tensor {
 
     /// The same elements in row-major order under another shape; one extent may be [`INFER`]. A view where strides
     /// allow it, else a copy. Errors: `Shape` if the number of elements differs.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(6, device)?.reshape((2, 3))?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = infer(self, shape.into())?;
         if shape == *self.shape() {
@@ -60,7 +68,17 @@ impl Tensor {
     }
 
     /// Swaps two dimensions (negative ones count from the end). A view. Errors: `Attr` for a dimension out of range.
-    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.transpose(0, 1)?.to_vec::<i64>()?, [0, 3, 1, 4, 2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transpose(&self, a: impl Into<Position>, b: impl Into<Position>) -> Result<Tensor> {
+        let (Position(a), Position(b)) = (a.into(), b.into());
         let (i, j) = (self.shape().dim_for("transpose", a)?, self.shape().dim_for("transpose", b)?);
         let axes = || [("axes", [i, j][..].into())];
         self.rearranged("transpose", self.layout().transpose(i, j), axes, move |dy| dy.transpose(a, b))
@@ -75,8 +93,18 @@ impl Tensor {
     }
 
     /// Dimension `k` of the result is dimension `perm[k]`. A view. Errors: `Attr` unless `perm` is a permutation.
-    pub fn permute(&self, perm: &[isize]) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let images = Tensor::zeros((8, 32, 24, 3), DType::F32, device)?;
+    /// assert_eq!(images.permute(&[0, 3, 1, 2])?.dims(), [8, 3, 32, 24]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn permute<D: Into<Position> + Copy>(&self, perm: &[D]) -> Result<Tensor> {
         let op = "permute";
+        let perm: Vec<isize> = perm.iter().map(|&dim| dim.into().0).collect();
         let wrong = || Error::attr(op, format!("{perm:?} is not a permutation of the dimensions of {}", self.shape()));
         if perm.len() != self.rank() {
             return Err(wrong());
@@ -93,13 +121,24 @@ impl Tensor {
 
     /// Elements `start .. start + length` of one dimension. A view. Errors: `Attr` for a dimension, `Index` for a range
     /// out of bounds.
-    pub fn narrow(&self, dim: isize, start: usize, length: usize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.narrow(1, 1, 2)?.to_vec::<i64>()?, [1, 2, 4, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn narrow(&self, dim: impl Into<Position>, start: usize, length: usize) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         self.slice(dim, start, start.saturating_add(length), 1)
     }
 
     /// Elements `start`, `start + step`, ... below `stop` of one dimension. A view. Errors: `Attr` for a dimension out of
     /// range or step 0, `Index` unless `start <= stop <= extent`.
-    pub fn slice(&self, dim: isize, start: usize, stop: usize, step: usize) -> Result<Tensor> {
+    pub fn slice(&self, dim: impl Into<Position>, start: usize, stop: usize, step: usize) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "narrow";
         let d = self.shape().dim_for(op, dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(0);
@@ -126,7 +165,8 @@ impl Tensor {
     /// share elements; changes in place refuse it. The gradient of an element is the sum over its windows, in the accumulation dtype.
     /// All dtypes. Errors: `Attr` for a dimension out of range, a size or a step of 0; `Shape` for a scalar, a size above the extent,
     /// or more dimensions than a tensor has.
-    pub fn windows(&self, dim: isize, size: usize, step: usize) -> Result<Tensor> {
+    pub fn windows(&self, dim: impl Into<Position>, size: usize, step: usize) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let op = "windows";
         let d = self.shape().dim_for(op, dim)?;
         if size == 0 || step == 0 {
@@ -157,7 +197,17 @@ impl Tensor {
 
     /// Selects `index` along dimension `dim`, and removes the dimension (negative values count from the end). A view. Errors:
     /// `Attr`, `Index`.
-    pub fn select(&self, dim: isize, index: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!(x.select(1, -1)?.to_vec::<i64>()?, [2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn select(&self, dim: impl Into<Position>, index: impl Into<Position>) -> Result<Tensor> {
+        let (Position(dim), Position(index)) = (dim.into(), index.into());
         let d = self.shape().dim_for("select", dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(0) as isize;
         let resolved = if index < 0 { index.saturating_add(extent) } else { index };
@@ -194,7 +244,17 @@ impl Tensor {
     }
 
     /// Adds a dimension of size 1 before `dim` (`-1`: at the end). A view. Errors: `Attr`.
-    pub fn unsqueeze(&self, dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(6, device)?.reshape((2, 3))?;
+    /// assert_eq!((x.unsqueeze(0)?.dims(), x.unsqueeze(-1)?.dims()), (&[1, 2, 3][..], &[2, 3, 1][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unsqueeze(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let rank = self.rank() as isize;
         let at = if dim < 0 { dim.saturating_add(rank + 1) } else { dim };
         if !(0..=rank).contains(&at) {
@@ -207,7 +267,16 @@ impl Tensor {
     }
 
     /// Removes a dimension of size 1. A view. Errors: `Attr` for a dimension out of range, `Shape` if its size is not 1.
-    pub fn squeeze(&self, dim: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::arange(3, device)?.reshape((3, 1))?.squeeze(1)?.dims(), [3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn squeeze(&self, dim: impl Into<Position>) -> Result<Tensor> {
+        let Position(dim) = dim.into();
         let d = self.shape().dim_for("squeeze", dim)?;
         if self.dims().get(d) != Some(&1) {
             return Err(Error::shape("squeeze", format!("dimension {dim} of {} is not of size 1", self.shape())));
@@ -218,7 +287,17 @@ impl Tensor {
     }
 
     /// Merges dimensions `first..=last` into one. Errors: `Attr`.
-    pub fn flatten(&self, first: isize, last: isize) -> Result<Tensor> {
+    ///
+    /// ```
+    /// # use isograd_core::{DType, Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, device)?;
+    /// assert_eq!(x.flatten(1, -1)?.dims(), [2, 12]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn flatten(&self, first: impl Into<Position>, last: impl Into<Position>) -> Result<Tensor> {
+        let (Position(first), Position(last)) = (first.into(), last.into());
         let (a, b) = (self.shape().dim_for("flatten", first)?, self.shape().dim_for("flatten", last)?);
         if a > b {
             return Err(Error::attr("flatten", format!("dimension {first} comes after dimension {last}")));
@@ -234,6 +313,15 @@ impl Tensor {
 
     /// Expands dimensions of size 1, and adds leading ones, with stride 0. A view. Errors: `Shape` unless the shape
     /// broadcasts to `shape`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// # fn example(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(3, device)?.broadcast_to((2, 3))?;
+    /// assert_eq!(x.to_vec::<i64>()?, [0, 1, 2, 0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into();
         let op = "broadcast_to";

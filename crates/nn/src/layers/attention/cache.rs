@@ -73,6 +73,27 @@ impl KvCache {
         self.set_lengths(self.lengths.iter().zip(lengths).map(|(&n, &length)| n.min(length)).collect())
     }
 
+    /// Puts the sequences of these numbers in the place of all, each as often as it is named: a search goes on with its best sequences. Steps that were
+    /// captured before must be captured again. Errors: `Index` for a sequence that there is not; `OutOfMemory`.
+    pub fn select(&mut self, sequences: &[usize]) -> Result<()> {
+        let Some(positions) = &self.positions else {
+            return Err(Error::value(OP, "there are no sequences"));
+        };
+        if let Some(wrong) = sequences.iter().find(|&&i| i >= self.lengths.len()) {
+            return Err(Error::index(
+                OP,
+                format!("there is no sequence {wrong}, expected one in 0..{}", self.lengths.len()),
+            ));
+        }
+        let rows: Vec<i64> = sequences.iter().map(|&i| i as i64).collect();
+        let rows = Tensor::from_slice(&rows, rows.len(), positions.device())?;
+        let chosen = positions.detach().index_select(0, &rows)?;
+        self.positions = Some(chosen);
+        no_grad(|| self.layers.iter_mut().try_for_each(|layer| layer.select(&rows)))?;
+        self.lengths = sequences.iter().map(|&i| self.lengths[i]).collect();
+        Ok(())
+    }
+
     fn set_lengths(&mut self, lengths: Vec<usize>) -> Result<()> {
         if let Some(positions) = self.positions.as_ref().filter(|_| lengths != self.lengths) {
             let values: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
@@ -228,6 +249,13 @@ impl KeyValues {
             Ok(more)
         };
         self.memory = Some([grown(&memory[0])?, grown(&memory[1])?]);
+        Ok(())
+    }
+
+    /// The sequences of these numbers.
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        let Some([k, v]) = &self.memory else { return Ok(()) };
+        self.memory = Some([k.index_select(0, rows)?, v.index_select(0, rows)?]);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
 /// The options of a [`CausalSelfAttention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SelfAttentionOptions {
     /// Heads of queries.
     pub heads: usize,

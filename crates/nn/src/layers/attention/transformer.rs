@@ -7,6 +7,7 @@ use isograd_core::{Result, Tensor};
 
 /// The options of a transformer's layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TransformerOptions {
     /// E, the width of x.
     pub width: usize,

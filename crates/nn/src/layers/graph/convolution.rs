@@ -7,6 +7,7 @@ use isograd_core::{DType, Result, Tensor};
 
 /// The options of a [`GcnConv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct GcnOptions {
     /// Whether each node gets a loop where it has none.
     pub add_self_loops: bool,
@@ -74,6 +75,7 @@ pub(super) fn with_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
 
 /// The options of a [`SageConv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct SageOptions {
     /// The reduction of neighbours.
     pub aggr: IndexReduce,

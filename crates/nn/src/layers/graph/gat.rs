@@ -8,6 +8,7 @@ use isograd_core::{Error, Result, Rng, Tensor};
 
 /// The combination of heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum GatHeads {
     /// One after the other: `[N, heads out]`.
     #[default]
@@ -18,6 +19,7 @@ pub enum GatHeads {
 
 /// The options of a [`GatConv`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct GatOptions {
     /// The number of heads.
     pub heads: usize,
