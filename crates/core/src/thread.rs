@@ -119,6 +119,8 @@ pub(crate) struct Thread {
     context: Cell<Context>,
     pub casts: RefCell<Casts>,
     pub capture: RefCell<Capture>,
+    /// The name of the place that ops come from, where a program is not written in lines.
+    pub place: RefCell<Option<Arc<str>>>,
     /// The kinds of events for which there is a listener, a bit each.
     heard: Cell<u8>,
     /// From the outermost to the innermost.
@@ -131,6 +133,7 @@ thread_local! {
             context: Cell::new(Context::NEW),
             casts: RefCell::new(Casts::NEW),
             capture: RefCell::new(Capture::None),
+            place: RefCell::new(None),
             heard: Cell::new(0),
             listeners: RefCell::new(Vec::new()),
         }

@@ -1,15 +1,31 @@
 //! The ops and lines to which kernel calls belong.
 
 #[cfg(feature = "backtrace")]
-use super::lines::here;
+use super::lines;
 use crate::tape::Event;
+use crate::thread;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
-/// Lines need the feature `backtrace`.
-#[cfg(not(feature = "backtrace"))]
+/// Runs `f`, and names the origin of its ops, in place of a line of the program: the node of a graph, for a program that runs graphs.
+pub fn named<R>(name: &Arc<str>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Arc<str>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            thread::with(|thread| thread.place.replace(self.0.take()));
+        }
+    }
+    let _restore = Restore(thread::with(|thread| thread.place.replace(Some(name.clone()))));
+    f()
+}
+
+/// The name of the origin, else the line of the program. Lines need the feature `backtrace`.
 fn here() -> Option<String> {
-    None
+    let name = thread::with(|thread| thread.place.borrow().as_deref().map(String::from));
+    #[cfg(feature = "backtrace")]
+    let name = name.or_else(lines::here);
+    name
 }
 
 /// The direction of an op.
