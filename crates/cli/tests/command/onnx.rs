@@ -93,7 +93,7 @@ fn devices_are_compared_on_an_opened_model() {
     assert_eq!(report["findings"][1]["cases"], 5);
     let found = run(&["diff", "cpu", "cpu", "--onnx", &file, "--sizes", "N=5"]);
     assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
-    assert!(found.stdout.contains("Gemm \"") && found.stdout.contains("[5, 64]"), "{}", found.stdout);
+    assert!(found.stdout.contains("Gemm \"") && found.stdout.contains("5, 64]"), "{}", found.stdout);
     assert_eq!(found.stdout.lines().last(), Some("no node is beyond its tolerance"));
     assert_refused(&run(&["diff", "cpu", "cpu", "--sizes", "N=5"]), &["--onnx names"]);
     assert_refused(&run(&["parity", "--onnx", &file, "--filter", "relu"]), &["--onnx is a case of its own"]);
@@ -139,7 +139,8 @@ fn an_opened_model_predicts_from_images() {
     let out = tempfile::tempdir().unwrap();
     let device = Device::cpu().unwrap();
     let x = Tensor::zeros((1, 3, 4, 4), DType::F32, &device).unwrap();
-    let export = Export::new(&Sequential::new()).input(Input::new("image", &x)).outputs(&["mean"]);
+    let network = Sequential::new();
+    let export = Export::new(&network).input(Input::new("image", &x)).outputs(&["mean"]);
     let file = out.path().join("mean.onnx");
     export.run(|x| Ok(vec![x[0].mean([2, 3])?])).unwrap().save(&file).unwrap();
     let color = |name: &str, rgb: [u8; 3]| {
