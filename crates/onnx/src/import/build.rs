@@ -3,6 +3,7 @@
 use super::attribute::{Attribute, Attributes, assumed};
 use super::element::Element;
 use super::external::Folder;
+use super::fuse::fuse;
 use super::graph::{Graph, Node, Slot, Source, described};
 use super::ops::{self, Use};
 use super::order::in_order;
@@ -200,6 +201,7 @@ impl<'a> Builder<'a> {
         let nodes = self.nodes(&graph.node, &copies, scopes)?;
         let outputs = graph.output.iter().map(|output| self.read(scopes, output.name(), "an output"));
         let mut built = Graph { inputs, outputs: outputs.collect::<Result<_>>()?, nodes };
+        fuse(&mut built);
         built.note_last_reads();
         scopes.names.pop();
         Ok(built)

@@ -81,6 +81,13 @@ impl Graph {
         self.nodes.iter().for_each(|node| node.reads(found));
     }
 
+    /// The values that nodes, bodies and outputs read, each as often as it is read.
+    pub fn all_reads(&self) -> Vec<Slot> {
+        let mut found = Vec::new();
+        self.reads(&mut found);
+        found
+    }
+
     /// Notes for each node the values of this graph that no later node reads.
     pub fn note_last_reads(&mut self) {
         let mut own: HashSet<Slot> = self.inputs.iter().copied().collect();

@@ -5,6 +5,7 @@ mod build;
 mod call;
 mod element;
 mod external;
+mod fuse;
 mod graph;
 mod host;
 mod ops;

@@ -310,6 +310,7 @@ fn linear_models_and_scalers_of_samples() -> Result<()> {
     let normalised = |norm| of("Normalizer", &[text("norm", norm)]).map(|t| numbers(&t));
     assert_eq!(normalised("L1")?, [1.0 / 3.0, 2.0 / 3.0, -3.0 / 7.0, 4.0 / 7.0]);
     assert_eq!((normalised("MAX")?, normalised("L2")?[2..].to_vec()), (vec![0.5, 1.0, -0.75, 1.0], vec![-0.6, 0.8]));
+    assert_eq!(numbers(&of("Binarizer", &[float("threshold", 1.0)])?), [0.0, 1.0, 0.0, 1.0]);
     let at = Tensor::from_vec(vec![1i64, 1, 0], 3, &cpu())?;
     let picked = node("ArrayFeatureExtractor", "a at", "y", &[]);
     let picked =
@@ -387,5 +388,25 @@ fn ensembles_of_trees() -> Result<()> {
     assert!(error.message().contains("cycle"), "{error}");
     endless[5] = ints("nodes_truenodeids", &[9, 2, 0, 0, 0, 1, 0, 0]);
     assert!(of("TreeEnsembleRegressor", "y", &endless).unwrap_err().message().contains("not there"));
+    Ok(())
+}
+
+#[test]
+fn a_product_with_the_sigmoid_is_one_node() -> Result<()> {
+    let x = vector(&[-2.0, 0.5, 3.0]);
+    let expected = numbers(&x.silu()?);
+    let sigmoid = node("Sigmoid", "a", "s", &[]);
+    for product in [node("Mul", "a s", "y", &[]), node("Mul", "s a", "y", &[])] {
+        let model = loaded(&model(13, graph("a", "y", &[sigmoid.clone(), product], &[])))?;
+        assert_eq!(model.operators(), [("Swish".into(), 1)]);
+        assert_eq!(numbers(&model.forward(from_ref(&x))?[0]), expected);
+    }
+    // A sigmoid that others read stays, as does that of another value.
+    for (product, outputs) in [(node("Mul", "a s", "y", &[]), "y s"), (node("Mul", "b s", "y", &[]), "y")] {
+        let model = loaded(&model(13, graph("a b", outputs, &[sigmoid.clone(), product], &[])))?;
+        assert_eq!(model.operators(), [("Mul".into(), 1), ("Sigmoid".into(), 1)]);
+        let y = numbers(&model.forward(&[x.clone(), x.clone()])?[0]);
+        assert!(y.iter().zip(&expected).all(|(y, e)| (y - e).abs() < 1e-6), "{y:?}");
+    }
     Ok(())
 }

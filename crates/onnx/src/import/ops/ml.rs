@@ -7,6 +7,7 @@ use isograd_core::{DType, Result, Tensor};
 
 pub const OPS: Table = &[
     ("ArrayFeatureExtractor", Op::One(features)),
+    ("Binarizer", Op::One(binarizer)),
     ("LinearClassifier", Op::Many(classifier)),
     ("LinearRegressor", Op::Tensor(regressor)),
     ("Normalizer", Op::Tensor(normalizer)),
@@ -18,6 +19,12 @@ fn features(c: &Call<'_>) -> Result<Value> {
     let (x, at) = (c.x(0)?, c.x(1)?);
     let x = if x.rank() == 1 { x.unsqueeze(0)? } else { x };
     c.moved(0, x.index_select(-1, &at.flatten(0, -1)?)?)
+}
+
+/// 1 above the threshold, and 0 elsewhere.
+fn binarizer(c: &Call<'_>) -> Result<Value> {
+    let x = c.x(0)?;
+    c.wrapped(0, x.gt_scalar(c.float("threshold", 0.0)?)?.cast(x.dtype())?)
 }
 
 /// f32, or f64 in a wide model.
