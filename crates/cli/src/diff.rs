@@ -1,5 +1,6 @@
 //! `isograd diff`.
 
+use crate::onnx::Compared;
 use crate::run::first;
 use crate::train::{Config, Model, TASKS, Task, start, trainer};
 use crate::{check_writable, report};
@@ -10,7 +11,7 @@ use isograd::parallel::World;
 use isograd::parity::Diff as Found;
 use isograd::{Device, replace_file, tape};
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The options of `isograd diff`.
@@ -33,6 +34,8 @@ pub struct Diff {
     #[arg(long, requires = "ranks")]
     device: Option<String>,
     #[command(flatten)]
+    onnx: Compared,
+    #[command(flatten)]
     model: Model,
     /// Write all that was found to this file
     #[arg(long, value_name = "FILE")]
@@ -44,18 +47,26 @@ fn is_styled() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Runs the first training step on both devices and reports. The exit code is 1 if a node is beyond its tolerance.
+/// Runs the first training step, or a model of ONNX, on both devices and reports. The exit code is 1 if a node is beyond its tolerance.
 pub fn run(options: Diff) -> Result<ExitCode> {
     options.json.iter().try_for_each(|path| check_writable(path))?;
     match (&options.ranks, &options.a, &options.b) {
         (Some(dataset), ..) => of_ranks(&options, dataset),
         (None, Some(a), Some(b)) => {
-            let found = step(&options, &options.dataset, &a.parse()?, &b.parse()?)?;
+            let found = match options.onnx.file()? {
+                Some(file) => of_file(&options.onnx, file, &a.parse()?, &b.parse()?)?,
+                None => step(&options, &options.dataset, &a.parse()?, &b.parse()?)?,
+            };
             write(&options, &serde_json::to_vec(&found)?)?;
             show(&found)
         }
         _ => bail!("two devices are compared, or ranks"),
     }
+}
+
+/// The forward and the backward pass of a model of ONNX.
+fn of_file(onnx: &Compared, file: &Path, a: &Device, b: &Device) -> Result<Found> {
+    Ok(tape::diff(a, b, |device| onnx.loss(file, device))?)
 }
 
 fn step(options: &Diff, dataset: &str, a: &Device, b: &Device) -> Result<Found> {

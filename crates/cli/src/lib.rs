@@ -64,13 +64,13 @@ enum Command {
     Train(datasets::Train),
     /// Compute the loss and the accuracy of a trained model
     Eval(eval::Eval),
-    /// Predict the classes or numbers of a new file with a trained model
+    /// Predict the classes or numbers of new files with a trained model
     Predict(train::PredictOptions),
     /// Compare trained models: their results, settings and curves
     Runs(runs::Runs),
     /// Write a trained model in the format of ONNX
     Export(export::Export),
-    /// Say what a model in the format of ONNX has, or run it
+    /// Say what a model in the format of ONNX has, run it, time it or train it further
     Onnx(onnx::Onnx),
     /// Continue a text with a trained language model
     Generate(text::Generate),

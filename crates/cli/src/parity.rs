@@ -1,5 +1,6 @@
 //! `isograd parity`.
 
+use crate::onnx::Compared;
 use crate::{check_writable, progress_bar, report};
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args};
@@ -57,6 +58,8 @@ pub struct Parity {
     /// safetensors files, whose cases run instead
     #[arg(long, value_name = "N|DIR", value_parser = parse_cases)]
     cases: Option<Cases>,
+    #[command(flatten)]
+    onnx: Compared,
     /// What cases are drawn from
     #[arg(long, value_name = "S", default_value_t = 7)]
     seed: u64,
@@ -174,6 +177,10 @@ fn check(options: &Parity) -> Result<Report> {
         Some(Cases::Recorded(folder)) => (None, Some(folder)),
         None => (None, None),
     };
+    let file = options.onnx.file()?;
+    if file.is_some() && (drawn.is_some() || folder.is_some() || options.filter.is_some() || options.repeat.is_some()) {
+        bail!("--onnx is a case of its own, without --cases, --filter and --repeat");
+    }
     if let Some(filter) = &options.filter
         && folder.is_none()
         && !registry::OPS.iter().any(|op| filter.is_match(op.name))
@@ -186,6 +193,7 @@ fn check(options: &Parity) -> Result<Report> {
     let (program, arguments) = (std::env::current_exe()?, vec![WORKER.into()]);
     let longest = Apart::LONGEST;
     let apart = Apart { program, arguments, environment, devices: apart.collect(), longest };
+    let onnx = &options.onnx;
     let options = Options {
         devices,
         filter: options.filter.clone(),
@@ -217,6 +225,11 @@ fn check(options: &Parity) -> Result<Report> {
             kept = Some(Instant::now());
         }
     };
+    if let Some(file) = file {
+        let report = onnx.check(file, &options, &mut progress);
+        bar.finish_and_clear();
+        return report;
+    }
     let report = match folder {
         Some(folder) if !folder.cases.iter().any(|case| cases::is_chosen(case, &options)) => {
             bail!("{} has no case that --filter and --dtype choose", folder.path);

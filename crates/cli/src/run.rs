@@ -334,6 +334,11 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// True if one of the options was given.
+    pub fn are_given(self) -> bool {
+        self.last
+    }
+
     /// Gives a model the weights of a run: those of the epoch with the best results, unless the last ones are asked for or no epoch has
     /// ended. Returns their epoch.
     pub fn restore<M: Module + ?Sized>(self, saved: &SavedRun, folder: &Path, start: &Start<M>) -> Result<u64> {

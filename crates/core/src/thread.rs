@@ -114,11 +114,21 @@ pub(crate) fn within<R>(op: &'static str, f: impl FnOnce() -> R) -> R {
     }
 }
 
+/// The name of what ops come from.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub name: Arc<str>,
+    /// Whether it stands for a line of the program, as the node of a graph does, or beside it.
+    pub is_line: bool,
+}
+
 /// The state of a thread.
 pub(crate) struct Thread {
     context: Cell<Context>,
     pub casts: RefCell<Casts>,
     pub capture: RefCell<Capture>,
+    /// The place that ops come from, if it has a name.
+    pub place: RefCell<Option<Place>>,
     /// The kinds of events for which there is a listener, a bit each.
     heard: Cell<u8>,
     /// From the outermost to the innermost.
@@ -131,6 +141,7 @@ thread_local! {
             context: Cell::new(Context::NEW),
             casts: RefCell::new(Casts::NEW),
             capture: RefCell::new(Capture::None),
+            place: RefCell::new(None),
             heard: Cell::new(0),
             listeners: RefCell::new(Vec::new()),
         }

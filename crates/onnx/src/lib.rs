@@ -29,4 +29,4 @@ mod import;
 mod proto;
 
 pub use export::{Batch, Export, Input, Model, OPSET};
-pub use import::{OnnxModel, Port, Size, load};
+pub use import::{OnnxModel, Port, Size, load, load_in_f64};

@@ -91,6 +91,8 @@ MODELS = {
     "t5_encoder": lambda: texts("T5Encoder", d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4),
 }
 ESTIMATORS = "LogisticRegression", "MLPClassifier", "LinearRegression", "MLPRegressor", "StandardScaler", "KMeans", "PCA"
+ESTIMATORS += "RandomForestClassifier", "GradientBoostingClassifier", "ExtraTreesClassifier", "DecisionTreeClassifier"
+ESTIMATORS += "RandomForestRegressor", "GradientBoostingRegressor"
 
 
 def from_torch(name, path, dynamo):
@@ -107,16 +109,18 @@ def from_torch(name, path, dynamo):
 
 def from_sklearn(name, path):
     """Exports an estimator of four features; its input by name."""
-    import sklearn.cluster, sklearn.datasets, sklearn.decomposition, sklearn.linear_model, sklearn.neural_network, sklearn.preprocessing
+    import sklearn.cluster, sklearn.datasets, sklearn.decomposition, sklearn.ensemble, sklearn.linear_model, sklearn.neural_network
+    import sklearn.preprocessing, sklearn.tree
     from skl2onnx import to_onnx
 
     x, y = sklearn.datasets.load_iris(return_X_y=True)
     x = x.astype(numpy.float32)
     places = sklearn.linear_model, sklearn.neural_network, sklearn.preprocessing, sklearn.cluster, sklearn.decomposition
+    places += sklearn.ensemble, sklearn.tree
     estimator = next(getattr(place, name) for place in places if hasattr(place, name))()
     model = to_onnx(estimator.fit(x, y), x[:1], options={"zipmap": False} if name.endswith("Classifier") or name == "LogisticRegression" else None)
     path.write_bytes(model.SerializeToString())
-    return {model.graph.input[0].name: x[:5]}
+    return {model.graph.input[0].name: x[::30]}
 
 
 def difference(program, path, inputs, folder):

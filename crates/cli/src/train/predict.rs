@@ -6,6 +6,7 @@ use super::sample::{Objective, Signature, Split};
 use super::table::column;
 use super::tasks::Task;
 use super::{Config, TEST_BATCH, loading};
+use crate::onnx::{self, Reading};
 use crate::run::{Dataset, Weights, device};
 use crate::{check_writable, put, text};
 use anyhow::{Context, Result, bail};
@@ -22,12 +23,13 @@ use std::process::ExitCode;
 /// The options of `isograd predict`.
 #[derive(Args, Debug)]
 pub struct Predict {
-    /// The folder of a run of `isograd train`
+    /// The folder of a run of `isograd train`, or a model in the format of ONNX
+    #[arg(value_name = "RUN|MODEL.onnx")]
     pub run: PathBuf,
-    /// New samples: a table for csv and digits (the column to predict may lack; it is not read), images or a folder of them, or an
-    /// IDX file of images for mnist
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// New samples: a table for csv and digits (the column to predict may lack; it is not read), images or folders of them, or an
+    /// IDX file of images for mnist; a table of numbers, an array NAME.npy or images for an ONNX model
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// Columns of the new table that stand before the predictions, such as an identifier
     #[arg(long, value_name = "COLUMN,..", value_delimiter = ',')]
     keep: Vec<String>,
@@ -39,6 +41,8 @@ pub struct Predict {
     device: Option<String>,
     #[command(flatten)]
     weights: Weights,
+    #[command(flatten)]
+    onnx: Reading,
 }
 
 /// New samples: features `[samples, columns]` and categories on the device, or files of images.
@@ -78,6 +82,15 @@ type Carried = Vec<(String, Vec<String>)>;
 pub fn run(options: Predict) -> Result<ExitCode> {
     options.out.iter().try_for_each(|path| check_writable(path))?;
     let device = device(options.device.as_deref())?;
+    if options.run.is_file() {
+        if !options.keep.is_empty() || options.weights.are_given() {
+            bail!("--keep and the options of weights are for runs, {} is a file", options.run.display());
+        }
+        return onnx::predict(&options.run, &options.files, &options.onnx, options.out.as_deref(), &device);
+    }
+    if options.onnx.is_given() {
+        bail!("--labels, --size, --mean and --std are for models of ONNX, {} is a run", options.run.display());
+    }
     let cannot = || format!("cannot predict with {}", options.run.display());
     let saved = SavedRun::load(&options.run, &device).with_context(cannot)?;
     let dataset = saved.config::<Dataset>()?.dataset;
@@ -91,7 +104,7 @@ pub fn run(options: Predict) -> Result<ExitCode> {
     if Task::named(&dataset)?.is_graph {
         bail!("{} is a run of graph, whose model is for one graph", options.run.display());
     }
-    let (new, carried) = read(&options.file, &config, signature, &options.keep, &device)?;
+    let (new, carried) = read(&options.files, &config, signature, &options.keep, &device)?;
     let start = loading(&saved, &config, &Split::of(&config.dataset, signature), &device)?;
     options.weights.restore(&saved, &options.run, &start)?;
     start.model.eval();
@@ -144,7 +157,7 @@ fn lines(table: &mut String, carried: &Carried, from: usize, outputs: &Tensor, s
 }
 
 /// A line of CSV. A cell that has a separator or a quote is in quotes.
-fn line(cells: &[String]) -> String {
+pub fn line(cells: &[String]) -> String {
     let mut text = String::new();
     for (i, cell) in cells.iter().enumerate() {
         let comma = if i > 0 { "," } else { "" };
@@ -159,13 +172,18 @@ fn line(cells: &[String]) -> String {
 
 /// The samples of a file, as the dataset of the run has them, and what stands before their predictions.
 fn read(
-    path: &Path,
+    files: &[PathBuf],
     config: &Config,
     signature: &Signature,
     keep: &[String],
     device: &Device,
 ) -> Result<(New, Carried)> {
     let rows = |x| New::Rows(Input { x, categories: None, around: None });
+    let path = match files {
+        [path] => path,
+        _ if signature.table.is_none() && !["digits", "mnist"].contains(&&*config.dataset) => &files[0],
+        _ => bail!("{} files were given, and samples of {} are in one", files.len(), config.dataset),
+    };
     if let Some(encoding) = &signature.table {
         let keep: Vec<csv::Column> = keep.iter().map(|name| column(name)).collect();
         let table = encoding.read(path, Targets::Unknown, &keep)?;
@@ -193,7 +211,7 @@ fn read(
             Ok((rows(Tensor::from_vec(pixels, (count, found), device)?), Vec::new()))
         }
         _ => {
-            let files = image_files(path)?;
+            let files = files.iter().map(image_files).collect::<isograd::Result<Vec<_>>>()?.concat();
             let names = files.iter().map(|file| file.display().to_string()).collect();
             Ok((New::Images(files), vec![("file".into(), names)]))
         }

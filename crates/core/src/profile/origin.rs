@@ -1,43 +1,48 @@
 //! The ops and lines to which kernel calls belong.
 
 #[cfg(feature = "backtrace")]
-use super::lines::here;
+use super::lines;
 use crate::tape::Event;
-use std::cell::RefCell;
+use crate::thread::{self, Place};
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
-thread_local! {
-    /// The names of the parts of a model that are running, the innermost last.
-    static PARTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+/// Runs `f`, and names the origin of its ops, in place of a line of the program: the node of a graph, for a program that runs graphs.
+pub fn named<R>(name: &Arc<str>, f: impl FnOnce() -> R) -> R {
+    at(Place { name: name.clone(), is_line: true }, f)
 }
 
-/// Runs `f`, whose ops a profile names after the part of a model.
+/// Runs `f`, whose ops a profile names after the part of a model, beside the line of the program.
 pub fn in_part<R>(name: &str, f: impl FnOnce() -> R) -> R {
-    struct Left;
-    impl Drop for Left {
+    at(Place { name: name.into(), is_line: false }, f)
+}
+
+fn at<R>(place: Place, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Place>);
+    impl Drop for Restore {
         fn drop(&mut self) {
-            PARTS.with_borrow_mut(Vec::pop);
+            thread::with(|thread| thread.place.replace(self.0.take()));
         }
     }
-    PARTS.with_borrow_mut(|parts| parts.push(name.to_string()));
-    let _left = Left;
+    let _restore = Restore(thread::with(|thread| thread.place.replace(Some(place))));
     f()
 }
 
-/// The innermost part of a model that is running, and the line that called it.
-fn caller() -> Option<String> {
-    let part = PARTS.with_borrow(|parts| parts.last().cloned());
-    match (part, here()) {
-        (Some(part), Some(line)) => Some(format!("{part}, {line}")),
-        (part, line) => part.or(line),
-    }
-}
-
-/// Lines need the feature `backtrace`.
-#[cfg(not(feature = "backtrace"))]
+/// The name of the origin and the line of the program, as far as they are known. Lines need the feature `backtrace`.
 fn here() -> Option<String> {
-    None
+    let place = thread::with(|thread| thread.place.borrow().clone());
+    let line = || {
+        #[cfg(feature = "backtrace")]
+        return lines::here();
+        #[cfg(not(feature = "backtrace"))]
+        None::<String>
+    };
+    match place {
+        Some(Place { name, is_line: true }) => Some(name.to_string()),
+        Some(Place { name, .. }) => Some(line().map_or_else(|| name.to_string(), |line| format!("{name}, {line}"))),
+        None => line(),
+    }
 }
 
 /// The direction of an op.
@@ -72,7 +77,7 @@ impl Origins {
     pub fn told(&mut self, event: Event) {
         match event {
             Event::Recorded { node, .. } => {
-                let line = caller();
+                let line = here();
                 self.lines.insert(node, line);
             }
             Event::Entered { node, op } => self.entered.push((node, op)),
@@ -84,7 +89,7 @@ impl Origins {
     pub fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
         match self.entered.last() {
             Some((node, op)) => (Direction::Backward, op, self.lines.get(node).cloned().flatten()),
-            None => (Direction::Forward, op, caller()),
+            None => (Direction::Forward, op, here()),
         }
     }
 }

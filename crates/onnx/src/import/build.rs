@@ -1,10 +1,13 @@
 //! From the messages of a file to a graph that can run.
 
 use super::attribute::{Attribute, Attributes, assumed};
+use super::element::Element;
 use super::external::Folder;
+use super::fuse::fuse;
 use super::graph::{Graph, Node, Slot, Source, described};
 use super::ops::{self, Use};
 use super::order::in_order;
+use super::part::NodePart;
 use super::tensor::{Elements, invalid};
 use super::value::{Numbers, Value};
 use crate::proto::{
@@ -25,6 +28,9 @@ const OPSETS: std::ops::RangeInclusive<i64> = 7..=28;
 
 /// The doc string of constants that the export writes, which are no parameters.
 pub const CONSTANT: &str = "constant";
+
+/// The attributes whose integer is a type of elements.
+const TYPES: [&str; 6] = ["to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type"];
 
 /// The doubled bytes of a node, which a budget pays for where functions are called.
 const NODE: usize = 2 * size_of::<Node>();
@@ -57,6 +63,11 @@ pub struct Builder<'a> {
     names: HashSet<String>,
     pub constants: Vec<Tensor>,
     pub nodes: usize,
+    /// The nodes as parts of the module, by their numbers.
+    pub parts: Vec<NodePart>,
+    named_parts: HashSet<String>,
+    /// Whether floats are f64.
+    is_wide: bool,
     absent: Vec<String>,
     budget: Budget,
 }
@@ -102,7 +113,15 @@ impl Initializer<'_> {
 }
 
 impl<'a> Builder<'a> {
-    pub fn new(file: &'a str, folder: Folder, device: &'a Device, model: &'a ModelProto, bytes: usize) -> Builder<'a> {
+    /// In a wide model, floats are f64.
+    pub fn new(
+        file: &'a str,
+        folder: Folder,
+        device: &'a Device,
+        model: &'a ModelProto,
+        bytes: usize,
+        is_wide: bool,
+    ) -> Builder<'a> {
         let key =
             |f: &FunctionProto| (domain_of(f.domain()).to_string(), f.name().to_string(), f.overload().to_string());
         Builder {
@@ -117,6 +136,9 @@ impl<'a> Builder<'a> {
             names: HashSet::new(),
             constants: Vec::new(),
             nodes: 0,
+            parts: Vec::new(),
+            named_parts: HashSet::new(),
+            is_wide,
             absent: Vec::new(),
             budget: Budget::new(bytes),
         }
@@ -179,6 +201,7 @@ impl<'a> Builder<'a> {
         let nodes = self.nodes(&graph.node, &copies, scopes)?;
         let outputs = graph.output.iter().map(|output| self.read(scopes, output.name(), "an output"));
         let mut built = Graph { inputs, outputs: outputs.collect::<Result<_>>()?, nodes };
+        fuse(&mut built);
         built.note_last_reads();
         scopes.names.pop();
         Ok(built)
@@ -232,7 +255,9 @@ impl<'a> Builder<'a> {
                 format!("the model has opset {opset}, of which {} to {} are read", OPSETS.start(), OPSETS.end());
             return Err(Error::unsupported(self.file.to_string(), message));
         }
-        let Some((op, opset)) = ops::find(domain, node.op_type()).zip(opset.or((domain != OWN).then_some(1))) else {
+        let Some(((op_type, op), opset)) =
+            ops::find(domain, node.op_type()).zip(opset.or((domain != OWN).then_some(1)))
+        else {
             let what = described(node.op_type(), node.name());
             let version = opset.map_or("none".to_string(), |opset| opset.to_string());
             self.absent.push(format!("{what} of the domain {domain}, opset {version}"));
@@ -250,10 +275,25 @@ impl<'a> Builder<'a> {
         let output = |name: &String| if name.is_empty() { None } else { scopes.find(name) };
         let outputs: Vec<Option<Slot>> = node.output.iter().map(output).collect();
         outputs.iter().flatten().for_each(|&slot| self.are_constant[slot] = is_constant);
-        let (name, op_type) = (node.name().to_string(), node.op_type().to_string());
-        let (number, last_of) = (self.nodes, Vec::new());
+        let (name, number, last_of) = (node.name().to_string(), self.nodes, Vec::new());
+        let named = if name.is_empty() { node.output.first().map_or("", String::as_str) } else { &name };
+        let origin = described(op_type, named).into();
+        let part = self.free_part(named);
+        self.parts.push(NodePart::new(part, op_type));
         self.nodes += 1;
-        built.push(Node { number, name, op_type, op, opset, inputs, outputs, attributes, last_of, is_constant });
+        built.push(Node {
+            number,
+            name,
+            op_type,
+            origin,
+            op,
+            opset,
+            inputs,
+            outputs,
+            attributes,
+            last_of,
+            is_constant,
+        });
         Ok(())
     }
 
@@ -337,6 +377,9 @@ impl<'a> Builder<'a> {
                     self.kept(elements.map_err(|why| invalid(self.file, given.name(), why))?)?
                 }
                 _ => match Attribute::plain(&given) {
+                    Some(Attribute::Int(number)) if self.is_wide && TYPES.contains(&message.name()) => {
+                        Attribute::Int(Element::wide_number(number))
+                    }
                     Some(attribute) => attribute,
                     None => {
                         let what = described(node.op_type(), node.name());
@@ -356,7 +399,13 @@ impl<'a> Builder<'a> {
         self.kept(elements)
     }
 
+    /// The elements of a wide model: floats are f64.
+    fn in_width(&self, elements: Elements) -> Elements {
+        if self.is_wide { elements.widened() } else { elements }
+    }
+
     fn kept(&mut self, elements: Elements) -> Result<Attribute> {
+        let elements = self.in_width(elements);
         if let Some(host) = elements.host() {
             return Ok(Attribute::Numbers(host.into()));
         }
@@ -372,7 +421,7 @@ impl<'a> Builder<'a> {
             }
             Initializer::Sparse(sparse) => (Elements::read_sparse(sparse, &self.folder, &mut self.budget), false),
         };
-        let elements = read.map_err(|why| invalid(self.file, tensor.name(), why))?;
+        let elements = self.in_width(read.map_err(|why| invalid(self.file, tensor.name(), why))?);
         let (element, is_float) = (elements.element, elements.element.dtype().is_float());
         if is_marked || (is_float && used == Use::Number) {
             return self.fixed(elements);
@@ -405,14 +454,24 @@ impl<'a> Builder<'a> {
 
     /// A name that no other tensor of the state has.
     fn free_name(&mut self, name: &str) -> String {
-        let mut free = name.to_string();
-        let mut k = 1;
-        while !self.names.insert(free.clone()) {
-            free = format!("{name}_{k}");
-            k += 1;
-        }
-        free
+        free(&mut self.names, name)
     }
+
+    /// A name that no other node has.
+    fn free_part(&mut self, name: &str) -> String {
+        free(&mut self.named_parts, name)
+    }
+}
+
+/// A name that is not taken, which is taken then.
+fn free(taken: &mut HashSet<String>, name: &str) -> String {
+    let mut free = name.to_string();
+    let mut k = 1;
+    while !taken.insert(free.clone()) {
+        free = format!("{name}_{k}");
+        k += 1;
+    }
+    free
 }
 
 /// The attribute that a node has: that of a function's call where it refers to one.

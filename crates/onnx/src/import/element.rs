@@ -67,6 +67,16 @@ impl Element {
         }
     }
 
+    /// The type that holds these elements in a wide model: f64 for floats.
+    pub fn wide(self) -> Element {
+        if self.dtype().is_float() && !self.is_float8() { Element::of(DType::F64) } else { self }
+    }
+
+    /// ONNX's number of the type that a wide model has in the place of another: that of f64 for floats.
+    pub fn wide_number(number: i64) -> i64 {
+        if [1, 10, 16].contains(&number) { 11 } else { number }
+    }
+
     /// ONNX's name.
     pub fn name(self) -> &'static str {
         let is_own = |(number, ..): &&(i32, &str, &str)| Element::numbered(*number) == Ok(self);

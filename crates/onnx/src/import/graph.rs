@@ -5,6 +5,7 @@ use super::element::Element;
 use super::ops::Op;
 use super::value::Value;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The place of a value in a run. Each name of each scope has one.
 pub type Slot = usize;
@@ -25,7 +26,9 @@ pub struct Node {
     /// Its number in the model, at which its results are kept if they are constants.
     pub number: usize,
     pub name: String,
-    pub op_type: String,
+    pub op_type: &'static str,
+    /// The operator, and the name of the node or else of its first result: the origin of ops in profiles and tape diffs.
+    pub origin: Arc<str>,
     pub op: Op,
     /// The version of the operators of its domain.
     pub opset: i64,
@@ -52,7 +55,7 @@ pub enum Source {
 impl Node {
     /// The node for errors: its operator, and its name if it has one.
     pub fn described(&self) -> String {
-        described(&self.op_type, &self.name)
+        described(self.op_type, &self.name)
     }
 
     /// The values that it reads, also within its bodies.
@@ -76,6 +79,13 @@ impl Graph {
     fn reads(&self, found: &mut Vec<Slot>) {
         found.extend(&self.outputs);
         self.nodes.iter().for_each(|node| node.reads(found));
+    }
+
+    /// The values that nodes, bodies and outputs read, each as often as it is read.
+    pub fn all_reads(&self) -> Vec<Slot> {
+        let mut found = Vec::new();
+        self.reads(&mut found);
+        found
     }
 
     /// Notes for each node the values of this graph that no later node reads.

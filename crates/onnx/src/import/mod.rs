@@ -5,10 +5,12 @@ mod build;
 mod call;
 mod element;
 mod external;
+mod fuse;
 mod graph;
 mod host;
 mod ops;
 mod order;
+mod part;
 mod port;
 mod run;
 mod tensor;
@@ -21,12 +23,13 @@ use self::build::{Builder, State};
 use self::element::Element;
 use self::external::{Folder, shared};
 use self::graph::{Graph, Node, Source};
+use self::part::NodePart;
 use self::run::Run;
 use self::value::Value;
 use crate::proto::ModelProto;
 use isograd_core::{DType, Device, Error, Result, Rng, Tensor};
 use isograd_files::{Mapped, looks_like};
-use isograd_nn::{Forward, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor, VisitorMut};
+use isograd_nn::{Forward, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor, VisitorMut, called};
 use parking_lot::Mutex;
 use prost::Message;
 use prost::bytes::Bytes;
@@ -55,9 +58,26 @@ use std::sync::Arc;
 /// # }
 /// ```
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<OnnxModel> {
-    let path = path.as_ref();
+    of_path(path.as_ref(), device, Floats::Own)
+}
+
+/// [`load`] with all floats in f64, those of the file, of inputs and of casts: the reference with which runs in other dtypes are compared.
+pub fn load_in_f64(path: impl AsRef<Path>, device: &Device) -> Result<OnnxModel> {
+    of_path(path.as_ref(), device, Floats::Wide)
+}
+
+fn of_path(path: &Path, device: &Device, floats: Floats) -> Result<OnnxModel> {
     let bytes = shared(Mapped::open(path)?);
-    OnnxModel::of_file(&path.display().to_string(), bytes, Folder::of(Some(path)), device)
+    OnnxModel::of_file(&path.display().to_string(), bytes, Folder::of(Some(path)), device, floats)
+}
+
+/// The dtypes of a model's floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Floats {
+    /// Those of the file.
+    Own,
+    /// All f64.
+    Wide,
 }
 
 /// A model of ONNX.
@@ -69,6 +89,8 @@ pub struct OnnxModel {
     state: Vec<State>,
     /// Constants of the graph that are not on the host.
     constants: Vec<Tensor>,
+    /// The nodes by number, for hooks.
+    parts: Vec<NodePart>,
     /// On the device of the model.
     place: Tensor,
     mode: Mode,
@@ -86,15 +108,16 @@ struct Plan {
     outputs: Vec<Port>,
     elements: Vec<Element>,
     about: String,
+    floats: Floats,
 }
 
 impl OnnxModel {
     /// Reads the bytes of a model, whose tensors are all in it. Errors: as [`load`].
     pub fn from_bytes(bytes: &[u8], device: &Device) -> Result<OnnxModel> {
-        OnnxModel::of_file("onnx", Bytes::copy_from_slice(bytes), Folder::of(None), device)
+        OnnxModel::of_file("onnx", Bytes::copy_from_slice(bytes), Folder::of(None), device, Floats::Own)
     }
 
-    fn of_file(file: &str, bytes: Bytes, folder: Folder, device: &Device) -> Result<OnnxModel> {
+    fn of_file(file: &str, bytes: Bytes, folder: Folder, device: &Device, floats: Floats) -> Result<OnnxModel> {
         let length = bytes.len();
         let looks = || looks_like(&bytes).map_or(String::new(), |looks| format!("; {looks}"));
         let no_model = |e: &dyn std::fmt::Display| {
@@ -102,20 +125,22 @@ impl OnnxModel {
         };
         let message = ModelProto::decode(bytes.clone()).map_err(|e| no_model(&e))?;
         let Some(proto) = &message.graph else { return Err(no_model(&"it has no graph")) };
-        let mut builder = Builder::new(file, folder, device, &message, length);
+        let mut builder = Builder::new(file, folder, device, &message, length, floats == Floats::Wide);
         let graph = builder.model(&message)?;
         let given: Vec<&str> = proto.initializer.iter().map(|tensor| tensor.name()).collect();
         let required = proto.input.iter().filter(|input| !given.contains(&input.name()));
-        let inputs: Vec<Port> = required.map(|value| port::of(file, value)).collect::<Result<_>>()?;
+        let wide = |port: Port| if floats == Floats::Wide { port.wide() } else { port };
+        let inputs: Vec<Port> = required.map(|value| port::of(file, value).map(wide)).collect::<Result<_>>()?;
         let elements = inputs.iter().map(|port| port.element).collect();
         // The declared type of an output is not needed to compute it.
-        let outputs = proto.output.iter().map(port::or_unknown).collect();
+        let outputs = proto.output.iter().map(|value| wide(port::or_unknown(value))).collect();
         let about = port::about(&message);
-        let plan = Plan { graph, sources: builder.sources, inputs, outputs, elements, about };
+        let plan = Plan { graph, sources: builder.sources, inputs, outputs, elements, about, floats };
         Ok(OnnxModel {
             plan: Arc::new(plan),
             state: builder.state,
             constants: builder.constants,
+            parts: builder.parts,
             place: Tensor::zeros((), DType::U8, device)?,
             mode: evaluating(),
             rng: Rng::new(0),
@@ -142,7 +167,7 @@ impl OnnxModel {
     pub fn operators(&self) -> Vec<(String, usize)> {
         let mut counts = std::collections::BTreeMap::new();
         for node in &self.plan.graph.nodes {
-            *counts.entry(node.op_type.clone()).or_insert(0) += 1;
+            *counts.entry(node.op_type.to_string()).or_insert(0) += 1;
         }
         counts.into_iter().collect()
     }
@@ -189,7 +214,11 @@ impl OnnxModel {
             port.check(x, self.device())?;
             values.push(Value::Tensor(x.clone(), *element));
         }
-        let outputs = Run::new(self).graph(&self.plan.graph, values)?;
+        called(self, &inputs.iter().collect::<Vec<_>>(), || self.outputs_for(values))
+    }
+
+    fn outputs_for(&self, inputs: Vec<Value>) -> Result<Vec<Tensor>> {
+        let outputs = Run::new(self).graph(&self.plan.graph, inputs)?;
         let tensor = |(port, value): (&Port, &Value)| match value {
             Value::Sequence(_) | Value::Absent => {
                 let message = format!("the output {:?} is a sequence or absent, expected a tensor", port.name());
@@ -240,6 +269,7 @@ impl Module for OnnxModel {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.state.iter().for_each(|state| visitor.part(&state.name, &state.tensor));
         visitor.part("mode", &self.mode);
+        self.parts.iter().for_each(|part| visitor.part(&part.name, part));
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
@@ -274,6 +304,7 @@ impl Clone for OnnxModel {
             plan: self.plan.clone(),
             state: self.state.clone(),
             constants: self.constants.clone(),
+            parts: self.parts.clone(),
             place: self.place.clone(),
             mode: self.mode.clone(),
             rng: self.rng.clone(),

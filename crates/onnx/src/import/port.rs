@@ -62,6 +62,11 @@ impl Port {
         self.shape.as_deref()
     }
 
+    /// The port of a wide model.
+    pub(super) fn wide(self) -> Port {
+        Port { element: self.element.wide(), ..self }
+    }
+
     /// Checks an input. Errors: `Dtype`, `Device`; `Shape` for another rank, or another extent than a fixed one.
     pub(super) fn check(&self, x: &Tensor, device: &Device) -> Result<()> {
         let given = format!("{} {} was given", x.dtype(), x.shape());

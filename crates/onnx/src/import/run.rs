@@ -1,11 +1,13 @@
 //! The evaluation of a graph, node after node.
 
-use super::OnnxModel;
 use super::call::Call;
+use super::element::Element;
 use super::graph::{Graph, Node, Slot, Source};
 use super::host;
 use super::value::Value;
-use isograd_core::{Device, Error, Result, Rng, Tensor, is_in_step};
+use super::{Floats, OnnxModel};
+use isograd_core::{DType, Device, Error, Result, Rng, Tensor, is_in_step, origin};
+use isograd_nn::{called, is_hooked};
 use std::cell::RefCell;
 
 /// A run of a model.
@@ -36,6 +38,11 @@ impl<'a> Run<'a> {
 
     pub fn rng(&self) -> &Rng {
         &self.model.rng
+    }
+
+    /// The type of floats whose type nothing says.
+    pub fn floats(&self) -> Element {
+        if self.model.plan.floats == Floats::Wide { Element::of(DType::F64) } else { Element::F32 }
     }
 
     /// True for a value that is a tensor of the state.
@@ -71,7 +78,7 @@ impl<'a> Run<'a> {
     fn node(&self, node: &Node) -> Result<()> {
         let results = match self.model.known(node) {
             Some(known) => known,
-            None => self.evaluate(node).map_err(|e| at(node, e))?,
+            None => origin::named(&node.origin, || self.evaluate(node)).map_err(|e| at(node, e))?,
         };
         let mut results = results.into_iter();
         for output in &node.outputs {
@@ -90,11 +97,33 @@ impl<'a> Run<'a> {
         let call = Call { node, inputs: inputs.collect::<Result<_>>()?, run: self };
         let results = match host::evaluate(&call)? {
             Some(results) => results,
+            None if is_hooked() => self.hooked(&call)?,
             None => node.op.run(&call)?,
         };
         // The memory of a captured step is its own.
         if node.is_constant && !is_in_step() {
             self.model.keep(node, &results);
+        }
+        Ok(results)
+    }
+}
+
+impl Run<'_> {
+    /// The results of a node after the hooks of its part, which may replace the first.
+    fn hooked(&self, call: &Call<'_>) -> Result<Vec<Value>> {
+        let tensors = |value: &Value| if let Value::Tensor(t, _) = value { Some(t.clone()) } else { None };
+        let inputs: Vec<Tensor> = call.inputs.iter().flatten().filter_map(tensors).collect();
+        let mut results = Vec::new();
+        let part = &self.model.parts[call.node.number];
+        let outputs = called(part, &inputs.iter().collect::<Vec<_>>(), || {
+            results = call.node.op.run(call)?;
+            Ok(results.iter().filter_map(tensors).collect::<Vec<Tensor>>())
+        })?;
+        let mut outputs = outputs.into_iter();
+        for result in &mut results {
+            if let Value::Tensor(t, _) = result {
+                *t = outputs.next().unwrap_or_else(|| t.clone());
+            }
         }
         Ok(results)
     }

@@ -91,6 +91,22 @@ impl Elements {
         Ok(Elements { element: values.element, dims, bytes })
     }
 
+    /// The same elements, floats in f64.
+    pub fn widened(self) -> Elements {
+        fn of<T: isograd_core::Element + Into<f64>>(bytes: &[u8]) -> Vec<u8> {
+            T::from_bytes(bytes).into_iter().flat_map(|v: T| v.into().to_ne_bytes()).collect()
+        }
+        let element = self.element.wide();
+        let bytes = match self.element.dtype() {
+            _ if element == self.element => self.bytes,
+            DType::F32 => of::<f32>(&self.bytes),
+            DType::F16 => of::<isograd_core::f16>(&self.bytes),
+            DType::BF16 => of::<isograd_core::bf16>(&self.bytes),
+            _ => self.bytes,
+        };
+        Elements { element, bytes, ..self }
+    }
+
     /// The integers, of a tensor of i64.
     fn ints(&self) -> Vec<i64> {
         isograd_core::Element::from_bytes(&self.bytes)

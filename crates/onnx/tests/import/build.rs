@@ -38,6 +38,11 @@ pub fn floats(name: &str, v: &[f32]) -> AttributeProto {
     AttributeProto { floats: v.to_vec(), ..attribute(name, attribute_type::FLOATS) }
 }
 
+pub fn texts(name: &str, v: &[&str]) -> AttributeProto {
+    let strings = v.iter().map(|v| v.as_bytes().to_vec()).collect();
+    AttributeProto { strings, ..attribute(name, attribute_type::STRINGS) }
+}
+
 pub fn text(name: &str, v: &str) -> AttributeProto {
     AttributeProto { s: Some(v.as_bytes().to_vec()), ..attribute(name, attribute_type::STRING) }
 }
@@ -121,6 +126,10 @@ pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
         opset_import: vec![set("", opset), set("com.microsoft", 1), set("ai.onnx.ml", 1)],
         ..Default::default()
     }
+}
+
+pub fn encoded(model: &ModelProto) -> Vec<u8> {
+    model.encode_to_vec()
 }
 
 pub fn loaded(model: &ModelProto) -> Result<OnnxModel> {

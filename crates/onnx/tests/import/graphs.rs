@@ -310,6 +310,7 @@ fn linear_models_and_scalers_of_samples() -> Result<()> {
     let normalised = |norm| of("Normalizer", &[text("norm", norm)]).map(|t| numbers(&t));
     assert_eq!(normalised("L1")?, [1.0 / 3.0, 2.0 / 3.0, -3.0 / 7.0, 4.0 / 7.0]);
     assert_eq!((normalised("MAX")?, normalised("L2")?[2..].to_vec()), (vec![0.5, 1.0, -0.75, 1.0], vec![-0.6, 0.8]));
+    assert_eq!(numbers(&of("Binarizer", &[float("threshold", 1.0)])?), [0.0, 1.0, 0.0, 1.0]);
     let at = Tensor::from_vec(vec![1i64, 1, 0], 3, &cpu())?;
     let picked = node("ArrayFeatureExtractor", "a at", "y", &[]);
     let picked =
@@ -319,5 +320,93 @@ fn linear_models_and_scalers_of_samples() -> Result<()> {
     let error = of("LinearRegressor", &weights).unwrap_err();
     assert!(error.message().contains("4 coefficients were given for 1 results"), "{error}");
     assert!(of("LinearClassifier", &weights).unwrap_err().message().contains("whose labels are texts"));
+    Ok(())
+}
+
+#[test]
+fn determinants_have_gradients() -> Result<()> {
+    let numbers_of = [0.0, 2.0, 1.0, 3.0, 1.0, 0.5, 1.0, -1.0, 4.0, 1.0, 2.0, 3.0, 2.0, 4.0, 6.0, 0.0, 1.0, 1.0];
+    let x = Tensor::from_slice(&numbers_of.map(|v: f64| v as f32), [2, 3, 3], &cpu())?.require_grad()?;
+    let y = run_node(22, node("Det", "a", "y", &[]), &[], from_ref(&x))?;
+    // The rows of the second matrix depend on each other.
+    assert!(y.allclose(&vector(&[-27.0, 0.0]), 1e-5, 1e-6)?, "{y}");
+    y.sum(..)?.backward()?;
+    // The cofactors of the first matrix.
+    let grad = x.grad().expect("the input is a leaf").to_vec::<f32>()?;
+    let expected = [4.5, -11.5, -4.0, -9.0, -1.0, 2.0, 0.0, 3.0, -6.0];
+    assert!(grad.iter().zip(expected).all(|(g, e): (&f32, f32)| (g - e).abs() < 1e-4), "{grad:?}");
+    assert!(run_node(22, node("Det", "a", "y", &[]), &[], &[matrix(&[1.0, 2.0], [1, 2])]).is_err());
+    Ok(())
+}
+
+/// Two trees: of x0 <= 1 and then x1 < 0, and of x1 alone, whose missing values go where it holds.
+fn trees(kind: &str, targets: &[i64]) -> Vec<AttributeProto> {
+    vec![
+        ints("nodes_treeids", &[0, 0, 0, 0, 0, 1, 1, 1]),
+        ints("nodes_nodeids", &[0, 1, 2, 3, 4, 0, 1, 2]),
+        ints("nodes_featureids", &[0, 1, 0, 0, 0, 1, 0, 0]),
+        floats("nodes_values", &[1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]),
+        texts("nodes_modes", &["BRANCH_LEQ", "BRANCH_LT", "LEAF", "LEAF", "LEAF", "BRANCH_GT", "LEAF", "LEAF"]),
+        ints("nodes_truenodeids", &[1, 2, 0, 0, 0, 1, 0, 0]),
+        ints("nodes_falsenodeids", &[4, 3, 0, 0, 0, 2, 0, 0]),
+        ints("nodes_missing_value_tracks_true", &[0, 0, 0, 0, 0, 1, 0, 0]),
+        ints(&format!("{kind}_treeids"), &[0, 0, 0, 1, 1]),
+        ints(&format!("{kind}_nodeids"), &[2, 3, 4, 1, 2]),
+        ints(&format!("{kind}_ids"), targets),
+        floats(&format!("{kind}_weights"), &[0.5, 0.25, 0.125, 0.5, 0.0625]),
+    ]
+}
+
+#[test]
+fn ensembles_of_trees() -> Result<()> {
+    let x = matrix(&[1.0, -1.0, 0.5, 3.0, 2.0, f32::NAN], [3, 2]);
+    let of = |op: &str, outputs: &str, attributes: &[AttributeProto]| {
+        run_node(17, of_domain("ai.onnx.ml", node(op, "a", outputs, attributes)), &[], from_ref(&x))
+    };
+    let regressed = |more: &[AttributeProto]| {
+        of("TreeEnsembleRegressor", "y", &[&trees("target", &[0; 5])[..], more].concat()).map(|t| numbers(&t))
+    };
+    assert_eq!(regressed(&[])?, [0.5625, 0.75, 0.625]);
+    let averaged = [text("aggregate_function", "AVERAGE"), floats("base_values", &[1.0])];
+    assert_eq!(regressed(&averaged)?, [1.28125, 1.375, 1.3125]);
+    assert_eq!(regressed(&[text("aggregate_function", "MIN")])?, [0.0625, 0.25, 0.125]);
+    let classified = |targets: &[i64], labels: &[i64], output: &str| {
+        let attributes = [&trees("class", targets)[..], &[ints("classlabels_int64s", labels)]].concat();
+        let node = of_domain("ai.onnx.ml", node("TreeEnsembleClassifier", "a", "label scores", &attributes));
+        run(17, graph("a", output, &[node], &[]), from_ref(&x))
+    };
+    let scores = classified(&[0, 1, 2, 0, 1], &[7, 8, 9], "scores")?;
+    assert_eq!(numbers(&scores), [0.5, 0.0625, 0.0, 0.5, 0.25, 0.0, 0.5, 0.0, 0.125]);
+    assert_eq!(classified(&[2, 1, 1, 2, 0], &[7, 8, 9], "label")?.to_vec::<i64>()?, [9, 9, 9]);
+    // Leaves that weigh one of two classes.
+    assert_eq!(numbers(&classified(&[0; 5], &[3, 4], "scores")?), [0.4375, 0.5625, 0.25, 0.75, 0.375, 0.625]);
+    assert_eq!(classified(&[0; 5], &[3, 4], "label")?.to_vec::<i64>()?, [4, 4, 4]);
+    // A tree whose nodes lead to each other has no leaves.
+    let mut endless = trees("target", &[0; 5]);
+    endless[5] = ints("nodes_truenodeids", &[0, 2, 0, 0, 0, 1, 0, 0]);
+    let error = of("TreeEnsembleRegressor", "y", &endless).unwrap_err();
+    assert!(error.message().contains("cycle"), "{error}");
+    endless[5] = ints("nodes_truenodeids", &[9, 2, 0, 0, 0, 1, 0, 0]);
+    assert!(of("TreeEnsembleRegressor", "y", &endless).unwrap_err().message().contains("not there"));
+    Ok(())
+}
+
+#[test]
+fn a_product_with_the_sigmoid_is_one_node() -> Result<()> {
+    let x = vector(&[-2.0, 0.5, 3.0]);
+    let expected = numbers(&x.silu()?);
+    let sigmoid = node("Sigmoid", "a", "s", &[]);
+    for product in [node("Mul", "a s", "y", &[]), node("Mul", "s a", "y", &[])] {
+        let model = loaded(&model(13, graph("a", "y", &[sigmoid.clone(), product], &[])))?;
+        assert_eq!(model.operators(), [("Swish".into(), 1)]);
+        assert_eq!(numbers(&model.forward(from_ref(&x))?[0]), expected);
+    }
+    // A sigmoid that others read stays, as does that of another value.
+    for (product, outputs) in [(node("Mul", "a s", "y", &[]), "y s"), (node("Mul", "b s", "y", &[]), "y")] {
+        let model = loaded(&model(13, graph("a b", outputs, &[sigmoid.clone(), product], &[])))?;
+        assert_eq!(model.operators(), [("Mul".into(), 1), ("Sigmoid".into(), 1)]);
+        let y = numbers(&model.forward(&[x.clone(), x.clone()])?[0]);
+        assert!(y.iter().zip(&expected).all(|(y, e)| (y - e).abs() < 1e-6), "{y:?}");
+    }
     Ok(())
 }

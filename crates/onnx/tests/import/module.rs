@@ -2,8 +2,10 @@
 
 use crate::build::*;
 use isograd_core::{DType, Kind, Result, Tensor};
-use isograd_nn::{LoadOptions, Module, Optimizer, Sgd};
-use isograd_onnx::{OnnxModel, Size};
+use isograd_nn::{ForwardHook, LoadOptions, Module, Optimizer, Sgd};
+use isograd_onnx::{OnnxModel, Size, load_in_f64};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A linear layer, a batch norm, dropout, and rows of a table.
 fn network() -> Result<OnnxModel> {
@@ -148,5 +150,56 @@ fn equal_parameters_that_an_exporter_wrote_once_are_several() -> Result<()> {
     assert_eq!(names, ["one", "two", "drawn"]);
     let y = model.forward(&[vector(&[4.0, 8.0])])?.remove(0);
     assert_eq!(y.to_vec::<f32>()?, [1.0, 0.5]);
+    Ok(())
+}
+
+#[test]
+fn nodes_are_parts_with_hooks_that_an_adapter_needs() -> Result<()> {
+    let network = network()?;
+    let kinds: Vec<(String, &str)> = network.named_modules();
+    assert!(kinds.contains(&("h".into(), "Gemm")) && kinds.contains(&("n".into(), "BatchNormalization")), "{kinds:?}");
+    let before = network.forward(&[x()])?.remove(0);
+    let (a, b) = (matrix(&[1.0, 2.0], [2, 1]).require_grad()?, matrix(&[0.0, 0.0], [1, 2]).require_grad()?);
+    network.freeze();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let (told, left, right) = (seen.clone(), a.clone(), b.clone());
+    let hook = ForwardHook::register(&network, "h", move |call| {
+        told.borrow_mut().push(format!("{} {} {}", call.name, call.kind, call.inputs.len()));
+        call.output().add(&call.inputs[0].matmul(&left)?.matmul(&right)?).map(Some)
+    })?;
+    let loss = network.forward(&[x()])?[0].square()?.mean(..)?;
+    loss.backward()?;
+    assert_eq!(*seen.borrow(), ["h Gemm 3"]);
+    let grad = b.grad().expect("the adapter is on the tape").to_vec::<f32>()?;
+    assert!(grad.iter().all(|v| *v != 0.0), "{grad:?}");
+    assert!(network.parameters().iter().all(|t| t.grad().is_none()));
+    isograd_core::no_grad(|| b.fill_(1.0))?;
+    assert!(!network.forward(&[x()])?[0].allclose(&before, 1e-3, 1e-3)?);
+    drop(hook);
+    assert!(network.forward(&[x()])?[0].allclose(&before, 0.0, 0.0)?);
+    Ok(())
+}
+
+#[test]
+fn a_model_in_f64_has_no_other_floats() -> Result<()> {
+    let nodes = [
+        node("Constant", "", "c", &[float("value_float", 0.1)]),
+        node("Cast", "a", "half", &[int("to", 10)]),
+        node("Cast", "half", "b", &[int("to", 1)]),
+        node("MatMul", "b w", "m", &[]),
+        node("Mul", "m c", "y", &[]),
+    ];
+    let bytes = model(15, graph("a", "y", &nodes, &[tensor("w", &[1.0f32, 2.0, 3.0, 4.0], &[2, 2])]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, encoded(&bytes)).unwrap();
+    let wide = load_in_f64(&path, &cpu())?;
+    assert!(wide.parameters().iter().all(|t| t.dtype() == DType::F64));
+    assert_eq!(wide.inputs()[0].dtype(), DType::F64);
+    // 1 / 3 is not rounded to f16 on its way.
+    let y = wide.forward(&[Tensor::from_slice(&[1.0 / 3.0, 0.0], [1, 2], &cpu())?])?.remove(0);
+    assert_eq!(y.dtype(), DType::F64);
+    let (y, factor) = (y.to_vec::<f64>()?, f64::from(0.1f32));
+    assert!((y[0] - factor / 3.0).abs() < 1e-15 && (y[1] - 2.0 * factor / 3.0).abs() < 1e-15, "{y:?}");
     Ok(())
 }

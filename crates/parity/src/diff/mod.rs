@@ -76,8 +76,8 @@ pub struct Entry {
     pub op: String,
     /// The kernel.
     pub kernel: String,
-    /// The line that called the op, as `file:line`, or the function in a program without line numbers; `None` for a call from
-    /// another thread.
+    /// The line that called the op, as `file:line`, or the function in a program without line numbers; the node, in a graph of ONNX;
+    /// `None` for a call from another thread.
     pub origin: Option<String>,
     /// Dtypes and shapes of the inputs.
     pub inputs: Vec<String>,

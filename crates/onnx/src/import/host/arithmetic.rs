@@ -14,7 +14,7 @@ type Unary = (Option<fn(i64) -> i64>, fn(f64) -> f64);
 
 /// The result of a call; `None` for an operator that is not here.
 pub fn evaluate(of: &Operands<'_>) -> Result<Option<Host>> {
-    let name = of.call.node.op_type.as_str();
+    let name = of.call.node.op_type;
     if let Some(function) = binary(of, name)? {
         return all(of, function);
     }

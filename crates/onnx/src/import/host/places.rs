@@ -11,7 +11,7 @@ use isograd_core::{Error, Result};
 /// The results of a call; `None` for an operator that is not here.
 pub fn evaluate(of: &Operands<'_>) -> Result<Option<Vec<Host>>> {
     let call = of.call;
-    let found = match call.node.op_type.as_str() {
+    let found = match call.node.op_type {
         "Identity" => of.given(0).map(|x| x.reshaped(x.dims.clone())),
         "Reshape" => {
             let x = of.x(0)?;
@@ -158,8 +158,8 @@ fn reduce(of: &Operands<'_>) -> Result<Option<Host>> {
     }
     let rank = x.dims.len();
     let axes = if axes.is_empty() { (0..rank).collect() } else { axes_of(&axes, rank)? };
-    let name = &of.call.node.op_type;
-    if numbers.is_empty() && matches!(name.as_str(), "ReduceMax" | "ReduceMin") {
+    let name = of.call.node.op_type;
+    if numbers.is_empty() && matches!(name, "ReduceMax" | "ReduceMin") {
         return Ok(None);
     }
     let kept: Vec<usize> = (0..rank).map(|d| if axes.contains(&d) { 1 } else { x.dims[d] }).collect();
@@ -172,7 +172,7 @@ fn reduce(of: &Operands<'_>) -> Result<Option<Host>> {
     let mut found: Vec<Option<i64>> = vec![None; stride];
     for (i, &v) in numbers.iter().enumerate() {
         let to = &mut found[place(i, &x.dims, &strides)];
-        *to = Some(to.map_or(v, |known| match name.as_str() {
+        *to = Some(to.map_or(v, |known| match name {
             "ReduceProd" => known.wrapping_mul(v),
             "ReduceSum" => known.wrapping_add(v),
             "ReduceMax" => known.max(v),

@@ -21,7 +21,8 @@ fn constant(c: &Call<'_>) -> Result<Value> {
             return Ok(value);
         }
     }
-    let floats = |v: Vec<f64>, dims| Host::floats(Element::F32, dims, v.iter().map(|&v| f64::from(v as f32)).collect());
+    let floats =
+        |v: Vec<f64>, dims| Host::floats(c.run.floats(), dims, v.iter().map(|&v| f64::from(v as f32)).collect());
     let attributes = &c.node.attributes.0;
     let host = ["value_int", "value_ints", "value_float", "value_floats"].iter().find_map(|name| attributes.get(*name));
     Ok(match host {
@@ -35,7 +36,7 @@ fn constant(c: &Call<'_>) -> Result<Value> {
 
 fn constant_of_shape(c: &Call<'_>) -> Result<Value> {
     let dims = sizes(&c.ints(0)?)?;
-    let value = c.constant("value")?.unwrap_or_else(|| Host::floats(Element::F32, vec![1], vec![0.0]).into());
+    let value = c.constant("value")?.unwrap_or_else(|| Host::floats(c.run.floats(), vec![1], vec![0.0]).into());
     let element = value.element()?;
     let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let missing = || Error::shape("onnx", "a constant without elements");

@@ -7,6 +7,7 @@ use isograd_core::{DType, Result, Tensor};
 
 pub const OPS: Table = &[
     ("ArrayFeatureExtractor", Op::One(features)),
+    ("Binarizer", Op::One(binarizer)),
     ("LinearClassifier", Op::Many(classifier)),
     ("LinearRegressor", Op::Tensor(regressor)),
     ("Normalizer", Op::Tensor(normalizer)),
@@ -20,16 +21,27 @@ fn features(c: &Call<'_>) -> Result<Value> {
     c.moved(0, x.index_select(-1, &at.flatten(0, -1)?)?)
 }
 
-/// A list of numbers in f32 on the device.
+/// 1 above the threshold, and 0 elsewhere.
+fn binarizer(c: &Call<'_>) -> Result<Value> {
+    let x = c.x(0)?;
+    c.wrapped(0, x.gt_scalar(c.float("threshold", 0.0)?)?.cast(x.dtype())?)
+}
+
+/// f32, or f64 in a wide model.
+pub fn dtype(c: &Call<'_>) -> DType {
+    c.run.floats().dtype()
+}
+
+/// A list of numbers on the device.
 fn numbers(c: &Call<'_>, name: &str) -> Result<Option<Tensor>> {
     let Some(values) = c.node.attributes.floats(name)? else { return Ok(None) };
     let count = values.len();
-    Tensor::from_vec(values.iter().map(|&v| v as f32).collect(), count, c.device()).map(Some)
+    Tensor::from_vec(values.iter().map(|&v| v as f32).collect(), count, c.device())?.cast(dtype(c)).map(Some)
 }
 
-/// Samples `[N, features]` in f32.
-fn samples(c: &Call<'_>) -> Result<Tensor> {
-    let x = c.x(0)?.cast(DType::F32)?;
+/// Samples `[N, features]`.
+pub fn samples(c: &Call<'_>) -> Result<Tensor> {
+    let x = c.x(0)?.cast(dtype(c))?;
     match x.rank() {
         1 => x.unsqueeze(0),
         2 => Ok(x),
@@ -49,7 +61,7 @@ fn linear(c: &Call<'_>, rows: usize) -> Result<Tensor> {
 }
 
 /// Scores after the node's last function.
-fn finished(c: &Call<'_>, y: Tensor) -> Result<Tensor> {
+pub fn finished(c: &Call<'_>, y: Tensor) -> Result<Tensor> {
     match c.text("post_transform", "NONE")? {
         "NONE" => Ok(y),
         "SOFTMAX" => y.softmax(-1),

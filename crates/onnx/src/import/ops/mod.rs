@@ -25,6 +25,7 @@ mod scatter;
 mod sequence;
 pub mod shape;
 mod signal;
+mod trees;
 mod vision;
 mod window;
 
@@ -89,15 +90,15 @@ const OWN: &[Table] = &[
     vision::OPS,
 ];
 
-/// The operator of a domain with this name.
-pub fn find(domain: &str, name: &str) -> Option<Op> {
+/// The operator of a domain with this name, and its name.
+pub fn find(domain: &str, name: &str) -> Option<(&'static str, Op)> {
     let tables = match domain {
         "ai.onnx" => OWN,
-        "ai.onnx.ml" => &[ml::OPS],
+        "ai.onnx.ml" => &[ml::OPS, trees::OPS],
         "com.microsoft" => &[microsoft::OPS, quantized::OPS],
         _ => &[],
     };
-    tables.iter().flat_map(|table| table.iter()).find(|(known, _)| *known == name).map(|(_, op)| *op)
+    tables.iter().flat_map(|table| table.iter()).find(|(known, _)| *known == name).copied()
 }
 
 /// The use of a float tensor by an operator that reads it.

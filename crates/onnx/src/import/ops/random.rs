@@ -58,7 +58,7 @@ fn element(c: &Call<'_>) -> Result<Element> {
     match c.element_named("dtype")? {
         Some(element) => Ok(element),
         None if c.given(0).is_some() => c.element(0),
-        None => Ok(Element::F32),
+        None => Ok(c.run.floats()),
     }
 }
 

@@ -43,7 +43,7 @@ fn reduce(c: &Call<'_>, f: impl Fn(&Tensor, Vec<isize>) -> Result<Tensor>) -> Re
 
 /// A reduction of no dimension: the function of each element.
 fn without_axes(c: &Call<'_>, x: Tensor) -> Result<Value> {
-    let y = match c.node.op_type.as_str() {
+    let y = match c.node.op_type {
         "ReduceL1" | "ReduceL2" => x.abs()?,
         "ReduceSumSquare" => x.square()?,
         "ReduceLogSum" => of_floats(&x, Tensor::log)?,

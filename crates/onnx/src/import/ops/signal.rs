@@ -2,7 +2,6 @@
 
 use super::{Op, Table};
 use crate::import::call::{Call, axis_of, few, misshapen, sizes};
-use crate::import::element::Element;
 use crate::import::value::Value;
 use isograd_core::{DType, Result, Tensor};
 use std::f64::consts::PI;
@@ -25,7 +24,7 @@ fn window(c: &Call<'_>, terms: &[f64]) -> Result<Value> {
     for (k, &term) in terms.iter().enumerate() {
         sum = sum.add(&at.mul_scalar(k as f64)?.cos()?.mul_scalar(term)?)?;
     }
-    c.element_named("output_datatype")?.unwrap_or(Element::F32).with(sum)
+    c.element_named("output_datatype")?.unwrap_or(c.run.floats()).with(sum)
 }
 
 /// Cosines and sines `[n, k]` of the waves of a transform of length `n`.
@@ -157,5 +156,5 @@ fn mel_weights(c: &Call<'_>) -> Result<Value> {
         (center..right).for_each(|w| set(w, (right - w) as f64 / (right - center) as f64));
     }
     let weights = Tensor::from_vec(weights, [waves, bins], c.device())?;
-    c.element_named("output_datatype")?.unwrap_or(Element::F32).with(weights)
+    c.element_named("output_datatype")?.unwrap_or(c.run.floats()).with(weights)
 }
