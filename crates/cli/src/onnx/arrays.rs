@@ -58,7 +58,7 @@ impl Inputs {
         let cpu = Device::cpu()?;
         let x = match port.dtype().is_float() {
             true => Tensor::randn(&dims, 0.0, 1.0, DType::F32, &cpu, rng)?,
-            false => Tensor::randint(0, 2, &dims, &cpu, rng)?,
+            false => Tensor::randint(&dims, 0, 2, &cpu, rng)?,
         };
         Ok(x.cast(port.dtype())?.to_device(device)?)
     }
