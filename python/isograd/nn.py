@@ -166,8 +166,9 @@ class Conv2d(Module):
         self.bias = _uniform([out_channels], bound, dtype, device) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
-        return ops.conv2d(x=x, w=self.weight, b=self.bias, **options)
+        return ops.conv2d(
+            x=x, w=self.weight, b=self.bias, stride=self.stride, padding=self.padding, groups=self.groups
+        )
 
 
 class Dropout(Module):

@@ -16,7 +16,8 @@ class Optimizer(_isograd.Optimizer):
 
     def __new__(cls, parameters: Iterable[Tensor], lr: float | None = None, **options: Any) -> Optimizer:
         given = {"lr": lr, **options}
-        return super().__new__(cls, cls._name, list(parameters), {k: v for k, v in given.items() if v is not None})
+        options = {name: value for name, value in given.items() if value is not None}
+        return super().__new__(cls, cls._name, list(parameters), options)  # type: ignore[return-value]
 
     def __init__(self, parameters: Iterable[Tensor], lr: float | None = None, **options: Any) -> None:
         pass

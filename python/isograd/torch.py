@@ -119,7 +119,8 @@ class _Gradients(_torch.autograd.Function):
 
 def call(name: str, inputs: Sequence[tuple[str, Any]], attributes: dict[str, Any], device: str | None = None) -> Any:
     """As isograd's calls, of tensors of PyTorch."""
-    keys, tensors = [], []
+    keys: list[str] = []
+    tensors: list[_torch.Tensor] = []
     for key, value in inputs:
         if isinstance(value, (list, tuple)):
             keys.extend(f"{key}{i}" for i in range(len(value)))
@@ -410,20 +411,20 @@ def patch(model: _torch.nn.Module) -> dict[str, int]:
     model of transformers. Returns how many of each kind were replaced."""
     count = {"rms_norm": 0, "layer_norm": 0, "swiglu": 0, "geglu": 0, "cross_entropy": 0}
     if type(model).__name__.endswith("ForCausalLM") and hasattr(model, "loss_function"):
-        model.loss_function = _causal_loss
+        setattr(model, "loss_function", _causal_loss)
         count["cross_entropy"] += 1
     for module in model.modules():
         kind = type(module).__name__
         if isinstance(module, _torch.nn.LayerNorm) and len(module.normalized_shape) == 1:
-            module.forward = _bound(lambda self, x: layer_norm(x, self.weight, self.bias, self.eps), module)
+            _replace(module, lambda self, x: layer_norm(x, self.weight, self.bias, self.eps))
             count["layer_norm"] += 1
         elif kind.endswith("RMSNorm") and not kind.startswith("Gemma") and getattr(module, "weight", None) is not None:
-            module.forward = _bound(_rms_forward, module)
+            _replace(module, _rms_forward)
             count["rms_norm"] += 1
         elif all(hasattr(module, part) for part in ("gate_proj", "up_proj", "down_proj", "act_fn")):
             gate = _gate_of(module.act_fn)
             if gate is not None:
-                module.forward = _bound(_gated_forward(gate[1]), module)
+                _replace(module, _gated_forward(gate[1]))
                 count[gate[0]] += 1
     return count
 
@@ -446,8 +447,8 @@ def _causal_loss(
     return loss if num_items_in_batch is None else loss / num_items_in_batch
 
 
-def _bound(function: Callable[..., Any], module: _torch.nn.Module) -> Callable[..., Any]:
-    return function.__get__(module, type(module))
+def _replace(module: _torch.nn.Module, forward: Callable[..., Any]) -> None:
+    setattr(module, "forward", forward.__get__(module, type(module)))
 
 
 def _rms_forward(self: Any, x: _torch.Tensor) -> _torch.Tensor:
