@@ -51,7 +51,7 @@ fn assert_copies(launches: &[Launch], expected: usize) {
 }
 
 fn conv([input, output]: [usize; 2], kernel: usize, options: &Conv<2>, init: &Init) -> Result<Conv2d> {
-    Conv2d::new(input, output, [kernel; 2], options, init)
+    Conv2d::with_options(input, output, [kernel; 2], options, init)
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_u_net_copies_parts_of_channels_alone() -> Result<()> {
     let end = conv([16, 8], 1, &Conv::default(), &init)?;
     let norm = BatchNorm2d::new(16, &init)?;
     let doubled = ConvTranspose { stride: [2; 2], ..ConvTranspose::default() };
-    let larger = ConvTranspose2d::new(32, 16, [2; 2], &doubled, &init)?;
+    let larger = ConvTranspose2d::with_options(32, 16, [2; 2], &doubled, &init)?;
     let leaves = [&first.weight, &bottom.weight, &larger.weight, &last.weight, &end.weight];
     let [forward, backward] = launches(&gpu, &leaves, || {
         let level = norm.forward(&first.forward(&x)?)?.relu()?;

@@ -13,10 +13,10 @@ fn network(size: Size, init: &Init) -> Result<Sequential> {
     let same = Conv { padding: Padding::Same, ..Conv::default() };
     let features = 16 * (size[0] / 4) * (size[1] / 4);
     Ok(Sequential::new()
-        .push(Conv2d::new(1, 8, [3, 3], &same, init)?)
+        .push(Conv2d::with_options(1, 8, [3, 3], &same, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv2d::new(8, 16, [3, 3], &same, init)?)
+        .push(Conv2d::with_options(8, 16, [3, 3], &same, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())

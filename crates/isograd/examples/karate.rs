@@ -45,12 +45,12 @@ impl Layers {
     fn new(network: Network, members: usize, init: &Init) -> Result<Layers> {
         Ok(match network {
             Network::Gcn => {
-                let layer = |input, output| GcnConv::new(input, output, &GcnOptions::default(), init);
+                let layer = |input, output| GcnConv::new(input, output, init);
                 Layers::Gcn([layer(members, 16)?, layer(16, 2)?])
             }
             Network::Gat => {
                 let layer = |input, output, heads| {
-                    GatConv::new(input, output, &GatOptions { heads, ..GatOptions::default() }, init)
+                    GatConv::with_options(input, output, &GatOptions { heads, ..GatOptions::default() }, init)
                 };
                 Layers::Gat([layer(members, 8, 8)?, layer(64, 2, 1)?])
             }

@@ -251,18 +251,18 @@ fn graph<L: Module + 'static>(
 }
 
 fn gcn(at: &At) -> Result<Case> {
-    let layer = |input, output, _| GcnConv::new(input, output, &GcnOptions::default(), at.init);
+    let layer = |input, output, _| GcnConv::new(input, output, at.init);
     graph(at, layer, |layer, x, graph| layer.forward(x, graph, None))
 }
 
 fn sage(at: &At) -> Result<Case> {
-    let layer = |input, output, _| SageConv::new(input, output, &SageOptions::default(), at.init);
+    let layer = |input, output, _| SageConv::new(input, output, at.init);
     graph(at, layer, |layer, x, graph| layer.forward(x, graph))
 }
 
 fn gat(at: &At) -> Result<Case> {
     let layer = |input, output, heads| {
-        GatConv::new(input, output / heads, &GatOptions { heads, ..GatOptions::default() }, at.init)
+        GatConv::with_options(input, output / heads, &GatOptions { heads, ..GatOptions::default() }, at.init)
     };
     graph(at, layer, |layer, x, graph| layer.forward(x, graph, None))
 }
@@ -275,10 +275,8 @@ fn conv_lstm(at: &At) -> Result<Case> {
         image: Conv2d,
     }
     let hidden = at.either(64, 4);
-    let network = Next {
-        lstm: ConvLstm::new(1, hidden, [5, 5], at.init)?,
-        image: Conv2d::new(hidden, 1, [1, 1], &Default::default(), at.init)?,
-    };
+    let network =
+        Next { lstm: ConvLstm::new(1, hidden, [5, 5], at.init)?, image: Conv2d::new(hidden, 1, [1, 1], at.init)? };
     let &[b, size] = at.size else { unreachable!("films have two extents") };
     let x = normal(&[at.either(10, 2), b, 1, size, size], at.init)?;
     Ok(Case::zeros(network, move |network| network.image.forward(&network.lstm.forward(&x)?.flatten(0, 1)?)))

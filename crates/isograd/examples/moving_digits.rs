@@ -60,7 +60,7 @@ fn images(films: &Tensor, first: usize) -> Result<Tensor> {
 /// The mean square error of a pixel: of the image before as a guess, and of the model in the last epoch.
 pub fn train(device: &Device, films: usize, epochs: u64) -> Result<(f64, f64)> {
     let init = Init::new(device).seed(42);
-    let image = Conv2d::new(16, 1, [1, 1], &Default::default(), &init)?;
+    let image = Conv2d::new(16, 1, [1, 1], &init)?;
     let model = Next { lstm: ConvLstm::new(1, 16, [5, 5], &init)?, image };
     let loader = Loader::new(Films(digits()?, films), 16)?.seed(42).workers(2)?.to(device);
     let error = |guess: &Tensor, films: &Tensor| guess.mse_loss(&images(films, 1)?.flatten(0, 1)?, Default::default());

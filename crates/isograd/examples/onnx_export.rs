@@ -23,7 +23,7 @@ struct Options {
 fn network(init: &Init) -> Result<Sequential> {
     let same = Conv { padding: Padding::Same, ..Conv::default() };
     Ok(Sequential::new()
-        .push(Conv2d::new(1, 8, [3, 3], &same, init)?)
+        .push(Conv2d::with_options(1, 8, [3, 3], &same, init)?)
         .push(BatchNorm2d::new(8, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))

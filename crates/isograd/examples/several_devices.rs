@@ -347,7 +347,7 @@ impl Network {
             (Network::Gpt2, _) => Box::new(Gpt2::new(&gpt(is_small), init)?),
             (Network::ResNet, true) => Box::new(
                 Sequential::new()
-                    .push(Conv2d::new(3, 4, [3, 3], &Default::default(), init)?)
+                    .push(Conv2d::new(3, 4, [3, 3], init)?)
                     .push(Tensor::relu)
                     .push(Flatten::default())
                     .push(Linear::new(4 * 6 * 6, 10, init)?),

@@ -63,10 +63,10 @@ fn mlp(init: &Init) -> Result<Case> {
 fn cnn(init: &Init) -> Result<Case> {
     let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
     let network = Sequential::new()
-        .push(Conv2d::new(1, 32, [3, 3], &padded, init)?)
+        .push(Conv2d::with_options(1, 32, [3, 3], &padded, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv2d::new(32, 64, [3, 3], &padded, init)?)
+        .push(Conv2d::with_options(32, 64, [3, 3], &padded, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())
@@ -88,7 +88,7 @@ fn mobilenet(init: &Init) -> Result<Case> {
 fn gcn(init: &Init) -> Result<Case> {
     let (nodes, edges) = (10_000, 160_000);
     let options = GcnOptions { add_self_loops: false, normalize: false, ..GcnOptions::default() };
-    let layers = [GcnConv::new(128, 128, &options, init)?, GcnConv::new(128, 10, &options, init)?];
+    let layers = [GcnConv::with_options(128, 128, &options, init)?, GcnConv::with_options(128, 10, &options, init)?];
     let graph = Graph::from_edges(&indices(nodes, &[edges], init)?, &indices(nodes, &[edges], init)?, nodes)?;
     let (x, weight) = (uniform(&[nodes, 128], init)?, uniform(&[edges], init)?);
     classes(layers.to_vec(), nodes, 20, init, move |layers| {

@@ -25,8 +25,8 @@ impl LeNet {
         // 28 x 28 pixels are padded to 32 x 32.
         let padded = Conv { padding: Padding::Each([2; 2]), ..Conv::default() };
         Ok(LeNet {
-            conv1: Conv2d::new(channels, 6, [5, 5], &padded, init)?,
-            conv2: Conv2d::new(6, 16, [5, 5], &Conv::default(), init)?,
+            conv1: Conv2d::with_options(channels, 6, [5, 5], &padded, init)?,
+            conv2: Conv2d::new(6, 16, [5, 5], init)?,
             fc1: Linear::new(16 * 5 * 5, 120, init)?,
             fc2: Linear::new(120, 84, init)?,
             fc3: Box::new(Linear::new(84, classes, init)?),

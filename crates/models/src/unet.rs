@@ -1,7 +1,7 @@
 //! U-Net: Ronneberger et al. 2015, arXiv 1505.04597, with padding, so that the output has the extents of the input, and batch norm.
 
 use crate::unit::conv_norm;
-use isograd_core::ops::{Conv, ConvTranspose, MaxPool};
+use isograd_core::ops::{ConvTranspose, MaxPool};
 use isograd_core::{Result, Tensor};
 use isograd_nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Forward, Init, Layer, Module, called};
 
@@ -78,13 +78,13 @@ impl UNet {
         let at = |level: usize| width << level;
         let above = |level: usize| if level == 0 { channels } else { at(level - 1) };
         let doubled = ConvTranspose { stride: [2; 2], ..ConvTranspose::default() };
-        let larger = |level: usize| ConvTranspose2d::new(at(level + 1), at(level), [2; 2], &doubled, init);
+        let larger = |level: usize| ConvTranspose2d::with_options(at(level + 1), at(level), [2; 2], &doubled, init);
         Ok(UNet {
             down: (0..depth).map(|level| Pair::new([above(level), at(level)], init)).collect::<Result<_>>()?,
             bottom: Pair::new([above(depth), at(depth)], init)?,
             larger: (0..depth).rev().map(larger).collect::<Result<_>>()?,
             up: (0..depth).rev().map(|level| Pair::new([at(level + 1), at(level)], init)).collect::<Result<_>>()?,
-            last: Box::new(Conv2d::new(width, classes, [1; 2], &Conv::default(), init)?),
+            last: Box::new(Conv2d::new(width, classes, [1; 2], init)?),
         })
     }
 }

@@ -219,7 +219,7 @@ impl Vit {
         Ok(Vit {
             cls_token: init.normal((1, 1, width), 0.0, STD)?,
             position_embeddings: init.normal((1, positions, width), 0.0, STD)?,
-            projection: Conv2d::new(channels, width, [patch; 2], &conv, init)?,
+            projection: Conv2d::with_options(channels, width, [patch; 2], &conv, init)?,
             dropout: Dropout::new(options.dropout, init),
             layers: (0..options.layers).map(|_| Block::new(options, init)).collect::<Result<_>>()?,
             norm: options.norm(init)?,

@@ -15,8 +15,13 @@ fn elements_of_the_padding_are_copies_in_every_mode() -> Result<()> {
     let init = Init::new(&cpu()).seed(1).dtype(DType::F64);
     let x = images(&[2, 4, 5, 6])?;
     for padding in [Padding::Each([1, 2]), Padding::Ends([[2, 0], [1, 3]]), Padding::Same, Padding::Valid] {
-        let layer =
-            Conv2d::new(4, 6, [3, 2], &Conv { padding, dilation: [1, 2], groups: 2, ..Conv::default() }, &init)?;
+        let layer = Conv2d::with_options(
+            4,
+            6,
+            [3, 2],
+            &Conv { padding, dilation: [1, 2], groups: 2, ..Conv::default() },
+            &init,
+        )?;
         let ends = layer.options.ends("conv2d", &layer.weight)?.map(|ends| ends.map(|n| n as isize));
         let zeros = layer.forward(&x)?.to_vec::<f64>()?;
         for pad in [Pad::Reflect, Pad::Replicate, Pad::Circular, Pad::Constant(2.5.into())] {

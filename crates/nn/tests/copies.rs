@@ -130,12 +130,12 @@ fn tied_parameters_are_tied_in_a_clone() {
 #[test]
 fn layers_of_all_kinds_are_cloned() {
     let init = Init::new(&cpu()).seed(1);
-    let gat = GatConv::new(2, 3, &GatOptions { edge_dim: 2, ..Default::default() }, &init).unwrap();
+    let gat = GatConv::with_options(2, 3, &GatOptions { edge_dim: 2, ..Default::default() }, &init).unwrap();
     let lstm =
         Lstm::with_options(2, 3, &RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() }, &init)
             .unwrap();
     let encoder = TransformerEncoderLayer::new(&TransformerOptions::new(8, 2), &init).unwrap();
-    let conv = Conv2d::new(2, 3, [3, 3], &Default::default(), &init).unwrap();
+    let conv = Conv2d::new(2, 3, [3, 3], &init).unwrap();
     let prelu = Prelu::new(1, &init).unwrap();
     fn check<M: Module + Clone>(model: &M) {
         let clone = model.clone();

@@ -72,7 +72,7 @@ fn a_gcn_is_a_product_with_a_dense_matrix() -> Result<()> {
         (Some(&weights), &GcnOptions { add_self_loops: false, ..GcnOptions::default() }),
         (None, &GcnOptions { normalize: false, ..GcnOptions::default() }),
     ] {
-        let layer = GcnConv::new(3, 2, options, &init())?;
+        let layer = GcnConv::with_options(3, 2, options, &init())?;
         let given = weights.map_or(Ok(vec![1.0; 8]), Tensor::to_f64_vec)?;
         let edges = match options.add_self_loops && options.normalize {
             true => with_loops(&given, |v| if v == 1 { given[1] } else { 1.0 }),
@@ -142,10 +142,10 @@ fn a_gat_attends_to_neighbours() -> Result<()> {
     let graph = graph_of(&EDGES, NODES)?;
     let (x, attributes) = (random(&[NODES, 4], 1)?, random(&[8, 2], 2)?);
     let options = GatOptions { heads: 2, edge_dim: 2, ..GatOptions::default() };
-    let layer = GatConv::new(4, 3, &options, &init())?;
+    let layer = GatConv::with_options(4, 3, &options, &init())?;
     let expected = attended(&layer, &x, &attributes.to_f64_vec()?)?;
     assert_close(&layer.forward(&x, &graph, Some(&attributes))?, &expected);
-    let mean = GatConv::new(4, 3, &GatOptions { combine: GatHeads::Mean, ..options }, &init())?;
+    let mean = GatConv::with_options(4, 3, &GatOptions { combine: GatHeads::Mean, ..options }, &init())?;
     let halves: Vec<f64> =
         expected.chunks(6).flat_map(|row| (0..3).map(|c| (row[c] + row[c + 3]) / 2.0).collect::<Vec<_>>()).collect();
     assert_close(&mean.forward(&x, &graph, Some(&attributes))?, &halves);
@@ -173,12 +173,12 @@ fn sage_and_gin_reduce_neighbours() -> Result<()> {
         Tensor::from_vec((0..NODES * 3).map(|i| of(i / 3, i % 3)).collect(), (NODES, 3), &cpu())
     };
     for aggr in [IndexReduce::Mean, IndexReduce::Max, IndexReduce::Sum] {
-        let layer = SageConv::new(3, 2, &SageOptions { aggr, ..SageOptions::default() }, &init())?;
+        let layer = SageConv::with_options(3, 2, &SageOptions { aggr, ..SageOptions::default() }, &init())?;
         let own = x.linear(&layer.lin_r.as_ref().unwrap().weight, None)?;
         let expected = reduced(aggr)?.linear(&layer.lin_l.weight, layer.lin_l.bias.as_ref())?.add(&own)?;
         assert_close(&layer.forward(&x, &graph)?, &expected.to_f64_vec()?);
     }
-    let unit = SageConv::new(3, 2, &SageOptions { normalize: true, ..SageOptions::default() }, &init())?;
+    let unit = SageConv::with_options(3, 2, &SageOptions { normalize: true, ..SageOptions::default() }, &init())?;
     assert_close(&unit.forward(&x, &graph)?.square()?.sum(1)?, &[1.0; NODES]);
     let gin = GinConv::with_trained_eps(Linear::new(3, 2, &init())?, 0.5, &init())?;
     let expected = reduced(IndexReduce::Sum)?.add(&x.mul_scalar(1.5)?)?.linear(&gin.nn.weight, gin.nn.bias.as_ref())?;
@@ -195,7 +195,7 @@ fn a_batch_has_the_results_of_its_graphs() -> Result<()> {
     assert_eq!(batch.offsets(), [0, 5, 5, 7]);
     assert_eq!(batch.batch_index()?.to_vec::<i64>()?, [0, 0, 0, 0, 0, 2, 2]);
     let x = random(&[7, 3], 1)?;
-    let layer = GatConv::new(3, 2, &GatOptions::default(), &init())?;
+    let layer = GatConv::new(3, 2, &init())?;
     let parts = [layer.forward(&x.narrow(0, 0, 5)?, &first, None)?, layer.forward(&x.narrow(0, 5, 2)?, &second, None)?];
     let y = layer.forward(&x, &batch, None)?;
     assert_close(&y, &[parts[0].to_f64_vec()?, parts[1].to_f64_vec()?].concat());

@@ -140,7 +140,7 @@ fn layers_print_their_extents() {
         (&Linear::without_bias(3, 2, &init).unwrap(), "Linear(3 -> 2)"),
         (&Bilinear::new(3, 4, 2, &init).unwrap(), "Bilinear(3 x 4 -> 2, bias)"),
         (
-            &Conv2d::new(4, 8, [3, 3], &strided, &init).unwrap(),
+            &Conv2d::with_options(4, 8, [3, 3], &strided, &init).unwrap(),
             "Conv2d(4 -> 8, kernel [3, 3], bias, stride [2, 2], groups 2)",
         ),
         (

@@ -94,10 +94,10 @@ fn cnn(c: &Call) -> Made {
     let init = Init::new(&c.device);
     let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
     let model = Sequential::new()
-        .push(Conv2d::new(1, 32, [3, 3], &padded, &init)?)
+        .push(Conv2d::with_options(1, 32, [3, 3], &padded, &init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv2d::new(32, 64, [3, 3], &padded, &init)?)
+        .push(Conv2d::with_options(32, 64, [3, 3], &padded, &init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())
@@ -200,7 +200,7 @@ fn gcn(c: &Call) -> Made {
     let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
     let init = Init::new(&c.device);
     let options = GcnOptions { add_self_loops: false, normalize: false, ..GcnOptions::default() };
-    let layer = |input, output| GcnConv::new(input, output, &options, &init);
+    let layer = |input, output| GcnConv::with_options(input, output, &options, &init);
     let layers = [layer(features, hidden)?, layer(hidden, classes)?];
     let graph = Graph::from_edges(&c.indices(nodes, &[edges])?, &c.indices(nodes, &[edges])?, nodes)?;
     let (x, y) = (c.normal(&[nodes, features])?, c.indices(classes, &[nodes])?);

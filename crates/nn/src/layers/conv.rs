@@ -23,7 +23,7 @@ macro_rules! name {
 /// # fn main() -> isograd_core::Result<()> {
 /// let device = Device::cpu()?;
 /// let options = Conv { stride: [2; 2], padding: Padding::Each([1; 2]), ..Conv::default() };
-/// let layer = Conv2d::new(3, 16, [3, 3], &options, &Init::new(&device))?;
+/// let layer = Conv2d::with_options(3, 16, [3, 3], &options, &Init::new(&device))?;
 /// let y = layer.forward(&Tensor::ones((8, 3, 32, 32), DType::F32, &device)?)?;
 /// assert_eq!(y.dims(), [8, 16, 16, 16]);
 /// # Ok(())
@@ -126,7 +126,18 @@ macro_rules! layers {
         impl<const N: usize> $layer<N> {
             /// Weight and bias uniform in `±1 / sqrt(fan)`; the fan is the product of the weight's extents except the first.
             /// Errors: `Attr` if channels are no multiples of the groups.
-            pub fn new(input: usize, output: usize, kernel: [usize; N], options: &$options<N>, init: &Init) -> Result<Self> {
+            pub fn new(input: usize, output: usize, kernel: [usize; N], init: &Init) -> Result<Self> {
+                Self::with_options(input, output, kernel, &$options::default(), init)
+            }
+
+            /// [`new`](Self::new) with options.
+            pub fn with_options(
+                input: usize,
+                output: usize,
+                kernel: [usize; N],
+                options: &$options<N>,
+                init: &Init,
+            ) -> Result<Self> {
                 let [outer, inner] = ($extents)(input, output);
                 let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
                 let weight = init.uniform(shape, -bound, bound)?;

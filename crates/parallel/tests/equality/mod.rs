@@ -49,7 +49,7 @@ pub const JOBS: [Job; 3] = [
         name: "cnn",
         make: |init| {
             let model = std::rc::Rc::new(Cnn {
-                conv: Conv2d::new(1, 4, [3, 3], &Default::default(), init)?,
+                conv: Conv2d::new(1, 4, [3, 3], init)?,
                 norm: BatchNorm2d::new(4, init)?,
                 head: Linear::new(4 * 36, 3, init)?,
             });

@@ -5,10 +5,7 @@ use crate::train::config::Config;
 use crate::train::sample::{Nodes, Split};
 use isograd::Tensor;
 use isograd::data::graph::GraphFolder;
-use isograd::nn::{
-    Dropout, Forward, GatConv, GatHeads, GatOptions, GcnConv, GcnOptions, Graph, Init, Module, SageConv, SageOptions,
-    Visitor,
-};
+use isograd::nn::{Dropout, Forward, GatConv, GatHeads, GatOptions, GcnConv, Graph, Init, Module, SageConv, Visitor};
 
 /// A convolution of a graph.
 trait Convolution: Module + Sync {
@@ -35,16 +32,12 @@ impl Convolution for GatConv {
 
 /// Graph convolutions.
 pub fn gcn(config: &Config, split: &Split, nodes: &Nodes, init: &Init) -> isograd::Result<Box<dyn Predict>> {
-    Network::make(Tensor::relu, config, split, nodes, init, |[input, output], _| {
-        GcnConv::new(input, output, &GcnOptions::default(), init)
-    })
+    Network::make(Tensor::relu, config, split, nodes, init, |[input, output], _| GcnConv::new(input, output, init))
 }
 
 /// Means of neighbours.
 pub fn sage(config: &Config, split: &Split, nodes: &Nodes, init: &Init) -> isograd::Result<Box<dyn Predict>> {
-    Network::make(Tensor::relu, config, split, nodes, init, |[input, output], _| {
-        SageConv::new(input, output, &SageOptions::default(), init)
-    })
+    Network::make(Tensor::relu, config, split, nodes, init, |[input, output], _| SageConv::new(input, output, init))
 }
 
 /// Attention to neighbours. A hidden layer has its width in each head.
@@ -60,7 +53,7 @@ pub fn gat(config: &Config, split: &Split, nodes: &Nodes, init: &Init) -> isogra
             let (is_first, is_last) = (number == 0, number == config.hidden.len());
             let input = if is_first { input } else { heads * input };
             let (heads, combine) = if is_last { (1, GatHeads::Mean) } else { (heads, GatHeads::Concat) };
-            GatConv::new(input, output, &GatOptions { heads, combine, ..GatOptions::default() }, init)
+            GatConv::with_options(input, output, &GatOptions { heads, combine, ..GatOptions::default() }, init)
         },
     )
 }

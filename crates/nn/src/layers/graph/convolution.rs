@@ -37,7 +37,12 @@ pub struct GcnConv {
 
 impl GcnConv {
     /// The weight is uniform with Glorot's variance, the bias 0.
-    pub fn new(input: usize, output: usize, options: &GcnOptions, init: &Init) -> Result<GcnConv> {
+    pub fn new(input: usize, output: usize, init: &Init) -> Result<GcnConv> {
+        GcnConv::with_options(input, output, &GcnOptions::default(), init)
+    }
+
+    /// [`new`](GcnConv::new) with options.
+    pub fn with_options(input: usize, output: usize, options: &GcnOptions, init: &Init) -> Result<GcnConv> {
         let lin = Linear { weight: init.xavier_uniform((output, input), Gain::Linear)?, bias: None };
         Ok(GcnConv { lin, bias: options.bias.then(|| init.zeros(output)).transpose()?, options: *options })
     }
@@ -106,7 +111,12 @@ pub struct SageConv {
 
 impl SageConv {
     /// The layers start as [`Linear::new`] does.
-    pub fn new(input: usize, output: usize, options: &SageOptions, init: &Init) -> Result<SageConv> {
+    pub fn new(input: usize, output: usize, init: &Init) -> Result<SageConv> {
+        SageConv::with_options(input, output, &SageOptions::default(), init)
+    }
+
+    /// [`new`](SageConv::new) with options.
+    pub fn with_options(input: usize, output: usize, options: &SageOptions, init: &Init) -> Result<SageConv> {
         let lin_l = match options.bias {
             true => Linear::new(input, output, init)?,
             false => Linear::without_bias(input, output, init)?,

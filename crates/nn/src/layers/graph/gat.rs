@@ -87,7 +87,12 @@ pub struct GatEdges {
 
 impl GatConv {
     /// Weights are uniform with Glorot's variance, the bias 0. Errors: `Attr` without heads.
-    pub fn new(input: usize, output: usize, options: &GatOptions, init: &Init) -> Result<GatConv> {
+    pub fn new(input: usize, output: usize, init: &Init) -> Result<GatConv> {
+        GatConv::with_options(input, output, &GatOptions::default(), init)
+    }
+
+    /// [`new`](GatConv::new) with options.
+    pub fn with_options(input: usize, output: usize, options: &GatOptions, init: &Init) -> Result<GatConv> {
         let heads = options.heads;
         if heads == 0 {
             return Err(Error::attr("gat_conv", "heads is 0, expected 1 or more"));
