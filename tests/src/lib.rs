@@ -52,6 +52,12 @@ mod pages {
     mod models {}
     #[doc = include_str!("../../docs/src/onnx.md")]
     mod onnx {}
+    #[doc = include_str!("../../docs/src/python.md")]
+    mod python {}
+    #[doc = include_str!("../../docs/src/errors.md")]
+    mod errors {}
+    #[doc = include_str!("../../docs/src/environment.md")]
+    mod environment {}
     #[doc = include_str!("../../docs/src/pytorch.md")]
     mod pytorch {}
     #[doc = include_str!("../../docs/src/cuda.md")]

@@ -2,6 +2,8 @@
 //!
 //! Backends live in crates of their own and register themselves when linked. This crate knows none of them. Its ops and the tape are therefore
 //! tested in the workspace's `tests`, from the registry of `isograd-parity`; unit tests here are of functions that need no device.
+//!
+//! What only isograd's other crates use is hidden from this documentation, and may change in any version.
 
 #[cfg(feature = "ndarray")]
 mod arrays;
@@ -17,9 +19,11 @@ mod error;
 mod file;
 mod foreign;
 pub mod fused;
+#[doc(hidden)]
 pub mod host;
 pub mod operands;
 pub mod ops;
+#[doc(hidden)]
 pub mod page;
 pub mod pointwise;
 mod print;
@@ -37,12 +41,17 @@ pub use capture::{Step, Tensors, is_in_step};
 pub use device::{Device, DeviceInfo, Provider};
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Kind, Result};
-pub use file::{remove_abandoned, replace_file, replace_private_file, try_writing};
+pub use file::replace_file;
+#[doc(hidden)]
+pub use file::{remove_abandoned, replace_private_file, try_writing};
 pub use foreign::{Foreign, Permission, Space};
 pub use half::{bf16, f16};
+#[doc(hidden)]
 pub use inventory;
 pub use print::{Notation, PrintOptions};
-pub use profile::{Direction, OpTime, Profile, Total, origin, profile};
+#[doc(hidden)]
+pub use profile::origin;
+pub use profile::{Direction, OpTime, Profile, Total, profile};
 pub use random::{Rng, RngState};
 pub use shape::{Dims, Layout, MAX_RANK, Position, Shape};
 pub use tape::{checkpoint, enable_grad, fuse, grad, no_grad};
