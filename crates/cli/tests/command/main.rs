@@ -59,10 +59,13 @@ fn run(arguments: &[&str]) -> Ended {
     Command::new(ISOGRAD).args(arguments).output().unwrap().into()
 }
 
-/// Runs the command with arguments that are separated by blanks, and then a folder for `--out`.
+/// Runs the command with arguments that are separated by blanks, and then a folder for `--out`. A test may train into one folder several
+/// times: a new run replaces the one before.
 fn isograd(arguments: &str, out: &Path) -> Ended {
     let mut command = Command::new(ISOGRAD);
-    command.args(arguments.split_whitespace()).arg("--out").arg(out).output().unwrap().into()
+    command.args(arguments.split_whitespace()).arg("--out").arg(out);
+    command.args((arguments.starts_with("train ") && !arguments.contains("--resume")).then_some("--overwrite"));
+    command.output().unwrap().into()
 }
 
 /// Trains on the digits with a small model; returns the report without its time.

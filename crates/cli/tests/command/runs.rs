@@ -87,7 +87,10 @@ fn a_run_overwrites_no_other() {
     assert!(config("digits-2").contains("\"seed\":42"), "{}", config("digits-2"));
     assert_eq!(train("--seed 7 --out out/digits-2 --overwrite").code, Some(0));
     assert!(config("digits-2").contains("\"seed\":7"), "{}", config("digits-2"));
-    assert_eq!(train("--resume out/digits-3").code, Some(0));
+    let mut resume = Command::new(ISOGRAD);
+    resume.args(["train", "digits", "--device", "cpu", "--resume", "out/digits-3", "--epochs", "2", "--json"]);
+    let resumed = crate::Ended::from(resume.current_dir(folder.path()).output().unwrap()).json();
+    assert_eq!(resumed["epochs"], 2);
     assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 3);
 }
 
