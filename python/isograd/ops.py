@@ -3339,17 +3339,17 @@ def bernoulli(shape: Sequence[int], p: float, seed: Any = 0, offset: Any = 0, st
     return _call("bernoulli", [], {"shape": shape, "p": p, "seed": seed, "offset": offset, "stream": stream}, device)
 
 
-def randint(low: int, high: int, shape: Sequence[int], seed: Any = 0, offset: Any = 0, stream: Any = 0, device: str | None = None) -> Any:
+def randint(shape: Sequence[int], low: int, high: int, seed: Any = 0, offset: Any = 0, stream: Any = 0, device: str | None = None) -> Any:
     """Integers (i64) from `low` up to, but without, `high`, all alike but for at most a share of 2^-16. The same on every device. Errors: `Attr` unless `low < high`, at most 2^46 apart.
 
+    shape: a list of integers
     low: an integer
     high: an integer
-    shape: a list of integers
     seed: a number from 0 on
     offset: a number from 0 on
     stream: a number from 0 on
     """
-    return _call("randint", [], {"low": low, "high": high, "shape": shape, "seed": seed, "offset": offset, "stream": stream}, device)
+    return _call("randint", [], {"shape": shape, "low": low, "high": high, "seed": seed, "offset": offset, "stream": stream}, device)
 
 
 def randperm(n: int, seed: Any = 0, offset: Any = 0, stream: Any = 0, device: str | None = None) -> Any:
