@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import _isograd
+from ._call import enable_grad
 from ._isograd import Tensor
 
 
@@ -31,6 +33,23 @@ class Report:
         return self.text
 
 
+@dataclass(frozen=True)
+class Library:
+    """The tensors of functions that are checked."""
+
+    tensor: Any
+    enter: Callable[[Tensor], Any]
+    """A tensor of the library, of the same memory."""
+    leave: Callable[[Any], Tensor]
+    """The way back."""
+    leaf: Callable[[Any], Any]
+    """The tensor as a leaf of the library's autograd."""
+    recording: Callable[[], AbstractContextManager[Any]]
+    """The scope in which autograd records."""
+    gradients: Callable[[list[Any], list[Any], list[Any]], Sequence[Any]]
+    """The gradients of inputs, of results whose own are given; None for an input on which no result depends."""
+
+
 def check(
     function: Callable[..., Any],
     op: str,
@@ -51,35 +70,41 @@ def check(
     if "f64" in dtypes or not dtypes:
         raise ValueError("dtypes are some of f32, f16, bf16, i64, i32 and u8: the reference is in f64")
     if library == "torch":
-        from .torch import _as_checked as adapt
+        from .torch import _CHECKED as of
     elif library == "isograd":
-        adapt = _as_checked
+        of = _OWN
     else:
         raise ValueError(f"the library is {library!r}, expected 'torch' or 'isograd'")
-    passed, text, html = _isograd.check(adapt(function), op, device, (list(dtypes), list(without)), quick, seed)
+    passed, text, html = _isograd.check(_adapted(function, of), op, device, (list(dtypes), list(without)), quick, seed)
     return Report(passed, text, html)
 
 
-def _as_checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _adapted(function: Callable[..., Any], library: Library) -> Callable[..., Any]:
+    """A function of tensors of a library, as the checks call it."""
+
     def run(inputs: dict[str, Tensor], attributes: dict[str, Any]) -> Any:
-        before = _isograd.set_grad_enabled(True)
-        try:
-            floats = {name for name, t in inputs.items() if t.dtype in ("f32", "f16", "bf16", "f64")}
-            leaves = {name: t.require_grad() if name in floats else t for name, t in inputs.items()}
-            found = function(*leaves.values(), **attributes)
-        finally:
-            _isograd.set_grad_enabled(before)
-        results = [found] if isinstance(found, Tensor) else list(found)
-        if not any(y.requires_grad for y in results):
-            return results, None
+        is_float = {name: t.dtype in ("f32", "f16", "bf16", "f64") for name, t in inputs.items()}
+        with library.recording():
+            own = {name: library.enter(t) for name, t in inputs.items()}
+            own = {name: library.leaf(t) if is_float[name] else t for name, t in own.items()}
+            found = function(*own.values(), **attributes)
+        results = [found] if isinstance(found, library.tensor) else list(found)
 
-        def rule(gradients: list[Tensor | None]) -> list[Tensor | None]:
-            pairs = [(y, g) for y, g in zip(results, gradients, strict=True) if g is not None and y.requires_grad]
-            targets = [name for name in leaves if name in floats]
-            found = _isograd.gradients(pairs, [leaves[name] for name in targets], True, False)
-            by_name = dict(zip(targets, found, strict=True))
-            return [by_name.get(name) for name in leaves]
+        def rule(given: list[Tensor | None]) -> list[Tensor | None]:
+            pairs = [(y, library.enter(g)) for y, g in zip(results, given, strict=True) if g is not None and y.requires_grad]
+            leaves = [t for t in own.values() if t.requires_grad]
+            found = iter(library.gradients([y for y, _ in pairs], leaves, [g for _, g in pairs]))
+            each = [next(found) if t.requires_grad else None for t in own.values()]
+            return [library.leave(g) if g is not None else None for g in each]
 
-        return [y.detach() for y in results], rule
+        is_recorded = any(y.requires_grad for y in results)
+        return [library.leave(y.detach()) for y in results], rule if is_recorded else None
 
     return run
+
+
+def _derivatives(results: list[Tensor], inputs: list[Tensor], given: list[Tensor]) -> Sequence[Tensor | None]:
+    return _isograd.gradients(list(zip(results, given, strict=True)), inputs, True, False)
+
+
+_OWN = Library(Tensor, lambda t: t, lambda t: t, Tensor.require_grad, enable_grad, _derivatives)

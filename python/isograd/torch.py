@@ -17,6 +17,8 @@ from torch.utils.dlpack import to_dlpack as _to_dlpack
 
 from . import _isograd
 from . import ops as _ops
+from ._call import enable_grad as _enable_grad
+from ._check import Library as _Library
 from ._isograd import Tensor
 
 _FLOATS = (_torch.float64, _torch.float32, _torch.float16, _torch.bfloat16)
@@ -47,14 +49,6 @@ def _leaves(tensors: Sequence[_torch.Tensor], needs: Sequence[bool]) -> list[Ten
     return [to_isograd(t).require_grad() if need else to_isograd(t) for t, need in zip(tensors, needs, strict=True)]
 
 
-def _recorded(run: Callable[[], Any]) -> Any:
-    before = _isograd.set_grad_enabled(True)
-    try:
-        return run()
-    finally:
-        _isograd.set_grad_enabled(before)
-
-
 def _gradients(
     results: Sequence[Tensor],
     given: Sequence[_torch.Tensor | None],
@@ -71,7 +65,8 @@ class _Call(_torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spec: Spec, *tensors: _torch.Tensor) -> Any:
         leaves = _leaves(tensors, [t.requires_grad and t.dtype in _FLOATS for t in tensors])
-        results = _recorded(lambda: _run(spec, leaves))
+        with _enable_grad():
+            results = _run(spec, leaves)
         ctx.spec, ctx.recording = spec, (leaves, results)
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
@@ -96,15 +91,11 @@ class _Gradients(_torch.autograd.Function):
     def forward(ctx: Any, spec: Spec, count: int, has: list[bool], *tensors: _torch.Tensor) -> Any:
         leaves = _leaves(tensors, [t.requires_grad and t.dtype in _FLOATS for t in tensors])
         inputs, given = leaves[:count], iter(leaves[count:])
-
-        def run() -> Any:
+        with _enable_grad():
             results = _run(spec, inputs)
             pairs = [(y, next(given)) for y, is_given in zip(results, has, strict=True) if is_given]
-            targets = [t for t in inputs if t.requires_grad]
-            found = iter(_isograd.gradients(pairs, targets, True, True))
-            return [next(found) if t.requires_grad else None for t in inputs]
-
-        found = _recorded(run)
+            each = iter(_isograd.gradients(pairs, [t for t in inputs if t.requires_grad], True, True))
+        found = [next(each) if t.requires_grad else None for t in inputs]
         ctx.recording = (leaves, [g for g in found if g is not None])
         ctx.places = [i for i, g in enumerate(found) if g is not None]
         ctx.set_materialize_grads(False)
@@ -220,7 +211,8 @@ def _compiled_gradients(
     given: list[_torch.Tensor],
 ) -> list[_torch.Tensor]:
     leaves = _leaves(inputs, needs)
-    results = _recorded(lambda: _run((name, tuple(keys.split(",")), attributes, None), leaves))
+    with _enable_grad():
+        results = _run((name, tuple(keys.split(",")), attributes, None), leaves)
     found = _gradients(results, given, leaves)
     return [g if g is not None else _torch.zeros_like(t) for g, t in zip(found, inputs, strict=True)]
 
@@ -472,35 +464,14 @@ def _gated_forward(gate: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
-def _as_checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tensors of PyTorch for the checks of `isograd.check`."""
+def _derivatives(
+    results: list[_torch.Tensor],
+    inputs: list[_torch.Tensor],
+    given: list[_torch.Tensor],
+) -> Sequence[_torch.Tensor | None]:
+    return _torch.autograd.grad(results, inputs, given, retain_graph=True, allow_unused=True)
 
-    def run(inputs: dict[str, Tensor], attributes: dict[str, Any]) -> Any:
-        tensors = {name: to_torch(t) for name, t in inputs.items()}
-        leaves = {name: t.requires_grad_() if t.dtype in _FLOATS else t for name, t in tensors.items()}
-        with _torch.enable_grad():
-            found = function(*leaves.values(), **attributes)
-        results = [found] if isinstance(found, _torch.Tensor) else list(found)
-        rule = None
-        if any(y.requires_grad for y in results):
 
-            def rule(given: list[Tensor | None]) -> list[Tensor | None]:
-                pairs = [(y, to_torch(g)) for y, g in zip(results, given, strict=True) if g is not None and y.requires_grad]
-                targets = [name for name, t in leaves.items() if t.requires_grad]
-                found = _torch.autograd.grad(
-                    [y for y, _ in pairs],
-                    [leaves[name] for name in targets],
-                    [g for _, g in pairs],
-                    retain_graph=True,
-                    allow_unused=True,
-                )
-                by_name = dict(zip(targets, found, strict=True))
-                each = [by_name.get(name) for name in leaves]
-                return [to_isograd(g) if g is not None else None for g in each]
-
-        return [to_isograd(y) for y in results], rule
-
-    return run
-
+_CHECKED = _Library(_torch.Tensor, to_torch, to_isograd, _torch.Tensor.requires_grad_, _torch.enable_grad, _derivatives)
 
 __all__ = [name for name in dir(sys.modules[__name__]) if not name.startswith("_") and name not in ("annotations", "Any")]

@@ -1,4 +1,4 @@
-//! The module `isograd._isograd`: tensors, calls of the registry's ops, layers, optimizers, captured steps, and the checks of `isograd parity` for
+//! The module `isograd._isograd`: tensors, calls of the registry's ops, optimizers, captured steps, and the checks of `isograd parity` for
 //! functions of Python. The package `isograd` around it has the names that Python programs use.
 
 #![allow(missing_docs, reason = "Python's documentation is in the strings of the module")]
@@ -8,7 +8,6 @@ mod check;
 mod convert;
 mod errors;
 mod exchange;
-mod layer;
 mod optimizer;
 mod step;
 mod tensor;
@@ -23,8 +22,6 @@ mod _isograd {
     use super::check::check;
     #[pymodule_export]
     use super::exchange::from_dlpack;
-    #[pymodule_export]
-    use super::layer::Layer;
     #[pymodule_export]
     use super::optimizer::Optimizer;
     #[pymodule_export]

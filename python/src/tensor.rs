@@ -26,7 +26,7 @@ pub fn tensor(data: &Bound<'_, PyAny>, dtype: Option<&Bound<'_, PyAny>>, device:
 }
 
 impl Tensor {
-    /// The first element of a buffer's elements in Python's names of types.
+    /// The type of the elements, as Python's buffers name it.
     fn format(&self) -> PyResult<&'static CStr> {
         Ok(match self.0.dtype() {
             DType::F64 => c"d",

@@ -32,7 +32,7 @@ pub fn run() -> Result<(), Failure> {
         tools::run_with(&python, arguments, &[&own, more].concat())
     };
     run(&[&package.join("generate.py").to_string_lossy(), "--check"], &[])?;
-    let (tests, sources) = (package.join("tests"), tools::root());
+    let tests = package.join("tests");
     let pytest = |tests: &Path, more: &[(&str, &OsStr)]| {
         run(&["-m", "pytest", "-q", "-p", "no:cacheprovider", &tests.to_string_lossy()], more)
     };
@@ -40,9 +40,7 @@ pub fn run() -> Result<(), Failure> {
     // On GPUs that the emulator stands for.
     let Some(folder) = simt::build()? else { return Ok(()) };
     let environment = simt::environment(&folder);
-    let emulated = environment.iter().map(|(name, value)| (*name, value.as_os_str()));
-    let emulated = emulated.chain([("ISOGRAD_KERNELS", sources.as_os_str())]).collect::<Vec<_>>();
-    pytest(&tests.join("test_devices.py"), &emulated)
+    pytest(&tests.join("test_devices.py"), &environment.each_ref().map(|(name, value)| (*name, value.as_os_str())))
 }
 
 /// The module as cargo builds it.

@@ -222,7 +222,7 @@ pub fn build() -> Result<Option<PathBuf>, Failure> {
 }
 
 /// The environment of programs that find the emulator of this folder in place of drivers.
-pub fn environment(folder: &Path) -> [(&'static str, OsString); 6] {
+pub fn environment(folder: &Path) -> [(&'static str, OsString); 7] {
     let own = || folder.as_os_str().to_owned();
     [
         ("ISOGRAD_CACHE", "".into()),
@@ -232,6 +232,7 @@ pub fn environment(folder: &Path) -> [(&'static str, OsString); 6] {
         ("ISOGRAD_CUDA_LIB", own()),
         ("ISOGRAD_HIP_LIB", own()),
         ("ISOGRAD_BLAS", "own".into()),
+        ("ISOGRAD_KERNELS", tools::root().into()),
     ]
 }
 
@@ -263,7 +264,7 @@ impl Job {
         let slow = if *extent == Extent::Quick { run.slow } else { &[] };
         command.args(run.skipped.iter().chain(slow).flat_map(|part| ["--skip", part]));
         command.env("ISOGRAD_REQUIRE", format!("{},simt,rocblas", target.device));
-        command.envs(environment(folder)).env("ISOGRAD_KERNELS", tools::root()).env("SIMT_LOG", target.log(folder));
+        command.envs(environment(folder)).env("SIMT_LOG", target.log(folder));
         command.env("ISOGRAD_QUICK", extent.quick());
         command.envs(run.environment.iter().chain(target.environment).copied());
         programs::test(&name, &mut command)

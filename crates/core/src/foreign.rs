@@ -116,12 +116,8 @@ impl Tensor {
         if strides.len() != shape.rank() {
             return Err(Error::shape(OP, format!("{shape} has {} strides, expected {}", strides.len(), shape.rank())));
         }
-        let last =
-            shape.dims().iter().zip(strides).try_fold(offset, |at, (&extent, &stride)| {
-                at.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
-            });
-        let end = last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.size()));
-        if shape.numel() > 0 && end.is_none_or(|end| end > foreign.bytes) {
+        let end = shape.end(strides, offset).and_then(|end| end.checked_mul(dtype.size()));
+        if end.is_none_or(|end| end > foreign.bytes) {
             let message = format!("{shape} of {dtype} with strides {strides:?} from {offset} on");
             return Err(Error::shape(OP, format!("{message} does not lie in {} bytes", foreign.bytes)));
         }

@@ -3,7 +3,7 @@
 //! Backends live in crates of their own and register themselves when linked. This crate knows none of them. Its ops and the tape are therefore
 //! tested in the workspace's `tests`, from the registry of `isograd-parity`; unit tests here are of functions that need no device.
 //!
-//! What only isograd's other crates use is hidden from this documentation, and may change in any version.
+//! Items for isograd's other crates alone are hidden from this documentation, and may change in any version.
 
 #[cfg(feature = "ndarray")]
 mod arrays;

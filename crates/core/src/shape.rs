@@ -126,6 +126,16 @@ impl Shape {
         self.0.iter().product()
     }
 
+    /// One past the highest position of an element, for steps between neighbours and the position of the first: 0 if there are no elements,
+    /// `None` if it is no `usize`.
+    pub fn end(&self, strides: &[usize], offset: usize) -> Option<usize> {
+        if self.numel() == 0 {
+            return Some(0);
+        }
+        let last = |at: usize, (&extent, &stride): (&usize, &usize)| at.checked_add((extent - 1).checked_mul(stride)?);
+        self.0.iter().zip(strides).try_fold(offset, last)?.checked_add(1)
+    }
+
     /// Checks the rank, and that the size in bytes does not overflow. Errors: `Shape`.
     pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         if self.rank() > MAX_RANK {
@@ -422,10 +432,7 @@ impl Layout {
 
     /// One past the highest position of an element; 0 if there are no elements.
     pub fn end(&self) -> usize {
-        if self.shape.numel() == 0 {
-            return 0;
-        }
-        self.offset + 1 + self.shape.iter().zip(&self.strides).map(|(d, s)| (d - 1) * s).sum::<usize>()
+        self.shape.end(&self.strides, self.offset).unwrap_or(usize::MAX)
     }
 
     /// Swaps two dimensions.

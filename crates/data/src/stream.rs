@@ -35,27 +35,23 @@ const PREFETCHED: usize = 2;
 /// ```
 pub struct StreamLoader<B> {
     source: Arc<dyn Source<B>>,
-    batch_size: usize,
-    /// The samples from which the next one is drawn.
-    buffer: usize,
-    seed: u64,
-    keep_last: bool,
+    plan: Plan,
     device: Option<Device>,
 }
 
 /// The batches of a loader on a thread of their own.
 trait Source<B>: Send + Sync {
-    fn produce(&self, plan: &Plan, sender: &SyncSender<Result<B>>) -> Result<()>;
+    fn produce(&self, plan: Plan, epoch: u64, device: &Device, sender: &SyncSender<Result<B>>) -> Result<()>;
 }
 
-/// An epoch of a loader.
+/// The batches of every epoch.
+#[derive(Clone, Copy, Debug)]
 struct Plan {
-    epoch: u64,
     batch_size: usize,
+    /// The samples from which the next one is drawn.
     buffer: usize,
     seed: u64,
     keep_last: bool,
-    device: Device,
 }
 
 struct Opened<F>(F);
@@ -66,10 +62,10 @@ where
     I: Iterator<Item = Result<T>>,
     F: Fn(u64) -> Result<I> + Send + Sync,
 {
-    fn produce(&self, plan: &Plan, sender: &SyncSender<Result<T::Batch>>) -> Result<()> {
-        let draws = Context::new(plan.seed, plan.epoch, 0);
+    fn produce(&self, plan: Plan, epoch: u64, device: &Device, sender: &SyncSender<Result<T::Batch>>) -> Result<()> {
+        let draws = Context::new(plan.seed, epoch, 0);
         let (mut buffer, mut batch) = (Vec::new(), Vec::new());
-        let mut samples = (self.0)(plan.epoch)?;
+        let mut samples = (self.0)(epoch)?;
         loop {
             let sample = samples.next().transpose()?;
             let has_ended = sample.is_none();
@@ -85,7 +81,7 @@ where
             if is_full || (is_last && plan.keep_last && !batch.is_empty()) {
                 let staged: Staged<T::Batch> = Collate::collate(std::mem::take(&mut batch))?;
                 // Nobody listens any more once the epoch was dropped.
-                if sender.send(Ok(staged.to(&plan.device)?)).is_err() {
+                if sender.send(Ok(staged.to(device)?)).is_err() {
                     return Ok(());
                 }
             }
@@ -109,8 +105,8 @@ impl<B: Send + 'static> StreamLoader<B> {
         if batch_size == 0 {
             return Err(Error::attr("stream_loader", "the batch size is 0, expected at least 1"));
         }
-        let source = Arc::new(Opened(open));
-        Ok(StreamLoader { source, batch_size, buffer: 1, seed: 0, keep_last: true, device: None })
+        let plan = Plan { batch_size, buffer: 1, seed: 0, keep_last: true };
+        Ok(StreamLoader { source: Arc::new(Opened(open)), plan, device: None })
     }
 
     /// Draws each sample from a buffer of so many, which the following samples fill again. The draws depend on the seed and the epoch. A sample comes
@@ -118,13 +114,13 @@ impl<B: Send + 'static> StreamLoader<B> {
     pub fn shuffle(self, buffer: usize, seed: u64) -> Result<StreamLoader<B>> {
         match buffer {
             0 => Err(Error::attr("stream_loader", "the buffer has room for 0 samples, expected at least 1")),
-            _ => Ok(StreamLoader { buffer, seed, ..self }),
+            _ => Ok(StreamLoader { plan: Plan { buffer, seed, ..self.plan }, ..self }),
         }
     }
 
     /// Omits the last batch of an epoch if it is not full.
     pub fn drop_last(self) -> StreamLoader<B> {
-        StreamLoader { keep_last: false, ..self }
+        StreamLoader { plan: Plan { keep_last: false, ..self.plan }, ..self }
     }
 
     /// Puts batches on `device`.
@@ -145,11 +141,9 @@ impl<B: Send + 'static> StreamLoader<B> {
 
     fn start(&self, epoch: u64, sender: SyncSender<Result<B>>) -> Result<()> {
         let device = self.device.clone().map_or_else(Device::best, Ok)?;
-        let &StreamLoader { batch_size, buffer, seed, keep_last, .. } = self;
-        let plan = Plan { epoch, batch_size, buffer, seed, keep_last, device };
-        let source = self.source.clone();
+        let (source, plan) = (self.source.clone(), self.plan);
         let produce = move || {
-            if let Err(error) = source.produce(&plan, &sender) {
+            if let Err(error) = source.produce(plan, epoch, &device, &sender) {
                 let _ = sender.send(Err(error));
             }
         };
@@ -162,13 +156,7 @@ impl<B: Send + 'static> StreamLoader<B> {
 
 impl<B> fmt::Debug for StreamLoader<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamLoader")
-            .field("batch_size", &self.batch_size)
-            .field("buffer", &self.buffer)
-            .field("seed", &self.seed)
-            .field("keep_last", &self.keep_last)
-            .field("device", &self.device)
-            .finish_non_exhaustive()
+        f.debug_struct("StreamLoader").field("plan", &self.plan).field("device", &self.device).finish_non_exhaustive()
     }
 }
 

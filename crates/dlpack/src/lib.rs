@@ -28,7 +28,7 @@ pub use dlpark;
 use dlpark::ffi::{DLDataType, DLDevice, DLDeviceType};
 use dlpark::metadata::Dynamic;
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase, TensorRef};
-use isograd_core::{DType, Device, Error, Foreign, Permission, Result, Space, Tensor};
+use isograd_core::{DType, Device, Error, Foreign, Permission, Result, Shape, Space, Tensor};
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr::with_exposed_provenance_mut;
@@ -156,15 +156,10 @@ fn described(lent: &TensorRef<'_>) -> Result<Described> {
         let message = format!("the strides are {:?}, and none may be negative", lent.strides().unwrap_or_default());
         Error::value(IMPORT, format!("{message}; take a contiguous copy"))
     })?;
-    let is_empty = shape.contains(&0);
-    let last = shape
-        .iter()
-        .zip(&strides)
-        .try_fold(0usize, |at, (&extent, &stride)| at.checked_add(extent.saturating_sub(1).checked_mul(stride)?));
-    let bytes = last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.size()));
+    let bytes = Shape::new(&shape).end(&strides, 0).and_then(|end| end.checked_mul(dtype.size()));
     let bytes = bytes.ok_or_else(|| wrong(IMPORT, "the tensor is larger than memory can be"))?;
     // SAFETY: the header promises that its first element lies within its memory; nothing is read.
     let start = unsafe { lent.offset_bytes_ptr() }.map_err(|e| wrong(IMPORT, e));
-    let address = if is_empty { 0 } else { start?.expose_provenance() as u64 };
-    Ok(Described { address, bytes: if is_empty { 0 } else { bytes }, shape, strides, dtype, device })
+    let address = if bytes == 0 { 0 } else { start?.expose_provenance() as u64 };
+    Ok(Described { address, bytes, shape, strides, dtype, device })
 }

@@ -40,7 +40,7 @@ pub struct BertOptions {
 const POOLER: &str = "pooler.";
 
 impl Default for BertOptions {
-    /// Those of [`BertOptions::base`].
+    /// The options of [`BertOptions::base`].
     fn default() -> BertOptions {
         BertOptions::base()
     }

@@ -31,7 +31,7 @@ pub struct Gpt2Options {
 }
 
 impl Default for Gpt2Options {
-    /// Those of [`Gpt2Options::small`].
+    /// The options of [`Gpt2Options::small`].
     fn default() -> Gpt2Options {
         Gpt2Options::small()
     }

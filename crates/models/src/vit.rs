@@ -37,7 +37,7 @@ pub struct VitOptions {
 }
 
 impl Default for VitOptions {
-    /// Those of [`VitOptions::base`].
+    /// The options of [`VitOptions::base`].
     fn default() -> VitOptions {
         VitOptions::base()
     }

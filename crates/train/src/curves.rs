@@ -234,7 +234,7 @@ fn extent(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     if low <= high { (low, high) } else { (0.0, 1.0) }
 }
 
-/// What equal distances on an axis stand for.
+/// The meaning of equal distances on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     /// Equal differences, with a tick at multiples of 1, 2 or 5 times a power of ten.

@@ -69,7 +69,7 @@ pub fn file_of(folder: &Path, port: &Port) -> PathBuf {
     folder.join(format!("{}.npy", port.name().replace(['/', '\\'], "_")))
 }
 
-/// An input from its file. NumPy has no bf16: such an input is read from floats. Those of a model in f64 may be of any dtype.
+/// An input from its file. NumPy has no bf16: such an input is read from floats. Inputs of a model in f64 are read from floats of any dtype.
 pub fn read(folder: &Path, port: &Port, device: &Device) -> Result<Tensor> {
     let array = npy::read(file_of(folder, port)).with_context(|| format!("cannot read the input {port}"))?;
     let tensor = array.to(device)?;

@@ -1,10 +1,10 @@
 //! `isograd predict MODEL.onnx`: what a model of ONNX says about new samples, as a table.
 
-use crate::train::line;
+use crate::train::{IMAGENET, line};
 use crate::{check_writable, put};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isograd::data::images::{image_files, read_image};
+use isograd::data::images::{GREY, image_files, read_image};
 use isograd::data::{HostTensor, csv, npy};
 use isograd::onnx::{OnnxModel, Port, Size, load};
 use isograd::{DType, Device, Tensor, no_grad, replace_file};
@@ -15,8 +15,6 @@ use std::process::ExitCode;
 const BATCH: usize = 64;
 /// Rows and columns of images, where the model leaves them open.
 const SIDE: usize = 224;
-/// The mean and the deviation of ImageNet's pixels: red, green, blue.
-const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
 /// The options of images and classes.
 #[derive(Args, Debug)]
@@ -267,7 +265,7 @@ impl Picture {
         };
         let size = [side(rows, 0)?, side(columns, 1)?];
         let of_channels = |given: &[f64], what: usize, otherwise: f64| match given.len() {
-            0 if channels == 3 => Ok(IMAGENET[what].to_vec()),
+            0 if channels == 3 => Ok(IMAGENET[what].map(f64::from).to_vec()),
             0 => Ok(vec![otherwise; channels]),
             n if n == channels => Ok(given.to_vec()),
             n => bail!("{n} numbers were given for {channels} channels"),
@@ -281,10 +279,9 @@ impl Picture {
         let images = files.iter().map(|file| read_image(file, self.size)).collect::<isograd::Result<Vec<_>>>()?;
         let cpu = Device::cpu()?;
         let x = HostTensor::stack(&images)?.to(&cpu)?.cast(DType::F32)?;
-        // ITU-R BT.601's weights of brightness.
         let x = match self.channels {
             1 => {
-                let weights = Tensor::from_slice(&[0.299f32, 0.587, 0.114], 3, &cpu)?.reshape((3, 1, 1))?;
+                let weights = Tensor::from_slice(&GREY, 3, &cpu)?.reshape((3, 1, 1))?;
                 x.mul(&weights)?.sum_keepdim(1)?
             }
             _ => x,

@@ -125,13 +125,16 @@ struct About {
     workers: usize,
 }
 
+/// The mean and the deviation of ImageNet's pixels: red, green, blue.
+pub const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+
 /// The normalisation of a dataset's images, whose pixels are in 0..1: by mean and deviation of red, green and blue.
 pub fn normalization(dataset: &str) -> isograd::Result<Normalize> {
     let [mean, std] = match dataset {
         "cifar10" => [[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]],
         "cifar100" => [[0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]],
         // Weights that were trained on ImageNet expect its mean and deviation.
-        _ => [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]],
+        _ => IMAGENET,
     };
     Normalize::new(&mean, &std)
 }

@@ -25,6 +25,7 @@ pub use batch::{Input, Predict};
 #[cfg(feature = "parity")]
 pub use config::Model;
 pub use config::{Config, Train, takes};
+pub use images::IMAGENET;
 pub use predict::{Predict as PredictOptions, line, run as predict};
 pub use sample::{Set, Split};
 pub use tasks::{TASKS, Task};

@@ -67,7 +67,7 @@ pub struct ColorJitter {
 }
 
 /// Shares of red, green and blue in grey. ITU-R BT.601-7, section 2.5.1.
-const GREY: [f32; 3] = [0.299, 0.587, 0.114];
+pub const GREY: [f32; 3] = [0.299, 0.587, 0.114];
 
 impl Transform for ColorJitter {
     fn apply(&self, image: HostTensor, context: &Context) -> Result<HostTensor> {

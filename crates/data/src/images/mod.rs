@@ -32,7 +32,7 @@ mod mixup;
 mod transform;
 
 pub use cifar::{CIFAR10_CLASSES, cifar10, cifar100};
-pub use color::{ColorJitter, Normalize};
+pub use color::{ColorJitter, GREY, Normalize};
 pub use crop::{Cutout, RandomCrop, RandomHorizontalFlip};
 #[cfg(feature = "images")]
 pub use folder::{ImageFolder, image_files, read_image};

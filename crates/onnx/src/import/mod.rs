@@ -74,7 +74,7 @@ fn of_path(path: &Path, device: &Device, floats: Floats) -> Result<OnnxModel> {
 /// The dtypes of a model's floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floats {
-    /// Those of the file.
+    /// The dtypes of the file.
     Own,
     /// All f64.
     Wide,

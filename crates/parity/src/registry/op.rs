@@ -350,13 +350,13 @@ impl Op {
     }
 
     /// Builds the layer of a module from a call's attributes and inputs.
-    pub fn build(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Box<dyn Layer>> {
+    pub(crate) fn build(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Box<dyn Layer>> {
         let layer = self.layer.as_ref().ok_or_else(|| Error::attr(self.name, "it is no module"))?;
         (layer.build)(&self.invocation(attributes, inputs))
     }
 
     /// Runs the layer of a module.
-    pub fn forward(
+    pub(crate) fn forward(
         &self,
         layer: &dyn Layer,
         attributes: &Attributes,
