@@ -67,7 +67,7 @@ fn compiled(call: &Call<'_>, function: Pointwise, floats: &[f64], counts: &[usiz
 }
 
 /// Elements that are evaluated together.
-const LANES: usize = 16;
+const LANES: usize = 64;
 
 /// A function of inputs and attributes that writes outputs.
 pub type Eval<A> = fn(&[&[A]], &[A], &mut [&mut [A]]);
@@ -276,23 +276,41 @@ fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize
     eval_lanes::<A, R, N, K, M>(x, attributes, y)
 }
 
-/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length. The last group is padded: a
-/// second loop for its elements would double the code.
+/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length, if no closure that it does not inline
+/// takes them through memory: there are loops alone. The last group is padded: a second loop for its elements would double the code.
 #[inline(always)]
 fn eval_lanes<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],
     y: &mut [&mut [A]],
 ) {
-    let attributes: [A::Number; K] = std::array::from_fn(|i| attributes[i].number());
-    for at in (0..x[0].len()).step_by(LANES) {
-        let x: [[A; LANES]; N] = std::array::from_fn(|k| group(&x[k][at..]));
-        let mut results = [[A::from_i64(0); LANES]; M];
-        for i in 0..LANES {
-            let result = R::eval(std::array::from_fn(|k| x[k][i].number()), attributes);
-            results.iter_mut().zip(result).for_each(|(y, value)| y[i] = A::back(value));
+    let zero = A::from_i64(0);
+    let mut numbers = [zero.number(); K];
+    for k in 0..K {
+        numbers[k] = attributes[k].number();
+    }
+    let len = x[0].len();
+    let mut at = 0;
+    while at < len {
+        let mut groups = [[zero; LANES]; N];
+        for k in 0..N {
+            groups[k] = group(&x[k][at..]);
         }
-        y.iter_mut().zip(results).for_each(|(y, result)| store_group(result, &mut y[at..]));
+        let mut results = [[zero; LANES]; M];
+        for i in 0..LANES {
+            let mut elements = [zero.number(); N];
+            for k in 0..N {
+                elements[k] = groups[k][i].number();
+            }
+            let result = R::eval(elements, numbers);
+            for k in 0..M {
+                results[k][i] = A::back(result[k]);
+            }
+        }
+        for k in 0..M {
+            store_group(results[k], &mut y[k][at..]);
+        }
+        at += LANES;
     }
 }
 
@@ -301,7 +319,11 @@ fn eval_lanes<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K:
 fn group<A: Copy>(elements: &[A]) -> [A; LANES] {
     match elements.first_chunk() {
         Some(group) => *group,
-        None => std::array::from_fn(|i| elements[i.min(elements.len() - 1)]),
+        None => {
+            let mut group = [elements[elements.len() - 1]; LANES];
+            group[..elements.len()].copy_from_slice(elements);
+            group
+        }
     }
 }
 
