@@ -97,8 +97,8 @@ pub fn max(call: &Call<'_>, pool: &MaxPoolForward) -> Result<()> {
     }
 }
 
-/// Adjacent windows of a line that are computed together.
-const LANES: usize = 16;
+/// Adjacent windows of a line that are computed together. The compiler takes loops over shorter arrays apart before it makes vectors of them.
+const LANES: usize = 32;
 
 /// The largest elements of adjacent windows so far, and their indices.
 type Maxima<A> = ([A; LANES], [u32; LANES]);
@@ -115,8 +115,12 @@ fn larger<A: Acc>((best, found): (A, u32), v: A, index: u32) -> (A, u32) {
 fn strided<A: Acc>(x: &[A], stride: usize) -> [A; LANES] {
     let mut values = [A::from_i64(0); LANES];
     match (stride, x.first_chunk::<LANES>(), x.first_chunk::<{ 2 * LANES }>()) {
-        (1, Some(x), _) => (0..LANES).for_each(|i| values[i] = x[i]),
-        (2, _, Some(x)) => (0..LANES).for_each(|i| values[i] = x[2 * i]),
+        (1, Some(x), _) => values = *x,
+        (2, _, Some(x)) => {
+            for i in 0..LANES {
+                values[i] = x[2 * i];
+            }
+        }
         _ => values.iter_mut().zip(x.iter().step_by(stride)).for_each(|(to, &v)| *to = v),
     }
     values
@@ -127,14 +131,17 @@ fn strided<A: Acc>(x: &[A], stride: usize) -> [A; LANES] {
 #[inline(always)]
 fn maxima<A: Acc>(x: &[A], stride: usize, taken: &[(usize, u32)], step: u32) -> Maxima<A> {
     let mut best = strided(&x[taken[0].0..], stride);
-    let mut found: [u32; LANES] = std::array::from_fn(|i| taken[0].1 + i as u32 * step);
+    let mut found = [taken[0].1; LANES];
+    for i in 0..LANES {
+        found[i] += i as u32 * step;
+    }
     for &(at, index) in &taken[1..] {
         let values = strided(&x[at..], stride);
-        let mut is_more = [false; LANES];
-        // Loops of their own become vectors.
-        (0..LANES).for_each(|i| is_more[i] = (values[i] > best[i]) | values[i].is_nan());
-        (0..LANES).for_each(|i| best[i] = if is_more[i] { values[i] } else { best[i] });
-        (0..LANES).for_each(|i| found[i] = if is_more[i] { index + i as u32 * step } else { found[i] });
+        for i in 0..LANES {
+            let is_more = (values[i] > best[i]) | values[i].is_nan();
+            best[i] = if is_more { values[i] } else { best[i] };
+            found[i] = if is_more { index + i as u32 * step } else { found[i] };
+        }
     }
     (best, found)
 }

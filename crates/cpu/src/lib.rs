@@ -16,6 +16,7 @@ mod random;
 mod recurrent;
 mod reduction;
 mod slices;
+mod vectors;
 
 use isograd_core::fused::AnyFused;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight};

@@ -2,8 +2,9 @@
 //! them by a weight whose columns are in the order in which vectors read them. How the rows are shared changes no bit.
 
 use crate::access::{Acc, Source, Strided, Target, View, borrow, load, store};
-use crate::elementwise::pointwise::{Eval, real_f32, real_f64};
+use crate::elementwise::pointwise::Eval;
 use crate::memory::{Scratch, scratch};
+use crate::vectors::Real;
 use isograd_core::fused::Fused;
 use isograd_core::operands::Operands;
 use isograd_core::ops::TimeOrder;
@@ -22,38 +23,6 @@ use std::marker::PhantomData;
 const LEAST_TASK: usize = 64 * 64 * 64;
 /// The fewest rows of a task, if there are so many: each reads the whole weight once.
 const LEAST_ROWS: usize = 4;
-
-/// A type of arithmetic with vectors.
-trait Real: Acc {
-    type Vector<S: Simd>: bytemuck::Pod;
-    fn splat<S: Simd>(simd: S, v: Self) -> Self::Vector<S>;
-    /// `a b + c`, rounded once where the processor can.
-    fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
-    /// The function of a row that takes floats.
-    fn function(row: Pointwise) -> Option<Eval<Self>>;
-}
-
-macro_rules! real {
-    ($t:ident, $vector:ident, $splat:ident, $multiply_add:ident, $function:ident) => {
-        impl Real for $t {
-            type Vector<S: Simd> = S::$vector;
-            #[inline(always)]
-            fn splat<S: Simd>(simd: S, v: $t) -> S::$vector {
-                simd.$splat(v)
-            }
-            #[inline(always)]
-            fn multiply_add<S: Simd>(simd: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
-                simd.$multiply_add(a, b, c)
-            }
-            fn function(row: Pointwise) -> Option<Eval<$t>> {
-                $function(row)
-            }
-        }
-    };
-}
-
-real!(f32, f32s, splat_f32s, mul_add_e_f32s, real_f32);
-real!(f64, f64s, splat_f64s, mul_add_e_f64s, real_f64);
 
 /// Vectors of a panel.
 const VECTORS: usize = 2;

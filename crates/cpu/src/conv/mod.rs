@@ -1,13 +1,14 @@
 //! Convolutions. A thread copies the elements of the windows of some outputs, or of some channels, to columns that fit into its cache,
-//! and multiplies them by the weight. How the work is cut does not depend on the number of threads.
+//! and multiplies them by the weight; groups of few channels have loops of their own. How the work is cut does not depend on the number of
+//! threads.
 
-use crate::access::{
-    Acc, PARALLEL, Source, Strided, Target, in_vectors, load, load_all, shares, store, store_all, with_acc, with_bits,
-    with_scratch,
-};
+mod direct;
+
+use crate::access::{Acc, Source, Strided, Target, load, load_all, shares, store, store_all, with_bits};
 use crate::elementwise::copy::copy_bits;
 use crate::matrix::{Factor, multiply_alone};
 use crate::memory::{Scratch, scratch};
+use crate::vectors::Real;
 use isograd_core::fused::Fused;
 use isograd_core::ops::conv::Geometry;
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvInputInputs, ConvInputs, ConvWeight, ConvWeightInputs};
@@ -25,17 +26,26 @@ const TASKS: usize = 8;
 
 /// `y [N, O, ..]` from x, the weight and, where present, the bias.
 pub fn forward(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
-    with_acc!(call.outputs[0].dtype, forward_as(call, kernel))
+    match call.outputs[0].dtype {
+        DType::F64 => forward_as::<f64>(call, kernel),
+        _ => forward_as::<f32>(call, kernel),
+    }
 }
 
 /// `dx [N, C, ..]` from dy, the weight and, where present, the bias.
 pub fn input(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
-    with_acc!(call.outputs[0].dtype, input_as(call, kernel))
+    match call.outputs[0].dtype {
+        DType::F64 => input_as::<f64>(call, kernel),
+        _ => input_as::<f32>(call, kernel),
+    }
 }
 
 /// `dw [O, C / G, ..]` from dy and x.
 pub fn weight(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
-    with_acc!(call.outputs[0].dtype, weight_as(call, kernel))
+    match call.outputs[0].dtype {
+        DType::F64 => weight_as::<f64>(call, kernel),
+        _ => weight_as::<f32>(call, kernel),
+    }
 }
 
 /// The elements of an operand in the order of its shape, in the type of the arithmetic.
@@ -240,16 +250,11 @@ fn each_pair<A: Acc>(to: &mut [A], from: &[A], stride: usize, mut f: impl FnMut(
     }
 }
 
-/// True if a group has so few channels that products of matrices would move more than they multiply.
-fn is_direct(geometry: &Geometry) -> bool {
-    geometry.channels * geometry.outputs <= 4
-}
-
 fn has_nan<A: Acc>(values: &[A]) -> bool {
     values.iter().fold(false, |found, v| found | v.is_nan())
 }
 
-fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
+fn forward_as<A: Real>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
     let Geometry { groups, channels, outputs, ref windows, .. } = kernel.0;
     let (op, size, per_sample, volume) = (call.op, channels * windows.window(), windows.outputs(), windows.volume());
     let mut target = Output::new(call)?;
@@ -261,6 +266,10 @@ fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
     let (x, w) = (Source::new(x)?, Source::new(w)?);
     let (x, w) = (dense::<A>(call, &x)?, dense::<A>(call, &w)?);
     let bias = Bias::new(bias, groups)?;
+    if direct::is_direct(&kernel.0, &w) {
+        let bias = |sample, group, channel| bias_or_zero(&bias, sample, group, channel);
+        return direct::forward(op, &kernel.0, &x, &w, bias, target);
+    }
     let parts = parts(op, 0..kernel.0.batch, per_sample, (COLUMNS / size.max(1)).clamp(64, 1024))?;
     let of_sample = parts.iter().take_while(|part| part.samples == parts[0].samples).count();
     let (together, length) = (parts[0].samples.len(), parts[0].windows.len());
@@ -299,8 +308,7 @@ fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
                 }
             }
         };
-        let is_direct = is_direct(&kernel.0);
-        if !is_direct && size > 0 {
+        if size > 0 {
             let mut columns = scratch::<A>(call, size * n)?;
             gather(&mut columns, x, n, volume, runs, windows.stride[2]);
             if bias.is_some() {
@@ -310,24 +318,14 @@ fn forward_as<A: Acc>(call: &Call<'_>, kernel: &ConvForward) -> Result<()> {
             multiply_alone(&mut sums, [own, n, size], w, columns, bias.is_some());
         }
         // The zeros of the padding add nothing, not even with an infinite weight.
-        if is_direct || size == 0 || kernel.0.has_padding() && has_nan(&sums) {
+        if size == 0 || kernel.0.has_padding() && has_nan(&sums) {
             begin(&mut sums);
             for (w, sums) in w.chunks(size.max(1)).zip(sums.chunks_mut(n)) {
-                in_vectors(
-                    #[inline(always)]
-                    || {
-                        each_run(w, runs, volume, |w, run, from| {
-                            each_pair(
-                                &mut sums[run.column..][..run.length],
-                                &x[from..],
-                                windows.stride[2],
-                                |sum, x| {
-                                    *sum = A::back(sum.number() + w.number() * x.number());
-                                },
-                            );
-                        });
-                    },
-                );
+                each_run(w, runs, volume, |w, run, from| {
+                    each_pair(&mut sums[run.column..][..run.length], &x[from..], windows.stride[2], |sum, x| {
+                        *sum = A::back(sum.number() + w.number() * x.number());
+                    });
+                });
             }
         }
         // Pieces are in the order of samples, then of channels.
@@ -361,7 +359,7 @@ fn each_run<A: Acc>(w: &[A], runs: &[Vec<Run>], volume: usize, mut f: impl FnMut
     }
 }
 
-fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
+fn input_as<A: Real>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
     let Geometry { batch, groups, channels, outputs, ref windows } = kernel.0;
     let (op, per_sample, volume, window) = (call.op, windows.outputs(), windows.volume(), windows.window());
     let mut target = Output::new(call)?;
@@ -374,8 +372,8 @@ fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
     let (g, w) = (dense::<A>(call, &g)?, dense::<A>(call, &w)?);
     let bias = Bias::new(bias, groups)?;
     // In f64 the order of products of matrices stays.
-    if is_direct(&kernel.0) && bias.is_none() && (outputs == 1 || A::DTYPE == DType::F32) {
-        return input_directly(op, &kernel.0, &g, &w, target);
+    if bias.is_none() && (outputs == 1 || A::DTYPE == DType::F32) && direct::is_direct(&kernel.0, &w) {
+        return direct::input(op, &kernel.0, &g, &w, target);
     }
     // The gradients of a channel, `[O, N Q]`.
     let all = batch * per_sample;
@@ -426,103 +424,7 @@ fn input_as<A: Acc>(call: &Call<'_>, kernel: &ConvInput) -> Result<()> {
     Ok(())
 }
 
-/// `dx` of groups of few channels: a task takes the channels of a group of a sample.
-fn input_directly<A: Acc>(
-    op: &'static str,
-    geometry: &Geometry,
-    g: &[A],
-    w: &[A],
-    mut target: Output<'_>,
-) -> Result<()> {
-    let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
-    let (per_sample, volume, dtype) = (windows.outputs(), windows.volume(), target.target.dtype);
-    let runs = runs(op, windows, &WindowBlock { samples: 0..1, windows: 0..per_sample }, volume)?;
-    let size = channels * runs.len();
-    let tasks =
-        target.bytes().par_chunks_mut(channels * volume * dtype.size()).with_min_len((PARALLEL / 4).div_ceil(volume));
-    tasks.enumerate().for_each(|(i, dx)| {
-        with_scratch(channels * volume, |sums: &mut [A]| {
-            sums.fill(A::from_i64(0));
-            for o in 0..outputs {
-                let g = &g[(i * outputs + o) * per_sample..][..per_sample];
-                in_vectors(
-                    #[inline(always)]
-                    || {
-                        each_run(&w[(i % groups * outputs + o) * size..][..size], &runs, volume, |w, run, to| {
-                            let g = &g[run.column..][..run.length];
-                            let plus = |to: &mut A, g: A| *to = A::back(to.number() + w.number() * g.number());
-                            let to = &mut sums[to..];
-                            match windows.stride[2] {
-                                1 => to.iter_mut().zip(g).for_each(|(to, &g)| plus(to, g)),
-                                stride => to.iter_mut().step_by(stride).zip(g).for_each(|(to, &g)| plus(to, g)),
-                            }
-                        });
-                    },
-                );
-            }
-            store(sums, dtype, dx);
-        });
-    });
-    target.finish();
-    Ok(())
-}
-
-/// The sum of the products of g and of elements of the windows of x, in lanes.
-#[inline(always)]
-fn product<A: Acc>(runs: &[Run], x: &[A], g: &[A], stride: usize) -> f64 {
-    const LANES: usize = 16;
-    let mut lanes = [A::from_i64(0); LANES];
-    for run in runs {
-        let (groups, rest) = g[run.column..][..run.length].as_chunks::<LANES>();
-        let x = &x[run.position..];
-        for (at, group) in groups.iter().enumerate() {
-            let mut products = *group;
-            each_pair(&mut products, &x[at * LANES * stride..], stride, |g, x| *g = A::back(g.number() * x.number()));
-            lanes.iter_mut().zip(products).for_each(|(lane, v)| *lane = A::back(lane.number() + v.number()));
-        }
-        let x = x.get(groups.len() * LANES * stride..).unwrap_or_default().iter().step_by(stride);
-        for ((lane, g), x) in lanes.iter_mut().zip(rest).zip(x) {
-            *lane = A::back(lane.number() + g.number() * x.number());
-        }
-    }
-    lanes.iter().map(|v| v.to_f64()).sum()
-}
-
-/// `dw` of groups of few channels, in f32: a task takes a group, and adds up in lanes.
-fn weight_directly<A: Acc>(
-    op: &'static str,
-    geometry: &Geometry,
-    g: &[A],
-    x: &[A],
-    mut target: Output<'_>,
-) -> Result<()> {
-    let Geometry { batch, groups, channels, outputs, ref windows } = *geometry;
-    let (per_sample, volume, dtype) = (windows.outputs(), windows.volume(), target.target.dtype);
-    let runs = runs(op, windows, &WindowBlock { samples: 0..1, windows: 0..per_sample }, volume)?;
-    let size = channels * runs.len();
-    let tasks = target.bytes().par_chunks_mut(outputs * size * dtype.size()).enumerate();
-    tasks.for_each(|(group, dw)| {
-        with_scratch(outputs * size, |sums: &mut [A]| {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let (o, channel, k) = (i / size, i % size / runs.len(), i % runs.len());
-                let of_sample = |sample: usize| {
-                    let x = &x[((sample * groups + group) * channels + channel) * volume..][..volume];
-                    let g = &g[((sample * groups + group) * outputs + o) * per_sample..][..per_sample];
-                    in_vectors(
-                        #[inline(always)]
-                        || product(&runs[k], x, g, windows.stride[2]),
-                    )
-                };
-                *sum = A::from_f64((0..batch).map(of_sample).sum());
-            }
-            store(sums, dtype, dw);
-        });
-    });
-    target.finish();
-    Ok(())
-}
-
-fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
+fn weight_as<A: Real>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
     let Geometry { batch, groups, channels, outputs, ref windows } = kernel.0;
     let (op, per_sample, volume, window) = (call.op, windows.outputs(), windows.volume(), windows.window());
     let mut target = Output::new(call)?;
@@ -533,8 +435,14 @@ fn weight_as<A: Acc>(call: &Call<'_>, kernel: &ConvWeight) -> Result<()> {
     let ConvWeightInputs { g, x } = kernel.inputs(call);
     let (g, x) = (Source::new(g)?, Source::new(x)?);
     let (g, x) = (dense::<A>(call, &g)?, dense::<A>(call, &x)?);
-    if is_direct(&kernel.0) && A::DTYPE == DType::F32 && batch * per_sample > 0 {
-        return weight_directly(op, &kernel.0, &g, &x, target);
+    if A::DTYPE == DType::F32 && batch > 0 && direct::is_direct::<A>(&kernel.0, &[]) {
+        let mut sums = scratch::<A>(call, groups * outputs * channels * window)?;
+        direct::weight(op, &kernel.0, &g, &x, &mut sums)?;
+        if !has_nan(&sums) {
+            store_all(&sums, dtype, target.bytes());
+            target.finish();
+            return Ok(());
+        }
     }
     // The gradients of a group and window, `[G, N Q, O / G]`.
     let all = batch * per_sample;
