@@ -270,11 +270,24 @@ impl CausalLm {
     /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless heads of keys divide heads of queries, and these the width
     /// if heads have no width of their own; `Attr` for rotary positions of an odd number of elements.
     pub fn new(options: &CausalLmOptions, init: &Init) -> Result<CausalLm> {
+        CausalLm::changed(options, init, &mut |_, _| Ok(()))
+    }
+
+    /// The same, whose blocks, by their numbers, are changed as they are made.
+    fn changed(
+        options: &CausalLmOptions,
+        init: &Init,
+        change: &mut dyn FnMut(usize, &mut Block) -> Result<()>,
+    ) -> Result<CausalLm> {
+        let mut block = |i, tables: &Tables| {
+            let mut block = Block::new(options, i, tables, init)?;
+            change(i, &mut block).map(|()| block)
+        };
         let tables = Tables::new(options, init)?;
         let table = init.normal((options.vocab, options.width), 0.0, STD)?;
         let model = Blocks {
             embed_tokens: Embedding::from_pretrained(table, &Default::default())?,
-            layers: (0..options.layers).map(|i| Block::new(options, i, &tables, init)).collect::<Result<_>>()?,
+            layers: (0..options.layers).map(|i| block(i, &tables)).collect::<Result<_>>()?,
             norm: Norm::new(options.width, options, init)?,
             recompute: Recompute::default(),
         };
