@@ -1,6 +1,6 @@
 //! Numbers of quantised weights, and products with them. The numbers of some rows of a weight at a time lie in scratch memory, never all.
 
-use crate::access::{Source, Target, in_vectors, store, with_scratch};
+use crate::access::{Source, Target, in_short_vectors, in_vectors, store, with_scratch};
 use crate::matrix::{Factor, multiply_alone};
 use crate::memory::scratch;
 use crate::slices::Elements;
@@ -21,7 +21,7 @@ const TASK: [usize; 2] = [16, 64];
 const LANES: usize = 16;
 
 fn numbers(format: BlockFormat, bytes: &[u8], values: &mut [f32]) {
-    in_vectors(
+    in_short_vectors(
         #[inline(always)]
         || format.dequantise(bytes, values),
     );

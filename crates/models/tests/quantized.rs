@@ -3,6 +3,7 @@
 use isograd_core::ops::Sampling;
 use isograd_core::{DType, Device, Kind, Rng, Tensor, no_grad};
 use isograd_cpu as _;
+use isograd_models::causal::Table;
 use isograd_models::{CausalLm, Decoder, Pretrained};
 use isograd_nn::gguf::{self, TensorType, Value};
 use isograd_nn::{Forward, Init, Module, StateDict, summary};
@@ -14,6 +15,8 @@ const VOCAB: usize = 64;
 const WIDTH: usize = 64;
 const KEYS: usize = 32;
 const HIDDEN: usize = 256;
+const TABLE: &str = "token_embd.weight";
+const HEAD: &str = "output.weight";
 
 fn cpu() -> Device {
     Device::cpu().unwrap()
@@ -30,18 +33,13 @@ fn kind_of(name: &str, t: &Tensor) -> TensorType {
     }
 }
 
-/// Writes a decoder of two layers, whose keys have one head of two.
-fn write(path: &Path) {
+/// Writes a decoder of two layers, whose keys have one head of two, with these matrices for tokens.
+fn write(path: &Path, of_tokens: &[&str]) {
     let (cpu, rng) = (cpu(), Rng::new(7));
     let matrix = |shape: [usize; 2]| Tensor::randn(shape, 0.0, 0.2, DType::F32, &cpu, &rng).unwrap();
     let ones = || Tensor::ones(WIDTH, DType::F32, &cpu).unwrap();
-    let mut state: StateDict = [
-        ("token_embd.weight", matrix([VOCAB, WIDTH])),
-        ("output_norm.weight", ones()),
-        ("output.weight", matrix([VOCAB, WIDTH])),
-    ]
-    .map(|(name, t)| (name.to_string(), t))
-    .into();
+    let mut state = StateDict::from([("output_norm.weight".to_string(), ones())]);
+    state.extend(of_tokens.iter().map(|name| (name.to_string(), matrix([VOCAB, WIDTH]))));
     for i in 0..LAYERS {
         for (name, shape) in [
             ("attn_q", [WIDTH, WIDTH]),
@@ -92,24 +90,30 @@ fn greedy(model: &CausalLm, count: usize) -> Vec<i64> {
 fn packed_and_unpacked_networks_write_the_same_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
-    write(&path);
+    write(&path, &[TABLE, HEAD]);
     let init = Init::new(&cpu());
     let (packed, whole) = (CausalLm::load_quantized(&path, &init).unwrap(), CausalLm::load(&path, &init).unwrap());
     let kinds: BTreeMap<_, _> = packed.named_modules().into_iter().collect();
     let is_packed = |name: &str| kinds[name].ends_with("QuantizedLinear");
     assert!(["self_attn.q_proj", "mlp.down_proj"].iter().all(|name| is_packed(&format!("model.layers.0.{name}"))));
     assert!(is_packed("lm_head") && !is_packed("model.layers.1.self_attn.v_proj"));
+    assert!(matches!(packed.model.embed_tokens, Table::Quantized(_)));
     assert_eq!(greedy(&packed, 20), greedy(&whole, 20));
     let tokens = Tensor::from_slice(&[3i64, 60, 1], (1, 3), &cpu()).unwrap();
     let [a, b] = [&packed, &whole].map(|model| model.forward(&tokens).unwrap());
     assert!(a.allclose(&b, 1e-4, 1e-4).unwrap());
+    // The table is the weight of the last product, too.
+    write(&path, &[TABLE]);
+    let (packed, whole) = (CausalLm::load_quantized(&path, &init).unwrap(), CausalLm::load(&path, &init).unwrap());
+    assert!(packed.lm_head.is_none());
+    assert_eq!(greedy(&packed, 20), greedy(&whole, 20));
 }
 
 #[test]
 fn packed_weights_are_no_parameters_and_keep_their_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
-    write(&path);
+    write(&path, &[TABLE, HEAD]);
     let mut model = CausalLm::load_quantized(&path, &Init::new(&cpu())).unwrap();
     let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
     assert!(names.iter().all(|name| !name.ends_with("down_proj.weight")));

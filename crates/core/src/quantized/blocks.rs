@@ -32,6 +32,36 @@ fn bits<const BITS: usize, const RUN: usize>(bytes: &[u8], i: usize) -> u8 {
     bytes[byte] >> shift & ((1 << BITS) - 1)
 }
 
+/// [`bits`] of all elements, in loops that become vectors.
+#[inline(always)]
+fn unpacked<const BITS: usize, const RUN: usize, const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut all = [0; N];
+    for (bytes, all) in bytes.as_chunks::<RUN>().0.iter().zip(all.chunks_exact_mut(RUN * 8 / BITS)) {
+        for (part, run) in all.as_chunks_mut::<RUN>().0.iter_mut().enumerate() {
+            for (q, byte) in run.iter_mut().zip(bytes) {
+                *q = byte >> (BITS * part) & ((1 << BITS) - 1);
+            }
+        }
+    }
+    all
+}
+
+/// The integers with higher bits, which begin at bit `SHIFT`.
+#[inline(always)]
+fn joined<const SHIFT: usize, const N: usize>(mut low: [u8; N], high: [u8; N]) -> [u8; N] {
+    low.iter_mut().zip(high).for_each(|(q, high)| *q |= high << SHIFT);
+    low
+}
+
+/// The number of each integer, by its sub-block of `SUB` elements.
+#[inline(always)]
+fn set<const SUB: usize, const N: usize>(values: &mut [f32; N], q: &[u8; N], number: impl Fn(usize, u8) -> f32) {
+    let subs = values.as_chunks_mut::<SUB>().0.iter_mut().zip(q.as_chunks::<SUB>().0).enumerate();
+    for (s, (values, q)) in subs {
+        values.iter_mut().zip(q).for_each(|(x, &q)| *x = number(s, q));
+    }
+}
+
 #[inline(always)]
 fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
@@ -39,57 +69,59 @@ fn half(block: &[u8], at: usize) -> f32 {
 
 /// `d (q - 8)`: d, 4 bits of each element.
 #[inline(always)]
-pub(super) fn q4_0(block: &[u8; 18]) -> [f32; 32] {
+pub(super) fn q4_0(block: &[u8; 18], values: &mut [f32; 32]) {
     let d = half(block, 0);
-    from_fn(|i| d * (f32::from(bits::<4, 16>(&block[2..], i)) - 8.0))
+    set::<32, 32>(values, &unpacked::<4, 16, 32>(&block[2..]), |_, q| d * (f32::from(q) - 8.0));
 }
 
 /// `d q + m`: d, m, 4 bits of each element.
 #[inline(always)]
-pub(super) fn q4_1(block: &[u8; 20]) -> [f32; 32] {
+pub(super) fn q4_1(block: &[u8; 20], values: &mut [f32; 32]) {
     let (d, m) = (half(block, 0), half(block, 2));
-    from_fn(|i| d * f32::from(bits::<4, 16>(&block[4..], i)) + m)
+    set::<32, 32>(values, &unpacked::<4, 16, 32>(&block[4..]), |_, q| d * f32::from(q) + m);
 }
 
 /// `d (q - 16)`: d, the fifth bit of each element, the other four.
 #[inline(always)]
-pub(super) fn q5_0(block: &[u8; 22]) -> [f32; 32] {
+pub(super) fn q5_0(block: &[u8; 22], values: &mut [f32; 32]) {
     let d = half(block, 0);
-    let q = |i| bits::<4, 16>(&block[6..], i) | bits::<1, 1>(&block[2..6], i) << 4;
-    from_fn(|i| d * (f32::from(q(i)) - 16.0))
+    let q = joined::<4, 32>(unpacked::<4, 16, 32>(&block[6..]), unpacked::<1, 1, 32>(&block[2..6]));
+    set::<32, 32>(values, &q, |_, q| d * (f32::from(q) - 16.0));
 }
 
 /// `d q + m`: d, m, the fifth bit of each element, the other four.
 #[inline(always)]
-pub(super) fn q5_1(block: &[u8; 24]) -> [f32; 32] {
+pub(super) fn q5_1(block: &[u8; 24], values: &mut [f32; 32]) {
     let (d, m) = (half(block, 0), half(block, 2));
-    let q = |i| bits::<4, 16>(&block[8..], i) | bits::<1, 1>(&block[4..8], i) << 4;
-    from_fn(|i| d * f32::from(q(i)) + m)
+    let q = joined::<4, 32>(unpacked::<4, 16, 32>(&block[8..]), unpacked::<1, 1, 32>(&block[4..8]));
+    set::<32, 32>(values, &q, |_, q| d * f32::from(q) + m);
 }
 
 /// `d q`: d, a signed byte of each element.
 #[inline(always)]
-pub(super) fn q8_0(block: &[u8; 34]) -> [f32; 32] {
+pub(super) fn q8_0(block: &[u8; 34], values: &mut [f32; 32]) {
     let d = half(block, 0);
-    from_fn(|i| f32::from(block[2 + i] as i8) * d)
+    values.iter_mut().zip(&block[2..]).for_each(|(x, &q)| *x = f32::from(q as i8) * d);
 }
 
 /// `d s q - m o`, sub-blocks of 16: s and o, 4 bits each; 2 bits of each element; d, m.
 #[inline(always)]
-pub(super) fn q2_k(block: &[u8; 84]) -> [f32; SUPER] {
+pub(super) fn q2_k(block: &[u8; 84], values: &mut [f32; SUPER]) {
     let (d, m) = (half(block, 80), half(block, 82));
     let scales: [(f32, f32); 16] = from_fn(|s| (d * f32::from(block[s] & 15), m * f32::from(block[s] >> 4)));
-    from_fn(|i| scales[i / 16].0 * f32::from(bits::<2, 32>(&block[16..80], i)) - scales[i / 16].1)
+    set::<16, SUPER>(values, &unpacked::<2, 32, SUPER>(&block[16..80]), |s, q| {
+        scales[s].0 * f32::from(q) - scales[s].1
+    });
 }
 
 /// `d (s - 32) (q - 4)`, sub-blocks of 16: the third bit of each element, the other two; the lower 4 bits of each s, the upper two; d.
 #[inline(always)]
-pub(super) fn q3_k(block: &[u8; 110]) -> [f32; SUPER] {
+pub(super) fn q3_k(block: &[u8; 110], values: &mut [f32; SUPER]) {
     let d = half(block, 108);
     let scale = |s| bits::<4, 8>(&block[96..104], s) | bits::<2, 4>(&block[104..108], s) << 4;
     let scales: [f32; 16] = from_fn(|s| d * (f32::from(scale(s)) - 32.0));
-    let q = |i| bits::<2, 32>(&block[32..96], i) | bits::<1, 32>(&block[..32], i) << 2;
-    from_fn(|i| scales[i / 16] * (f32::from(q(i)) - 4.0))
+    let q = joined::<2, SUPER>(unpacked::<2, 32, SUPER>(&block[32..96]), unpacked::<1, 32, SUPER>(&block[..32]));
+    set::<16, SUPER>(values, &q, |s, q| scales[s] * (f32::from(q) - 4.0));
 }
 
 /// The integers of 6 bits of the sub-block `s` of 8: the scale, and the offset. Of the first four they lie in the lower bits of bytes 0 to 7, of
@@ -117,53 +149,55 @@ fn scales_and_offsets(block: &[u8]) -> [(f32, f32); 8] {
 
 /// `d s q - m o`, sub-blocks of 32: d, m, s and o of 6 bits, 4 bits of each element.
 #[inline(always)]
-pub(super) fn q4_k(block: &[u8; 144]) -> [f32; SUPER] {
+pub(super) fn q4_k(block: &[u8; 144], values: &mut [f32; SUPER]) {
     let scales = scales_and_offsets(block);
-    from_fn(|i| scales[i / 32].0 * f32::from(bits::<4, 32>(&block[16..], i)) - scales[i / 32].1)
+    let q = unpacked::<4, 32, SUPER>(&block[16..]);
+    set::<32, SUPER>(values, &q, |s, q| scales[s].0 * f32::from(q) - scales[s].1);
 }
 
 /// `d s q - m o`, sub-blocks of 32: d, m, s and o of 6 bits, the fifth bit of each element, the other four.
 #[inline(always)]
-pub(super) fn q5_k(block: &[u8; 176]) -> [f32; SUPER] {
+pub(super) fn q5_k(block: &[u8; 176], values: &mut [f32; SUPER]) {
     let scales = scales_and_offsets(block);
-    let q = |i| bits::<4, 32>(&block[48..], i) | bits::<1, 32>(&block[16..48], i) << 4;
-    from_fn(|i| scales[i / 32].0 * f32::from(q(i)) - scales[i / 32].1)
+    let q = joined::<4, SUPER>(unpacked::<4, 32, SUPER>(&block[48..]), unpacked::<1, 32, SUPER>(&block[16..48]));
+    set::<32, SUPER>(values, &q, |s, q| scales[s].0 * f32::from(q) - scales[s].1);
 }
 
 /// `d s (q - 32)`, sub-blocks of 16: the lower 4 bits of each element, the upper two; s as a signed byte; d.
 #[inline(always)]
-pub(super) fn q6_k(block: &[u8; 210]) -> [f32; SUPER] {
+pub(super) fn q6_k(block: &[u8; 210], values: &mut [f32; SUPER]) {
     let d = half(block, 208);
     let scales: [f32; 16] = from_fn(|s| d * f32::from(block[192 + s] as i8));
-    let q = |i| bits::<4, 64>(&block[..128], i) | bits::<2, 32>(&block[128..192], i) << 4;
-    from_fn(|i| scales[i / 16] * (f32::from(q(i)) - 32.0))
+    let q = joined::<4, SUPER>(unpacked::<4, 64, SUPER>(&block[..128]), unpacked::<2, 32, SUPER>(&block[128..192]));
+    set::<16, SUPER>(values, &q, |s, q| scales[s] * (f32::from(q) - 32.0));
 }
 
 /// `d u[q]` with the numbers u of [`UNEVEN`]: d, 4 bits of each element.
 #[inline(always)]
-pub(super) fn iq4_nl(block: &[u8; 18]) -> [f32; 32] {
+pub(super) fn iq4_nl(block: &[u8; 18], values: &mut [f32; 32]) {
     let d = half(block, 0);
-    from_fn(|i| d * f32::from(UNEVEN[usize::from(bits::<4, 16>(&block[2..], i))]))
+    *values = unpacked::<4, 16, 32>(&block[2..]).map(|q| d * f32::from(UNEVEN[usize::from(q)]));
 }
 
 /// `d (s - 32) u[q]`, sub-blocks of 32: d, the upper 2 bits of each s, the lower four, 4 bits of each element.
 #[inline(always)]
-pub(super) fn iq4_xs(block: &[u8; 136]) -> [f32; SUPER] {
+pub(super) fn iq4_xs(block: &[u8; 136], values: &mut [f32; SUPER]) {
     let d = half(block, 0);
     let scale = |s| bits::<4, 1>(&block[4..8], s) | bits::<2, 1>(&block[2..4], s) << 4;
     let scales: [f32; 8] = from_fn(|s| d * (f32::from(scale(s)) - 32.0));
-    from_fn(|i| scales[i / 32] * f32::from(UNEVEN[usize::from(bits::<4, 16>(&block[8..], i))]))
+    let q = unpacked::<4, 16, SUPER>(&block[8..]);
+    set::<32, SUPER>(values, &q, |s, q| scales[s] * f32::from(UNEVEN[usize::from(q)]));
 }
 
 /// `2^(e - 127)` times the float of 4 bits: e, 4 bits of each element.
 #[inline(always)]
-pub(super) fn mxfp4(block: &[u8; 17]) -> [f32; 32] {
+pub(super) fn mxfp4(block: &[u8; 17], values: &mut [f32; 32]) {
     // Half of the power, since the table has twice the floats. Half of the two smallest powers is subnormal.
     let d = f32::from_bits(match block[0] {
         e @ 0..2 => 1 << 21 << e,
         e => u32::from(e - 1) << 23,
     });
-    from_fn(|i| d * f32::from(E2M1[usize::from(bits::<4, 16>(&block[1..], i))]))
+    *values = unpacked::<4, 16, 32>(&block[1..]).map(|q| d * f32::from(E2M1[usize::from(q)]));
 }
 
 /// The numbers of 4 bits of NF4: quantiles of the normal distribution between -1 and 1. Dettmers et al. 2023, arXiv 2305.14314, appendix E.
@@ -188,7 +222,9 @@ pub(super) const NORMAL: [f32; 16] = [
 
 /// `d u[q]` with the numbers u of [`NORMAL`]: d in f32, 4 bits of each element, in each byte the upper ones first.
 #[inline(always)]
-pub(super) fn nf4(block: &[u8; 36]) -> [f32; 64] {
+pub(super) fn nf4(block: &[u8; 36], values: &mut [f32; 64]) {
     let d = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
-    from_fn(|i| d * NORMAL[usize::from(block[4 + i / 2] >> (4 * (1 - i % 2)) & 15)])
+    for (pair, byte) in values.as_chunks_mut::<2>().0.iter_mut().zip(&block[4..]) {
+        *pair = [d * NORMAL[usize::from(byte >> 4)], d * NORMAL[usize::from(byte & 15)]];
+    }
 }

@@ -58,7 +58,7 @@ macro_rules! formats {
                     $(BlockFormat::$format => {
                         let blocks = bytes.as_chunks::<$bytes>().0.iter();
                         let each = blocks.zip(values.as_chunks_mut::<$elements>().0);
-                        each.for_each(|(block, values)| *values = blocks::$dequantise(block));
+                        each.for_each(|(block, values)| blocks::$dequantise(block, values));
                     })*
                 }
             }

@@ -1,14 +1,15 @@
 //! The description of a decoder in a GGUF file. ggml, "GGUF", `docs/gguf.md`.
 
-use super::CausalLm;
 use super::experts::ExpertOptions;
 use super::files::source_in_gguf;
 use super::options::{Architecture, Biases, CausalLmOptions};
 use super::rotary::{Rotary, RotaryScaling};
+use super::{CausalLm, Table};
 use crate::hub::{Pretrained, Source};
+use isograd_core::quantized::QuantizedWeight;
 use isograd_core::{DType, Device, Error, Result, Tensor};
 use isograd_nn::gguf::{Gguf, Packed, Value};
-use isograd_nn::{Init, Layer, Module, QuantizedLinear};
+use isograd_nn::{Init, Layer, Module, QuantizedEmbedding, QuantizedLinear};
 use std::path::Path;
 
 /// The names of architectures in GGUF files, and ours.
@@ -192,17 +193,24 @@ fn experts(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<ExpertO
 }
 
 impl CausalLm {
-    /// The network of a GGUF file, whose linear layers keep the blocks that the file has: the projections of blocks and the last product become a
-    /// [`QuantizedLinear`] each where their type has blocks. These are not trained. All other parameters are loaded as [`load`](Pretrained::load) loads
-    /// them, on the device and in the dtype of `init`: the table of embeddings, norms, biases, experts that are stacked. Errors: as
+    /// The network of a GGUF file, whose weights keep the blocks that the file has: the projections and the last product become a [`QuantizedLinear`] each,
+    /// and the table of embeddings a [`QuantizedEmbedding`], where their types have blocks. These are not trained. All other parameters are loaded as
+    /// [`load`](Pretrained::load) loads them, on the device and in the dtype of `init`: norms, biases, experts that are stacked. Errors: as
     /// [`load`](Pretrained::load); `Format` for another file.
     pub fn load_quantized(path: impl AsRef<Path>, init: &Init) -> Result<CausalLm> {
         let path = path.as_ref();
         let file = Gguf::open(path)?;
         let options = read_in(&file, path)?;
         let init = init.clone().loading(file.tensors.values().map(Packed::shape));
+        let table = || {
+            let extents = [options.vocab, options.width];
+            match weight_in(&file, &options, "model.embed_tokens.weight", extents, init.device())? {
+                Some(weight) => Ok(Table::Quantized(QuantizedEmbedding { weight })),
+                None => Table::new(options.vocab, options.width, &init),
+            }
+        };
         // A block has floats only until it is changed.
-        let mut model = CausalLm::changed(&options, &init, &mut |i, block| {
+        let mut model = CausalLm::changed(&options, &init, &table, &mut |i, block| {
             block.replace_matching("*", &mut |name, layer| {
                 packed(&file, &options, &format!("model.layers.{i}.{name}"), layer, init.device())
             })
@@ -226,27 +234,35 @@ fn packed(
     let parameters = layer.named_parameters();
     let parameter = |name: &str| parameters.iter().find(|(own, _)| own == name).map(|(_, t)| t);
     let Some(&[rows, columns]) = parameter("weight").map(Tensor::dims) else { return Ok(layer) };
-    let source = source_in_gguf(options, &format!("{name}.weight"));
-    let Some(found) = file.tensors.get(source.names()[0]).filter(|found| found.has_blocks()) else { return Ok(layer) };
-    let all = found.shape().dims();
-    // Rows of another number or length are the error of loading.
-    if all.len() != 2 || all[1] != columns {
-        return Ok(layer);
-    }
+    let found = weight_in(file, options, &format!("{name}.weight"), [rows, columns], device)?;
+    let bias = parameter("bias").cloned();
+    Ok(found.map_or(layer, |weight| Box::new(QuantizedLinear { weight, bias })))
+}
+
+/// The weight of these extents of a parameter's name, if the file has blocks that fit it. Others are an error of loading.
+fn weight_in(
+    file: &Gguf,
+    options: &CausalLmOptions,
+    own: &str,
+    [rows, columns]: [usize; 2],
+    device: &Device,
+) -> Result<Option<QuantizedWeight>> {
+    let source = source_in_gguf(options, own);
+    let found = file.tensors.get(source.names()[0]).filter(|found| found.has_blocks());
+    let Some((found, &[all, width])) = found.map(|found| (found, found.shape().dims())) else { return Ok(None) };
     let order: Option<Vec<usize>> = match source {
-        Source::Whole(_) if all[0] == rows => None,
-        Source::Rows { start, .. } if start + rows <= all[0] => Some((start..start + rows).collect()),
+        _ if width != columns => return Ok(None),
+        Source::Whole(_) if all == rows => None,
+        Source::Rows { start, .. } if start + rows <= all => Some((start..start + rows).collect()),
         // In the file the two elements of a pair are neighbours; here they are half a head apart.
-        Source::Neighbors { heads, .. } if all[0] == rows && rows.is_multiple_of(2 * heads) => {
+        Source::Neighbors { heads, .. } if all == rows && rows.is_multiple_of(2 * heads) => {
             let half = rows / (2 * heads);
             Some((0..rows).map(|row| row / (2 * half) * 2 * half + row % half * 2 + row / half % 2).collect())
         }
-        _ => return Ok(layer),
+        _ => return Ok(None),
     };
-    let mut weight = found.weight(device)?;
-    if let Some(order) = order {
-        let order = order.into_iter().map(|row| row as i64).collect::<Vec<_>>();
-        weight = weight.select(&Tensor::from_vec(order, rows, device)?)?;
-    }
-    Ok(Box::new(QuantizedLinear { weight, bias: parameter("bias").cloned() }))
+    let weight = found.weight(device)?;
+    let Some(order) = order else { return Ok(Some(weight)) };
+    let order = order.into_iter().map(|row| row as i64).collect::<Vec<_>>();
+    weight.select(&Tensor::from_vec(order, rows, device)?).map(Some)
 }

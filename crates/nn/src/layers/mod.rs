@@ -34,7 +34,7 @@ pub use norm::{
 };
 pub use pad::*;
 pub use pool::*;
-pub use quantized::QuantizedLinear;
+pub use quantized::{QuantizedEmbedding, QuantizedLinear};
 pub use recurrent::*;
 pub use resample::*;
 pub use sequential::{Flatten, Identity, IntoLayer, Sequential};

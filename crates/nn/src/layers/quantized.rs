@@ -68,3 +68,26 @@ impl Forward for QuantizedLinear {
         called(self, &[x], || x.quantized_linear(&self.weight, self.bias.as_ref()))
     }
 }
+
+/// Rows of a table that stays quantised in memory, selected by index: [`QuantizedWeight::embedding`]. It takes the place of an
+/// [`Embedding`](crate::Embedding) that is not trained.
+#[derive(Module)]
+#[module(details = format!("{} -> {}, {}", self.weight.dims()[0], self.weight.dims()[1], self.weight.format()))]
+pub struct QuantizedEmbedding {
+    /// `[V, E]`.
+    pub weight: QuantizedWeight,
+}
+
+impl QuantizedEmbedding {
+    /// The rows `[.., E]` of an index `[..]` in a dtype of floats. Errors: `Dtype`; `Index`.
+    pub fn rows(&self, index: &Tensor, dtype: DType) -> Result<Tensor> {
+        called(self, &[index], || self.weight.embedding(index, dtype))
+    }
+}
+
+impl Forward for QuantizedEmbedding {
+    /// The rows in f32.
+    fn forward(&self, index: &Tensor) -> Result<Tensor> {
+        self.rows(index, DType::F32)
+    }
+}
