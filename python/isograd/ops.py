@@ -2232,6 +2232,28 @@ def bilinear(x: Tensor, y: Tensor, w: Tensor, b: Tensor | None = None) -> Any:
     return _call("bilinear", [("x", x), ("y", y), ("w", w), ("b", b)], {})
 
 
+def dequantize(weight: Tensor, columns: int, format: Any, dtype: str) -> Any:
+    """The numbers `[rows, columns]` in a dtype of floats, each rounded once, with the same bits on every device. Errors: `Dtype` for another dtype; `OutOfMemory`.
+
+    weight: tensor: u8
+    columns: a size
+    format: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 or NF4
+    dtype: a dtype
+    """
+    return _call("dequantize", [("weight", weight)], {"columns": columns, "format": format, "dtype": dtype})
+
+
+def quantized_linear(x: Tensor, weight: Tensor, format: Any, bias: Tensor | None = None) -> Any:
+    """`x w^T + bias` for `x: [.., in]`, a quantised weight `[out, in]` and `bias: [out]`. Float dtypes; sums are in f32, and rounded once. Few rows of x are multiplied with the blocks themselves. For more of them a GPU dequantises the weight, in parts if it is large, and rounds it to the dtype of x. The weight is a constant: x and the bias have gradients. Errors: `Shape`; `Dtype` unless x and the bias are floats of one dtype; `Device`.
+
+    x: tensor
+    weight: tensor: u8
+    bias: tensor
+    format: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 or NF4
+    """
+    return _call("quantized_linear", [("x", x), ("weight", weight), ("bias", bias)], {"format": format})
+
+
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Any:
     """The distance of order p between each row of this tensor `[.., P, M]` and each row of `other: [.., R, M]`: `[.., P, R]`. Leading dimensions broadcast. The order is the order of `norm`: 0 counts the components that differ, and is outside of the tape; infinity is the largest difference. The gradient is 0 where the distance is 0. For p = 2 and more than 25 rows on either side, distances are `sqrt(|x|^2 + |y|^2 - 2 x y)` with a matrix product, as in PyTorch: rows that nearly coincide lose digits. Otherwise the differences of all pairs, `[.., P, R, M]`, are in memory. 16-bit dtypes are computed in f32. Float dtypes. Errors: `Shape`, `Dtype`; `Attr` for a negative order or NaN.
 
@@ -3925,6 +3947,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "deform_conv2d",
+    "dequantize",
     "det",
     "diag",
     "diag_embed",
@@ -4099,6 +4122,7 @@ __all__ = [
     "prod",
     "qr",
     "quantile",
+    "quantized_linear",
     "rand",
     "randint",
     "randn",
@@ -4288,6 +4312,7 @@ METHODS = [
     "cumprod",
     "cumsum",
     "deform_conv2d",
+    "dequantize",
     "det",
     "diag",
     "diag_embed",
@@ -4455,6 +4480,7 @@ METHODS = [
     "prod",
     "qr",
     "quantile",
+    "quantized_linear",
     "rdiv_scalar",
     "reciprocal",
     "relu",

@@ -28,6 +28,7 @@ pub mod page;
 pub mod pointwise;
 mod print;
 mod profile;
+pub mod quantized;
 pub mod random;
 mod shape;
 mod sys;

@@ -342,6 +342,16 @@ pub fn in_vectors<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// As [`in_vectors`], in vectors of 32 bytes at most: what unpacks bits is twice as fast in them as in longer ones.
+#[inline(always)]
+pub fn in_short_vectors<R>(f: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(processor) = pulp::x86::V3::try_new() {
+        return processor.vectorize(f);
+    }
+    f()
+}
+
 /// Elements `start .. start + out.len()` of a view, in row-major order.
 pub fn load<A: Acc>(view: View<'_>, layout: &Strided, start: usize, out: &mut [A]) {
     let len = out.len();

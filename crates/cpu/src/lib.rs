@@ -12,6 +12,7 @@ mod loss;
 mod matrix;
 mod memory;
 mod normalization;
+mod quantized;
 mod random;
 mod recurrent;
 mod reduction;
@@ -24,6 +25,7 @@ use isograd_core::ops::elementwise::each::Each;
 use isograd_core::ops::elementwise::fused_pointwise::Blocks;
 use isograd_core::ops::image::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::loss::cross_entropy::{CrossEntropyBackward, CrossEntropyForward};
+use isograd_core::ops::matrix::quantized::{Dequantize, QuantizedLinear};
 use isograd_core::ops::normalization::channel_norm::{BatchNorm, BatchNormBackward};
 use isograd_core::ops::normalization::norm::{RowNorm, RowNormBackward};
 use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward};
@@ -243,7 +245,7 @@ macro_rules! kernel {
     };
 }
 
-const KERNELS: [Support; 22] = [
+const KERNELS: [Support; 24] = [
     kernel!(Blocks, elementwise::pointwise::blocks, true),
     kernel!(Each, elementwise::pointwise::each, true),
     kernel!(ConvForward, conv::forward, true),
@@ -264,6 +266,8 @@ const KERNELS: [Support; 22] = [
     kernel!(RowNormBackward, normalization::rows::backward, false),
     kernel!(BatchNorm, normalization::channels::forward, false),
     kernel!(BatchNormBackward, normalization::channels::backward, false),
+    kernel!(Dequantize, quantized::dequantize, true),
+    kernel!(QuantizedLinear, quantized::linear, false),
     kernel!(CrossEntropyForward, loss::cross_entropy, false),
     kernel!(CrossEntropyBackward, loss::cross_entropy_backward, false),
 ];

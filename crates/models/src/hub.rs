@@ -1,7 +1,7 @@
 //! Folders of Hugging Face's `transformers`: options in `config.json`, and weights by name in safetensors files.
 
-use isograd_core::{Error, Result, Shape, Tensor, replace_file};
-use isograd_nn::{Init, LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save, shapes};
+use isograd_core::{DType, Error, Result, Shape, Tensor, replace_file};
+use isograd_nn::{Init, LoadFloats, LoadNames, LoadOptions, Metadata, Module, StateDict, load_part, save, shapes};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -177,10 +177,13 @@ pub trait Pretrained: Module + Sized {
     }
 
     /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
-    /// Tensors of other names are not read. Errors: as [`load_part`]; `Value` if a parameter is missing or has another shape, or if a file
+    /// Tensors of other names are not read. Quantised weights stay as they are. Errors: as [`load_part`]; `Value` if a parameter is missing or has another shape, or if a file
     /// has two tensors for one, of other values where both are allowed; then nothing has changed.
     fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (own, path) = (self.state_dict(), path.as_ref());
+        let (mut own, path) = (self.state_dict(), path.as_ref());
+        let all = own.len();
+        own.retain(|_, t| !is_packed(t));
+        let packed = all - own.len();
         let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
         let mut state = StateDict::new();
         let tied = self.tied();
@@ -210,15 +213,22 @@ pub trait Pretrained: Module + Sized {
             let found = found.map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))?;
             parameters.extend(found.map(|t| ((*name).clone(), t)));
         }
-        let options = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
+        let is_whole = packed > 0 && parameters.len() == own.len();
+        let names = if is_whole { LoadNames::Shared } else { LoadNames::Same };
+        let options = LoadOptions { floats: LoadFloats::Cast, names };
         let result = self.load_state_dict_with(&parameters, &options);
         result.map(drop).map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))
     }
 
     /// Writes `model.safetensors` and `config.json` to a folder, which is made if it is not there, as `from_pretrained` of the class in
-    /// `transformers` and [`load`](Pretrained::load) read them. Errors: `Io`.
+    /// `transformers` and [`load`](Pretrained::load) read them. Errors: `Io`; `Unsupported` naming a weight that is quantised, which these files do not
+    /// have.
     fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
+        if let Some((name, _)) = self.state_dict().iter().find(|(_, t)| is_packed(t)) {
+            let message = format!("{name} is quantised, expected floats: load the network without quantised weights");
+            return Err(Error::unsupported("save", message));
+        }
         std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
         let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
         let own = self.state_dict();
@@ -271,7 +281,7 @@ pub enum Source {
 
 impl Source {
     /// The names of the tensors.
-    fn names(&self) -> Vec<&str> {
+    pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Source::Whole(name) | Source::Rows { name, .. } | Source::Heads { name, .. } => vec![name],
             Source::Neighbors { name, .. } | Source::More { name, .. } => vec![name],
@@ -307,6 +317,11 @@ impl Source {
             Error::shape("load", message)
         })
     }
+}
+
+/// True for the blocks of a quantised weight: networks have no other tensors of bytes.
+fn is_packed(t: &Tensor) -> bool {
+    t.dtype() == DType::U8
 }
 
 /// The tensors of files with these parameters.

@@ -3,3 +3,4 @@
 mod golden;
 mod language;
 mod parts;
+mod quantized;

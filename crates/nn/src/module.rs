@@ -501,6 +501,11 @@ impl Visitor<'_> {
         self.path.truncate(length);
     }
 
+    /// A tensor of the visited module, which has its name.
+    pub(crate) fn tensor(&mut self, tensor: &Tensor) {
+        (self.note)(&self.path, Item::Tensor(tensor));
+    }
+
     /// The content of the visited module, which has its name.
     fn inside(&mut self, content: &(impl Module + ?Sized)) {
         (self.note)(&self.path, Item::Inside { kind: content.type_name(), address: address_of(content) });
@@ -539,6 +544,11 @@ impl VisitorMut<'_> {
     /// A tensor that is no part, such as a table of constants: it moves to another device with the module, and keeps its dtype.
     pub fn constant(&mut self, tensor: &mut Tensor) {
         (self.note)(tensor, Kind::Constant);
+    }
+
+    /// A tensor of the visited module.
+    pub(crate) fn tensor(&mut self, tensor: &mut Tensor, kind: Kind) {
+        (self.note)(tensor, kind);
     }
 
     fn refuse(&mut self, kind: &'static str) {
@@ -692,11 +702,11 @@ impl Module for Mode {
 
 impl Module for Tensor {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        (visitor.note)(&visitor.path, Item::Tensor(self));
+        visitor.tensor(self);
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        (visitor.note)(self, Kind::State);
+        visitor.tensor(self, Kind::State);
     }
 
     fn type_name(&self) -> &'static str {

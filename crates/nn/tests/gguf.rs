@@ -1,8 +1,9 @@
 //! GGUF files, which `tests/golden/gguf_files.py` writes with the package gguf.
 
 use crate::common::cpu;
+use isograd_core::quantized::{BlockFormat, QuantizedWeight};
 use isograd_core::{DType, Error, Kind, Rng, Tensor};
-use isograd_nn::gguf::{Array, Gguf, TensorType, Value, save};
+use isograd_nn::gguf::{Array, Gguf, TensorType, Value, save, save_quantized};
 use isograd_nn::{Metadata, StateDict, load, load_checked, load_part, shapes};
 use std::collections::BTreeMap;
 use std::fs;
@@ -450,4 +451,36 @@ fn names_that_are_twice_and_tensors_that_overlap_are_refused() {
     let two = [&b"two\x01\0\0\0"[..], &16u64.to_le_bytes(), &0u32.to_le_bytes()].concat();
     let error = changed(&[&two[..], &64u64.to_le_bytes()].concat(), &[&two[..], &32u64.to_le_bytes()].concat());
     assert!(error.message().contains("the tensors one and two overlap: they have bytes "), "{error}");
+}
+
+#[test]
+fn blocks_stay_as_they_are_from_file_to_file() {
+    let (file, folder) = (Gguf::open(at("types.gguf")).unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("again.gguf");
+    let blocks = file.tensors.iter().filter(|(_, packed)| packed.has_blocks());
+    let weights: BTreeMap<String, QuantizedWeight> =
+        blocks.map(|(name, packed)| (name.clone(), packed.weight(&cpu()).unwrap())).collect();
+    assert_eq!(weights.len(), BlockFormat::ALL.iter().filter(|format| TensorType::of(**format).is_some()).count());
+    for (name, weight) in &weights {
+        let (packed, numbers) = (&file.tensors[name], weight.dequantize(DType::F32).unwrap());
+        assert_eq!(bits(&numbers), bits(&packed.tensor(DType::F32, &cpu()).unwrap()), "{name}");
+    }
+    let state = StateDict::from([("bias".to_string(), normal([1, 3]))]);
+    save_quantized(&path, &state, &weights, &BTreeMap::new(), |_, _| TensorType::F32).unwrap();
+    let again = Gguf::open(&path).unwrap();
+    for name in weights.keys() {
+        let [old, new] = [&file, &again].map(|file| &file.tensors[name]);
+        assert_eq!((old.kind(), old.bytes()), (new.kind(), new.bytes()), "{name}");
+    }
+    assert_eq!(again.tensors["bias"].kind(), TensorType::F32);
+    let refused = |weights: [(&str, &QuantizedWeight); 1], kind, part: &str| {
+        let weights = weights.map(|(name, weight)| (name.to_string(), weight.clone())).into();
+        let error = save_quantized(&path, &state, &weights, &BTreeMap::new(), |_, _| TensorType::F32).unwrap_err();
+        assert!(error.kind() == kind && error.message().contains(part), "{error}");
+    };
+    refused([("bias", &weights["Q4_0"])], Kind::Value, "a tensor and a quantised weight have this name");
+    let normal_floats = QuantizedWeight::quantize(&normal([2, 64]), BlockFormat::Nf4).unwrap();
+    refused([("w", &normal_floats)], Kind::Unsupported, "w: tensors of the type NF4 are not written");
+    let error = file.tensors["F16"].weight(&cpu()).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.message().contains("F16"), "{error}");
 }

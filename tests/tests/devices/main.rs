@@ -19,6 +19,7 @@ mod passes;
 mod printing;
 mod profile;
 mod programs;
+mod quantized;
 mod recurrent;
 mod scaling;
 mod training;
@@ -48,6 +49,7 @@ fn main() {
         ("printing", printing::trials),
         ("profile", profile::trials),
         ("programs", programs::trials),
+        ("quantized", quantized::trials),
         ("recurrent", recurrent::trials),
         ("scaling", scaling::trials),
         ("training", training::trials),

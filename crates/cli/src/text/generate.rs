@@ -102,7 +102,7 @@ fn of_file(
     let tokenizer =
         tokenizer.context("a GGUF file needs a tokenizer beside: --tokenizer FILE, the tokenizer.json of the model")?;
     let tokenizer = tokenizer::load(tokenizer)?;
-    Ok((Box::new(CausalLm::load(model, &Init::new(device))?), tokenizer))
+    Ok((Box::new(CausalLm::load_quantized(model, &Init::new(device))?), tokenizer))
 }
 
 /// The model and the tokenizer of a folder.

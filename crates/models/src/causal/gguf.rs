@@ -1,10 +1,15 @@
 //! The description of a decoder in a GGUF file. ggml, "GGUF", `docs/gguf.md`.
 
 use super::experts::ExpertOptions;
+use super::files::source_in_gguf;
 use super::options::{Architecture, Biases, CausalLmOptions};
 use super::rotary::{Rotary, RotaryScaling};
-use isograd_core::{DType, Device, Error, Result};
-use isograd_nn::gguf::{Gguf, Value};
+use super::{CausalLm, Table};
+use crate::hub::{Pretrained, Source};
+use isograd_core::quantized::QuantizedWeight;
+use isograd_core::{DType, Device, Error, Result, Tensor};
+use isograd_nn::gguf::{Gguf, Packed, Value};
+use isograd_nn::{Init, Layer, Module, QuantizedEmbedding, QuantizedLinear};
 use std::path::Path;
 
 /// The names of architectures in GGUF files, and ours.
@@ -60,7 +65,10 @@ impl Keys<'_> {
 /// The options of a file. Errors: `Io`; `Format` for a damaged file, and for options that are missing; `Unsupported` for an architecture that a
 /// [`CausalLm`](super::CausalLm) does not have.
 pub(super) fn read(path: &Path) -> Result<CausalLmOptions> {
-    let file = Gguf::open(path)?;
+    read_in(&Gguf::open(path)?, path)
+}
+
+fn read_in(file: &Gguf, path: &Path) -> Result<CausalLmOptions> {
     let name = file.text("general.architecture")?;
     let known = NAMES.iter().find(|(known, _)| *known == name);
     let (prefix, architecture) = *known.ok_or_else(|| {
@@ -68,7 +76,7 @@ pub(super) fn read(path: &Path) -> Result<CausalLmOptions> {
         let message = format!("the architecture is {name}, expected one of {names}");
         Error::unsupported("causal_lm", format!("{}: {message}", path.display()))
     })?;
-    let keys = Keys { file: &file, prefix };
+    let keys = Keys { file, prefix };
     let experts = experts(&keys, architecture)?;
     let architecture = match architecture {
         Architecture::Llama if experts.is_some() => Architecture::Mixtral,
@@ -182,4 +190,79 @@ fn experts(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<ExpertO
         every: 1,
         without: Vec::new(),
     }))
+}
+
+impl CausalLm {
+    /// The network of a GGUF file, whose weights keep the blocks that the file has: the projections and the last product become a [`QuantizedLinear`] each,
+    /// and the table of embeddings a [`QuantizedEmbedding`], where their types have blocks. These are not trained. All other parameters are loaded as
+    /// [`load`](Pretrained::load) loads them, on the device and in the dtype of `init`: norms, biases, experts that are stacked. Errors: as
+    /// [`load`](Pretrained::load); `Format` for another file.
+    pub fn load_quantized(path: impl AsRef<Path>, init: &Init) -> Result<CausalLm> {
+        let path = path.as_ref();
+        let file = Gguf::open(path)?;
+        let options = read_in(&file, path)?;
+        let init = init.clone().loading(file.tensors.values().map(Packed::shape));
+        let table = || {
+            let extents = [options.vocab, options.width];
+            match weight_in(&file, &options, "model.embed_tokens.weight", extents, init.device())? {
+                Some(weight) => Ok(Table::Quantized(QuantizedEmbedding { weight })),
+                None => Table::new(options.vocab, options.width, &init),
+            }
+        };
+        // A block has floats only until it is changed.
+        let mut model = CausalLm::changed(&options, &init, &table, &mut |i, block| {
+            block.replace_matching("*", &mut |name, layer| {
+                packed(&file, &options, &format!("model.layers.{i}.{name}"), layer, init.device())
+            })
+        })?;
+        if let Some(head) = model.lm_head.take() {
+            model.lm_head = Some(packed(&file, &options, "lm_head", head, init.device())?);
+        }
+        model.load_weights(path)?;
+        Ok(model)
+    }
+}
+
+/// The layer of a name with the blocks that the file has, or as it is if the file has none that fit.
+fn packed(
+    file: &Gguf,
+    options: &CausalLmOptions,
+    name: &str,
+    layer: Box<dyn Layer>,
+    device: &Device,
+) -> Result<Box<dyn Layer>> {
+    let parameters = layer.named_parameters();
+    let parameter = |name: &str| parameters.iter().find(|(own, _)| own == name).map(|(_, t)| t);
+    let Some(&[rows, columns]) = parameter("weight").map(Tensor::dims) else { return Ok(layer) };
+    let found = weight_in(file, options, &format!("{name}.weight"), [rows, columns], device)?;
+    let bias = parameter("bias").cloned();
+    Ok(found.map_or(layer, |weight| Box::new(QuantizedLinear { weight, bias })))
+}
+
+/// The weight of these extents of a parameter's name, if the file has blocks that fit it. Others are an error of loading.
+fn weight_in(
+    file: &Gguf,
+    options: &CausalLmOptions,
+    own: &str,
+    [rows, columns]: [usize; 2],
+    device: &Device,
+) -> Result<Option<QuantizedWeight>> {
+    let source = source_in_gguf(options, own);
+    let found = file.tensors.get(source.names()[0]).filter(|found| found.has_blocks());
+    let Some((found, &[all, width])) = found.map(|found| (found, found.shape().dims())) else { return Ok(None) };
+    let order: Option<Vec<usize>> = match source {
+        _ if width != columns => return Ok(None),
+        Source::Whole(_) if all == rows => None,
+        Source::Rows { start, .. } if start + rows <= all => Some((start..start + rows).collect()),
+        // In the file the two elements of a pair are neighbours; here they are half a head apart.
+        Source::Neighbors { heads, .. } if all == rows && rows.is_multiple_of(2 * heads) => {
+            let half = rows / (2 * heads);
+            Some((0..rows).map(|row| row / (2 * half) * 2 * half + row % half * 2 + row / half % 2).collect())
+        }
+        _ => return Ok(None),
+    };
+    let weight = found.weight(device)?;
+    let Some(order) = order else { return Ok(Some(weight)) };
+    let order = order.into_iter().map(|row| row as i64).collect::<Vec<_>>();
+    weight.select(&Tensor::from_vec(order, rows, device)?).map(Some)
 }

@@ -14,10 +14,10 @@ pub use rotary::{Rotary, RotaryScaling};
 use crate::hub::{Pretrained, Source, prefixed};
 use crate::language::{LanguageExtents, LanguageModel, check_tokens};
 use isograd_core::ops::Approximate;
-use isograd_core::{Result, Shape, Tensor};
+use isograd_core::{DType, Result, Shape, Tensor};
 use isograd_nn::{
     CacheLayer, CausalSelfAttention, Embedding, Forward, GatedMlp, Init, KvCache, Layer, LayerNorm, Linear, Module,
-    Recompute, RmsNorm, Rotations, SelfAttentionOptions, Visitor, VisitorMut, called,
+    QuantizedEmbedding, Recompute, RmsNorm, Rotations, SelfAttentionOptions, Visitor, VisitorMut, called,
 };
 use std::path::Path;
 
@@ -69,6 +69,15 @@ pub enum Norm {
 one_of!(Norm: Rms Layer);
 
 impl Norm {
+    /// The dtype of its weight.
+    fn dtype(&self) -> DType {
+        let weight = match self {
+            Norm::Rms(norm) => &norm.weight,
+            Norm::Layer(norm) => &norm.weight,
+        };
+        weight.as_ref().map_or(DType::F32, Tensor::dtype)
+    }
+
     fn new(width: usize, options: &CausalLmOptions, init: &Init) -> Result<Norm> {
         if options.architecture == Architecture::GptNeoX {
             let mut layer = LayerNorm::new(width, init)?;
@@ -243,11 +252,44 @@ fn sum(x: &Tensor, part: &Tensor) -> Result<Tensor> {
     x.add(&part.cast(x.dtype())?)
 }
 
+/// The table of embeddings `[V, E]`, which may also be the weight of the last product.
+#[derive(Clone, Debug)]
+pub enum Table {
+    /// Floats.
+    Floats(Embedding),
+    /// The blocks of a file.
+    Quantized(QuantizedEmbedding),
+}
+
+one_of!(Table: Floats Quantized);
+
+impl Table {
+    fn new(vocab: usize, width: usize, init: &Init) -> Result<Table> {
+        let weight = init.normal((vocab, width), 0.0, STD)?;
+        Ok(Table::Floats(Embedding::from_pretrained(weight, &Default::default())?))
+    }
+
+    /// The rows of tokens; those of blocks in a dtype.
+    fn rows(&self, tokens: &Tensor, dtype: DType) -> Result<Tensor> {
+        called(self, &[tokens], || match self {
+            Table::Floats(table) => table.forward(tokens),
+            Table::Quantized(table) => table.rows(tokens, dtype),
+        })
+    }
+
+    fn logits(&self, features: &Tensor) -> Result<Tensor> {
+        match self {
+            Table::Floats(table) => features.linear(&table.weight, None),
+            Table::Quantized(table) => features.quantized_linear(&table.weight, None),
+        }
+    }
+}
+
 /// The blocks of a [`CausalLm`], between embeddings and the last norm.
 #[derive(Debug, Module)]
 pub struct Blocks {
     /// The table of embeddings.
-    pub embed_tokens: Embedding,
+    pub embed_tokens: Table,
     /// The blocks.
     pub layers: Vec<Block>,
     /// The last norm.
@@ -270,11 +312,24 @@ impl CausalLm {
     /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless heads of keys divide heads of queries, and these the width
     /// if heads have no width of their own; `Attr` for rotary positions of an odd number of elements.
     pub fn new(options: &CausalLmOptions, init: &Init) -> Result<CausalLm> {
+        CausalLm::changed(options, init, &|| Table::new(options.vocab, options.width, init), &mut |_, _| Ok(()))
+    }
+
+    /// The same with another table, whose blocks, by their numbers, are changed as they are made.
+    fn changed(
+        options: &CausalLmOptions,
+        init: &Init,
+        table: &dyn Fn() -> Result<Table>,
+        change: &mut dyn FnMut(usize, &mut Block) -> Result<()>,
+    ) -> Result<CausalLm> {
+        let mut block = |i, tables: &Tables| {
+            let mut block = Block::new(options, i, tables, init)?;
+            change(i, &mut block).map(|()| block)
+        };
         let tables = Tables::new(options, init)?;
-        let table = init.normal((options.vocab, options.width), 0.0, STD)?;
         let model = Blocks {
-            embed_tokens: Embedding::from_pretrained(table, &Default::default())?,
-            layers: (0..options.layers).map(|i| Block::new(options, i, &tables, init)).collect::<Result<_>>()?,
+            embed_tokens: table()?,
+            layers: (0..options.layers).map(|i| block(i, &tables)).collect::<Result<_>>()?,
             norm: Norm::new(options.width, options, init)?,
             recompute: Recompute::default(),
         };
@@ -347,7 +402,7 @@ impl LanguageModel for CausalLm {
         let new = cache.as_mut().map(|cache| cache.begin(extents, tokens.device())).transpose()?;
         let Blocks { embed_tokens, layers, norm, recompute } = &self.model;
         let features = called(&self.model, &[tokens], || {
-            let mut x = embed_tokens.forward(tokens)?;
+            let mut x = embed_tokens.rows(tokens, norm.dtype())?;
             if self.options.architecture.is_gemma() {
                 x = x.mul_scalar((self.options.width as f64).sqrt())?;
             }
@@ -368,7 +423,7 @@ impl LanguageModel for CausalLm {
     fn logits(&self, features: &Tensor) -> Result<Tensor> {
         let logits = match &self.lm_head {
             Some(head) => head.forward(features)?,
-            None => features.linear(&self.model.embed_tokens.weight, None)?,
+            None => self.model.embed_tokens.logits(features)?,
         };
         match self.options.logit_cap {
             Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),

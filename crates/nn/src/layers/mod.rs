@@ -12,6 +12,7 @@ mod mesh;
 mod norm;
 mod pad;
 mod pool;
+mod quantized;
 mod recurrent;
 mod resample;
 mod sequential;
@@ -33,6 +34,7 @@ pub use norm::{
 };
 pub use pad::*;
 pub use pool::*;
+pub use quantized::{QuantizedEmbedding, QuantizedLinear};
 pub use recurrent::*;
 pub use resample::*;
 pub use sequential::{Flatten, Identity, IntoLayer, Sequential};

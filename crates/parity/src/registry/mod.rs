@@ -52,6 +52,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         (Category::Reduction, reduction::ops()),
         (Category::Matrix, matrix::matmul::ops()),
         (Category::Matrix, matrix::products::ops()),
+        (Category::Matrix, matrix::quantized::ops()),
         (Category::Similarity, matrix::similarity::ops()),
         (Category::Normalization, normalization::ops()),
         (Category::Pooling, image::pooling::ops()),

@@ -1,3 +1,4 @@
 //! Products of matrices.
 
 pub mod matmul;
+pub(in crate::ops) mod quantized;

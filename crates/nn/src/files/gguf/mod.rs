@@ -3,9 +3,7 @@
 //! [`Gguf::open`] reads the metadata and finds the tensors, whose bytes stay in the file; [`Packed`] is one of them, and [`Packed::tensor`] its
 //! numbers. [`save`] writes a file. [`load`](crate::load) and [`load_part`](crate::load_part) read a GGUF file as any other, without its arrays.
 
-mod blocks;
 mod packed;
-mod quantise;
 mod read;
 mod types;
 mod value;
@@ -15,7 +13,7 @@ pub use packed::Packed;
 pub use read::Gguf;
 pub use types::TensorType;
 pub use value::{Array, Value};
-pub use write::save;
+pub use write::{save, save_quantized};
 
 pub(super) use read::begins_file;
 

@@ -1,23 +1,17 @@
 //! The types of tensors in GGUF files: a row for each.
 
-use super::{blocks, quantise};
 use isograd_core::DType;
+use isograd_core::quantized::BlockFormat;
 use isograd_files::Stored;
 use std::fmt;
-
-/// The numbers of whole blocks.
-pub(super) type Dequantise = fn(&[u8], &mut [f32]);
-
-/// The whole blocks of numbers.
-pub(super) type Quantise = fn(&[f32], &mut [u8]);
 
 /// The elements of a type.
 #[derive(Clone, Copy)]
 pub(super) enum Elements {
     /// Numbers one by one.
     Plain(Stored),
-    /// Blocks of quantised numbers, of which some are also written.
-    Blocks(Dequantise, Option<Quantise>),
+    /// Blocks of quantised numbers.
+    Blocks(BlockFormat),
     /// Blocks whose size alone is known.
     Unread,
 }
@@ -38,32 +32,8 @@ const fn unread(name: &'static str, block: usize, bytes: usize) -> Row {
     Row { name, block, bytes, elements: Elements::Unread }
 }
 
-/// The row of blocks of `N` elements and `B` bytes, by the functions for one block.
-macro_rules! blocks {
-    ($name:literal, $dequantise:path $(, $quantise:path)?) => {{
-        const fn row<const B: usize, const N: usize>(_: fn(&[u8; B]) -> [f32; N], elements: Elements) -> Row {
-            Row { name: $name, block: N, bytes: B, elements }
-        }
-        #[allow(unused_mut, unused_assignments)]
-        const QUANTISE: Option<Quantise> = {
-            let mut quantise: Option<Quantise> = None;
-            $(quantise = Some(|values, bytes| {
-                let blocks = values.as_chunks().0.iter().zip(bytes.as_chunks_mut().0);
-                blocks.for_each(|(values, block)| *block = $quantise(values));
-            });)?
-            quantise
-        };
-        row(
-            $dequantise,
-            Elements::Blocks(
-                |bytes, values| {
-                    let blocks = bytes.as_chunks().0.iter();
-                    blocks.zip(values.as_chunks_mut().0).for_each(|(block, values)| *values = $dequantise(block));
-                },
-                QUANTISE,
-            ),
-        )
-    }};
+const fn blocks(format: BlockFormat) -> Row {
+    Row { name: format.name(), block: format.elements(), bytes: format.bytes(), elements: Elements::Blocks(format) }
 }
 
 macro_rules! types {
@@ -102,26 +72,26 @@ macro_rules! types {
 types! {
     0 F32 plain("F32", 4, Stored::Same(DType::F32));
     1 F16 plain("F16", 2, Stored::Same(DType::F16));
-    2 Q4_0 blocks!("Q4_0", blocks::q4_0, quantise::q4_0);
-    3 Q4_1 blocks!("Q4_1", blocks::q4_1);
-    6 Q5_0 blocks!("Q5_0", blocks::q5_0);
-    7 Q5_1 blocks!("Q5_1", blocks::q5_1);
-    8 Q8_0 blocks!("Q8_0", blocks::q8_0, quantise::q8_0);
+    2 Q4_0 blocks(BlockFormat::Q4_0);
+    3 Q4_1 blocks(BlockFormat::Q4_1);
+    6 Q5_0 blocks(BlockFormat::Q5_0);
+    7 Q5_1 blocks(BlockFormat::Q5_1);
+    8 Q8_0 blocks(BlockFormat::Q8_0);
     9 Q8_1 unread("Q8_1", 32, 40);
-    10 Q2K blocks!("Q2_K", blocks::q2_k);
-    11 Q3K blocks!("Q3_K", blocks::q3_k);
-    12 Q4K blocks!("Q4_K", blocks::q4_k, quantise::q4_k);
-    13 Q5K blocks!("Q5_K", blocks::q5_k);
-    14 Q6K blocks!("Q6_K", blocks::q6_k, quantise::q6_k);
+    10 Q2K blocks(BlockFormat::Q2K);
+    11 Q3K blocks(BlockFormat::Q3K);
+    12 Q4K blocks(BlockFormat::Q4K);
+    13 Q5K blocks(BlockFormat::Q5K);
+    14 Q6K blocks(BlockFormat::Q6K);
     15 Q8K unread("Q8_K", 256, 292);
     16 Iq2Xxs unread("IQ2_XXS", 256, 66);
     17 Iq2Xs unread("IQ2_XS", 256, 74);
     18 Iq3Xxs unread("IQ3_XXS", 256, 98);
     19 Iq1S unread("IQ1_S", 256, 50);
-    20 Iq4Nl blocks!("IQ4_NL", blocks::iq4_nl);
+    20 Iq4Nl blocks(BlockFormat::Iq4Nl);
     21 Iq3S unread("IQ3_S", 256, 110);
     22 Iq2S unread("IQ2_S", 256, 82);
-    23 Iq4Xs blocks!("IQ4_XS", blocks::iq4_xs);
+    23 Iq4Xs blocks(BlockFormat::Iq4Xs);
     24 I8 plain("I8", 1, Stored::I8);
     25 I16 plain("I16", 2, Stored::I16);
     26 I32 plain("I32", 4, Stored::Same(DType::I32));
@@ -131,7 +101,7 @@ types! {
     30 Bf16 plain("BF16", 2, Stored::Same(DType::BF16));
     34 Tq1_0 unread("TQ1_0", 256, 54);
     35 Tq2_0 unread("TQ2_0", 256, 66);
-    39 Mxfp4 blocks!("MXFP4", blocks::mxfp4);
+    39 Mxfp4 blocks(BlockFormat::Mxfp4);
     40 Nvfp4 unread("NVFP4", 64, 36);
     41 Q1_0 unread("Q1_0", 128, 18);
 }
@@ -160,6 +130,12 @@ impl TensorType {
             Elements::Blocks(..) => Some(DType::F32),
             Elements::Unread => None,
         }
+    }
+
+    /// The type of a format of blocks; `None` for NF4, which files do not have.
+    pub fn of(format: BlockFormat) -> Option<TensorType> {
+        let is_of = |kind: &TensorType| matches!(kind.elements(), Elements::Blocks(own) if own == format);
+        TensorType::ALL.iter().copied().find(is_of)
     }
 
     pub(super) fn elements(self) -> Elements {

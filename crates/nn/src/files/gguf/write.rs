@@ -1,11 +1,11 @@
 //! GGUF files that are written, of version 3.
 
-use super::packed::in_parts;
 use super::read::{MAGIC, MAX_RANK, VERSION, alignment, length_of};
-use super::types::{Elements, Quantise, TensorType};
+use super::types::{Elements, TensorType};
 use super::value::{Scalar, Value, put_text};
 use crate::StateDict;
-use isograd_core::{DType, Error, Kind, Result, Tensor, host, replace_file};
+use isograd_core::quantized::QuantizedWeight;
+use isograd_core::{DType, Error, Kind, Result, Shape, Tensor, replace_file};
 use isograd_files::{Stored, little_endian};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,28 +29,51 @@ pub fn save(
     metadata: &BTreeMap<String, Value>,
     kind_of: impl Fn(&str, &Tensor) -> TensorType,
 ) -> Result<()> {
+    save_quantized(path, tensors, &BTreeMap::new(), metadata, kind_of)
+}
+
+/// [`save`], with quantised weights beside the tensors, which keep their blocks. Errors: as there; `Value` for a weight with the name of a tensor;
+/// `Unsupported` for a format that files do not have.
+pub fn save_quantized(
+    path: impl AsRef<Path>,
+    tensors: &StateDict,
+    weights: &BTreeMap<String, QuantizedWeight>,
+    metadata: &BTreeMap<String, Value>,
+    kind_of: impl Fn(&str, &Tensor) -> TensorType,
+) -> Result<()> {
     let mut metadata = metadata.clone();
     let alignment = alignment(&metadata).map_err(|why| Error::value("gguf", why))?;
-    let kinds: Vec<TensorType> = tensors.iter().map(|(name, t)| kind_of(name, t)).collect();
-    if kinds.iter().any(|kind| kind.block_elements() > 1) {
+    let mut entries = BTreeMap::new();
+    for (name, t) in tensors {
+        entries.insert(name, Entry { shape: t.shape().clone(), kind: kind_of(name, t), numbers: Numbers::Floats(t) });
+    }
+    for (name, weight) in weights {
+        let kind = TensorType::of(weight.format()).ok_or_else(|| {
+            Error::unsupported("gguf", format!("{name}: tensors of the type {} are not written", weight.format()))
+        })?;
+        let entry = Entry { shape: Shape::from(weight.dims()), kind, numbers: Numbers::Blocks(weight) };
+        if entries.insert(name, entry).is_some() {
+            return Err(Error::value("gguf", format!("{name}: a tensor and a quantised weight have this name")));
+        }
+    }
+    if entries.values().any(|entry| entry.kind.block_elements() > 1) {
         metadata.entry(BLOCKS.0.into()).or_insert(Value::U32(BLOCKS.1));
     }
     let mut header = MAGIC.to_vec();
     VERSION.put(&mut header);
-    (tensors.len() as u64).put(&mut header);
+    (entries.len() as u64).put(&mut header);
     (metadata.len() as u64).put(&mut header);
     for (key, value) in &metadata {
         put_text(key, &mut header);
         value.write(&mut header);
     }
     let (mut offset, mut data) = (0usize, Vec::new());
-    for ((name, t), kind) in tensors.iter().zip(kinds) {
-        let bytes =
-            packed(name, t, kind).map_err(|e| Error::new(e.kind(), "gguf", format!("{name}: {}", e.message())))?;
+    for (name, entry) in entries {
+        let bytes = entry.bytes(name).map_err(|e| Error::new(e.kind(), "gguf", format!("{name}: {}", e.message())))?;
         put_text(name, &mut header);
-        (t.rank() as u32).put(&mut header);
-        t.dims().iter().rev().for_each(|&d| (d as u64).put(&mut header));
-        (kind as u32).put(&mut header);
+        (entry.shape.rank() as u32).put(&mut header);
+        entry.shape.dims().iter().rev().for_each(|&d| (d as u64).put(&mut header));
+        (entry.kind as u32).put(&mut header);
         (offset as u64).put(&mut header);
         offset += bytes.len().next_multiple_of(alignment);
         data.push(bytes);
@@ -62,15 +85,43 @@ pub fn save(
     replace_file(path, &parts)
 }
 
-/// The bytes of a tensor in a type.
-fn packed(name: &str, t: &Tensor, kind: TensorType) -> Result<Vec<u8>> {
-    if name.len() > MAX_NAME {
-        return Err(Error::value("gguf", format!("its name has {} bytes, expected at most {MAX_NAME}", name.len())));
+/// A tensor of a file.
+struct Entry<'a> {
+    shape: Shape,
+    kind: TensorType,
+    numbers: Numbers<'a>,
+}
+
+/// What has the numbers of a tensor.
+enum Numbers<'a> {
+    Floats(&'a Tensor),
+    Blocks(&'a QuantizedWeight),
+}
+
+impl Entry<'_> {
+    fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+        check_name(name)?;
+        match self.numbers {
+            Numbers::Floats(t) => packed(t, self.kind),
+            Numbers::Blocks(weight) => weight.bytes().to_bytes(),
+        }
     }
+}
+
+/// Errors: `Value` for a name that ggml has no room for.
+fn check_name(name: &str) -> Result<()> {
+    match name.len() > MAX_NAME {
+        true => Err(Error::value("gguf", format!("its name has {} bytes, expected at most {MAX_NAME}", name.len()))),
+        false => Ok(()),
+    }
+}
+
+/// The bytes of a tensor in a type.
+fn packed(t: &Tensor, kind: TensorType) -> Result<Vec<u8>> {
     if t.rank() > MAX_RANK {
         return Err(Error::shape("gguf", format!("it has {} dimensions, expected at most {MAX_RANK}", t.rank())));
     }
-    let length = length_of(kind, t.shape()).map_err(|why| Error::shape("gguf", why))?;
+    length_of(kind, t.shape()).map_err(|why| Error::shape("gguf", why))?;
     let cast = |dtype: DType| match t.dtype().is_float() == dtype.is_float() {
         true => t.cast(dtype),
         false => Err(Error::new(Kind::Dtype, "gguf", format!("it is {}, which {kind} does not have", t.dtype()))),
@@ -80,29 +131,7 @@ fn packed(name: &str, t: &Tensor, kind: TensorType) -> Result<Vec<u8>> {
             let bytes = cast(dtype)?.to_bytes()?;
             Ok(little_endian(&bytes, dtype.size()).into_owned())
         }
-        Elements::Blocks(_, Some(quantise)) => blocks(kind, &cast(DType::F32)?.to_vec::<f32>()?, quantise, length),
+        Elements::Blocks(format) if format.is_written() => format.quantise("gguf", &cast(DType::F32)?.to_vec::<f32>()?),
         _ => Err(Error::new(Kind::Unsupported, "gguf", format!("tensors of the type {kind} are not written"))),
     }
-}
-
-/// The blocks of finite numbers.
-fn blocks(kind: TensorType, values: &[f32], quantise: Quantise, length: usize) -> Result<Vec<u8>> {
-    if let Some(x) = values.iter().find(|x| !x.is_finite()) {
-        return Err(Error::value("gguf", format!("it has {x}, which {kind} does not have")));
-    }
-    let mut bytes = host::repeated("gguf", 0, length)?;
-    in_parts(values, kind.block_elements(), &mut bytes, kind.block_bytes(), quantise);
-    let Elements::Blocks(dequantise, _) = kind.elements() else { return Ok(bytes) };
-    let mut numbers = vec![0.0; kind.block_elements()];
-    for (block, values) in bytes.chunks(kind.block_bytes()).zip(values.chunks(kind.block_elements())) {
-        dequantise(block, &mut numbers);
-        if numbers.iter().any(|x| !x.is_finite()) {
-            let peak = values.iter().fold(0f32, |peak, x| peak.max(x.abs()));
-            return Err(Error::value(
-                "gguf",
-                format!("it has numbers up to {peak}, whose scale in {kind} is too large for f16"),
-            ));
-        }
-    }
-    Ok(bytes)
 }

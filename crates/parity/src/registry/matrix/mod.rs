@@ -2,4 +2,5 @@
 
 pub(super) mod matmul;
 pub(super) mod products;
+pub(super) mod quantized;
 pub(super) mod similarity;

@@ -3,8 +3,8 @@
 //! Q8_0 and Q4_0 have the bits of the package `gguf`, which writes no super-blocks. For these, the scales of a sub-block have the least sum of
 //! squared errors among those of some candidates for its integers.
 
-use super::blocks::{SUPER, place};
-use isograd_core::f16;
+use super::blocks::{NORMAL, SUPER, place};
+use half::f16;
 use std::array::from_fn;
 
 /// Candidates of a scale on either side of the one by which the largest number has the largest integer, and the distance between them as a
@@ -192,6 +192,20 @@ pub(super) fn q6_k(values: &[f32; SUPER]) -> [u8; 210] {
             put::<4, 64>(&mut block[..128], 16 * s + i, q);
             put::<2, 32>(&mut block[128..192], 16 * s + i, q >> 4);
         }
+    }
+    block
+}
+
+/// The scale is the largest magnitude, and each number the nearest of those of 4 bits.
+pub(super) fn nf4(values: &[f32; 64]) -> [u8; 36] {
+    let d = peak(values).abs();
+    let inverse = reciprocal(d);
+    let mut block = [0; 36];
+    block[..4].copy_from_slice(&d.to_le_bytes());
+    for (i, &x) in values.iter().enumerate() {
+        let distance = |q: &usize| (NORMAL[*q] - x * inverse).abs();
+        let q = (0..16).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0);
+        block[4 + i / 2] |= (q as u8) << (4 * (1 - i % 2));
     }
     block
 }
