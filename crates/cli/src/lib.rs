@@ -1,6 +1,6 @@
 //! The `isograd` command. The feature `parity` has what compares and measures devices: `bench`, `diff` and `parity`.
 
-#[cfg(not(feature = "parity"))]
+#[cfg(not(all(feature = "chat", feature = "parity", feature = "serve")))]
 mod absent;
 #[cfg(feature = "parity")]
 mod bench;
@@ -19,6 +19,8 @@ mod parse;
 mod ranks;
 mod run;
 mod runs;
+#[cfg(feature = "serve")]
+mod serve;
 mod settings;
 mod text;
 mod train;
@@ -74,6 +76,18 @@ enum Command {
     Onnx(onnx::Onnx),
     /// Continue a text with a trained language model
     Generate(text::Generate),
+    /// Talk with a language model: each line of stdin is answered
+    #[cfg(feature = "chat")]
+    Chat(text::Chat),
+    #[cfg(not(feature = "chat"))]
+    #[command(hide = true)]
+    Chat(absent::Absent),
+    /// Serve a language model over HTTP, to clients of OpenAI's interface
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
+    #[cfg(not(feature = "serve"))]
+    #[command(hide = true)]
+    Serve(absent::Absent),
     /// List the tensors of a file of weights, and the metadata of a GGUF file
     Info(info::Info),
 }
@@ -180,6 +194,14 @@ pub fn main() -> ExitCode {
         Command::Export(export) => export::run(export),
         Command::Onnx(options) => onnx::run(options),
         Command::Generate(options) => text::generate(options),
+        #[cfg(feature = "chat")]
+        Command::Chat(options) => text::chat(options),
+        #[cfg(not(feature = "chat"))]
+        Command::Chat(options) => absent::without("chat", options),
+        #[cfg(feature = "serve")]
+        Command::Serve(options) => serve::run(options),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve(options) => absent::without("serve", options),
         Command::Info(options) => info::run(options),
     };
     match result {

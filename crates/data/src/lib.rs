@@ -25,6 +25,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "chat")]
+pub mod chat;
 mod collate;
 #[cfg(feature = "parquet")]
 mod columns;
@@ -61,7 +63,7 @@ pub use mnist::mnist;
 pub use sampler::Sampler;
 pub use samples::{Labelled, Regression, Samples};
 pub use stream::{StreamEpoch, StreamLoader};
+pub use tokenizer::{Bytes, Characters, StopStrings, TextStream, Tokenizer};
 #[cfg(feature = "tokenizers")]
-pub use tokenizer::Pretrained;
-pub use tokenizer::{Bytes, Characters, TextStream, Tokenizer};
+pub use tokenizer::{GgmlVocabulary, Pretrained};
 pub use tokens::{DrawnWindows, TokenType, TokenWindows, Tokens};

@@ -8,3 +8,4 @@ mod loader;
 mod meshes;
 mod mixed;
 mod stream;
+mod vocabularies;

@@ -5,6 +5,7 @@
 //! projections of transformers are `Box<dyn Layer>`: another layer may be assigned, or put in their places by name, which
 //! [`Module::replace_matching`](isograd_nn::Module::replace_matching) does.
 
+mod batch;
 mod beams;
 pub mod bert;
 pub mod causal;
@@ -18,11 +19,14 @@ mod lenet;
 mod mobilenet;
 mod recurrent;
 pub mod resnet;
+mod sampler;
+mod stops;
 mod tabular;
 pub mod unet;
 mod unit;
 pub mod vit;
 
+pub use batch::DecodingBatch;
 pub use beams::{Beam, BeamOptions, beam_search};
 pub use bert::{Bert, BertInput, BertOptions};
 pub use causal::{Architecture, CausalLm, CausalLmOptions};
@@ -36,6 +40,8 @@ pub use lenet::LeNet;
 pub use mobilenet::{MobileNetV2, MobileNetV2Options};
 pub use recurrent::{Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState};
 pub use resnet::{ResNet, ResNetOptions, Stem};
+pub use sampler::{LogitsOptions, LogitsProcessor, TokenSampler};
+pub use stops::stop_tokens;
 pub use tabular::{Mlp, Tabular, TabularOptions};
 pub use unet::{UNet, UNetOptions};
 pub use vit::{Vit, VitOptions};

@@ -1,5 +1,6 @@
 //! Networks against PyTorch's, their parts, and language models.
 
+mod decoding;
 mod golden;
 mod language;
 mod parts;

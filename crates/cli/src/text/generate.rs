@@ -1,38 +1,38 @@
 //! `isograd generate`: texts that a trained model continues.
 
-use super::TextStart;
-use super::models::{TextModel, model};
-use super::options::{Config, NAME, tokenizer_of};
-use crate::run::{Start, Weights, device};
+use super::models::{Drawing, TextModel};
+use super::open::Source;
+use crate::run::device;
 use crate::{parse, print, put};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isograd::data::{TextStream, Tokenizer, tokenizer};
-use isograd::models::{CausalLm, Gpt2, Pretrained};
-use isograd::nn::Init;
+use isograd::data::{StopStrings, TextStream, Tokenizer};
+use isograd::models::LogitsOptions;
 use isograd::ops::Sampling;
-use isograd::train::{CONFIG, SavedRun};
-use isograd::{Device, Rng, no_grad};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
+use isograd::{Rng, no_grad};
 use std::process::ExitCode;
 
 /// The options of `isograd generate`.
 #[derive(Args, Debug)]
 pub struct Generate {
-    /// The folder of a run of `isograd train text`, or of a language model that Hugging Face's transformers saved, with its tokenizer.json; or a
-    /// GGUF file
-    #[arg(long, value_name = "DIR")]
-    model: PathBuf,
-    /// The tokenizer.json of a GGUF file
-    #[arg(long, value_name = "FILE")]
-    tokenizer: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
     /// The text to continue
     #[arg(long, default_value = "\n", hide_default_value = true)]
     prompt: String,
-    /// The number of tokens that are added
+    /// The number of tokens that are added, at most
     #[arg(long, default_value_t = 200)]
     tokens: usize,
+    #[command(flatten)]
+    draws: Draws,
+    /// Go on behind tokens that end a text
+    #[arg(long)]
+    ignore_eos: bool,
+}
+
+/// How tokens are drawn, and where texts end.
+#[derive(Args, Debug)]
+pub struct Draws {
     /// The divisor of logits; with 0 each token is the most likely one
     #[arg(long, default_value_t = 0.8, value_parser = parse::rate, allow_negative_numbers = true)]
     temperature: f64,
@@ -42,29 +42,47 @@ pub struct Generate {
     /// Draw from the fewest most likely tokens whose probabilities add up to this
     #[arg(long, default_value_t = 1.0, value_parser = parse::share)]
     top_p: f64,
+    /// Leave out tokens whose probability is below this share of the largest
+    #[arg(long, default_value_t = 0.0, value_parser = parse::share)]
+    min_p: f64,
+    /// Divide the logits of tokens that the text has by this, where they are positive, and multiply the others; 1 for no change
+    #[arg(long, default_value_t = 1.0, value_parser = parse::rate, allow_negative_numbers = true)]
+    repetition_penalty: f64,
+    /// Subtract this from the logit of a token for each time that it was drawn
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    frequency_penalty: f64,
+    /// Subtract this from the logit of each token that was drawn
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    presence_penalty: f64,
+    /// End before this text; may be given several times
+    #[arg(long = "stop", value_name = "TEXT")]
+    pub stops: Vec<String>,
     /// Decides the draws
     #[arg(long, default_value_t = 42)]
-    seed: u64,
-    /// The device, as `isograd devices` lists it [default: the best there is]
-    #[arg(long)]
-    device: Option<String>,
-    #[command(flatten)]
-    weights: Weights,
+    pub seed: u64,
+}
+
+impl Draws {
+    /// Errors: numbers that no draw can have.
+    pub fn drawing(&self) -> Result<Drawing> {
+        let &Draws { temperature, top_k, top_p, min_p, .. } = self;
+        let &Draws { repetition_penalty, frequency_penalty, presence_penalty, .. } = self;
+        let logits = LogitsOptions { repetition_penalty, frequency_penalty, presence_penalty, min_p };
+        logits.check()?;
+        Ok(Drawing { sampling: Sampling { temperature, top_k, top_p, num_samples: 1 }, logits })
+    }
 }
 
 /// Prints the prompt and, as they are drawn, the tokens that follow.
 pub fn run(options: Generate) -> Result<ExitCode> {
-    let device = device(options.device.as_deref())?;
-    let (model, tokenizer) = match options.model.is_file() {
-        true => of_file(&options.model, options.tokenizer.as_deref(), &device)?,
-        false if options.tokenizer.is_some() => bail!("--tokenizer is for a GGUF file: a folder has its tokenizer"),
-        false => load(&options.model, &device, options.weights)?,
-    };
-    let Generate { prompt, tokens, temperature, top_k, top_p, seed, .. } = options;
-    let prompted = tokenizer.encode(&prompt).context("the prompt has no tokens of this model")?;
-    let sampling = Sampling { temperature, top_k, top_p, num_samples: 1 };
-    model.eval();
-    let texts = Drawn { model: &*model, tokenizer: &*tokenizer, sampling, rng: Rng::new(seed) };
+    let Generate { source, prompt, tokens, draws, ignore_eos } = options;
+    let device = device(source.device.as_deref())?;
+    let (drawing, tokenizer) = (draws.drawing()?, source.tokenizer()?);
+    let prompted = tokenizer.encode_special(&prompt).context("the prompt has no tokens of this model")?;
+    let stops = if ignore_eos { Vec::new() } else { source.stop_tokens()? };
+    let model = source.model(tokenizer.vocabulary(), &device)?;
+    let texts =
+        Drawn { stops, stop_strings: draws.stops, ..Drawn::new(&*model, &*tokenizer, drawing, Rng::new(draws.seed)) };
     // Nothing is printed if nothing can be drawn.
     let mut prompt = Some(prompt);
     texts.continue_with(&prompted, tokens, &mut |text| put(&(prompt.take().unwrap_or_default() + text)))?;
@@ -72,84 +90,46 @@ pub fn run(options: Generate) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The configuration of a folder.
-fn config(folder: &Path) -> Result<Value> {
-    let path = folder.join(CONFIG);
-    let config = isograd_files::read(&path)
-        .with_context(|| format!("{} has no trained model: cannot read {}", folder.display(), path.display()))?;
-    serde_json::from_slice(&config).with_context(|| format!("{} is not JSON", path.display()))
-}
-
-/// True for the folder of a network that Hugging Face's transformers saved.
-pub fn is_pretrained(folder: &Path) -> bool {
-    config(folder).is_ok_and(|config| config["model_type"].is_string())
-}
-
-/// The model of a folder, and the number of tokens of its context.
-pub fn load_with_context(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn TextModel>, usize)> {
-    let config = config(folder)?;
-    let context = ["context", "n_positions", "max_position_embeddings"].iter().find_map(|key| config[key].as_u64());
-    let context = context.with_context(|| format!("the configuration of {} has no context", folder.display()))?;
-    Ok((load(folder, device, weights)?.0, context as usize))
-}
-
-/// The model of a GGUF file, and the tokenizer of another one.
-fn of_file(
-    model: &Path,
-    tokenizer: Option<&Path>,
-    device: &Device,
-) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
-    let tokenizer =
-        tokenizer.context("a GGUF file needs a tokenizer beside: --tokenizer FILE, the tokenizer.json of the model")?;
-    let tokenizer = tokenizer::load(tokenizer)?;
-    Ok((Box::new(CausalLm::load_quantized(model, &Init::new(device))?), tokenizer))
-}
-
-/// The model and the tokenizer of a folder.
-fn load(folder: &Path, device: &Device, weights: Weights) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
-    let config = config(folder)?;
-    let init = Init::new(device);
-    if config["model_type"] == "gpt2" {
-        let model = Gpt2::load(folder, &init)?;
-        return Ok((Box::new(model), tokenizer_of(folder)?));
-    }
-    if config["model_type"].is_string() {
-        return Ok((Box::new(CausalLm::load(folder, &init)?), tokenizer_of(folder)?));
-    }
-    if config["dataset"] != NAME {
-        bail!("{} has no language model", folder.display());
-    }
-    let tokenizer = tokenizer_of(folder)?;
-    let saved = SavedRun::load(folder, device)?;
-    let (config, init): (Config, _) = (saved.config()?, saved.loading(init));
-    let start: TextStart = Start { model: model(&config, tokenizer.vocabulary(), &init)?, init };
-    weights.restore(&saved, folder, &start)?;
-    Ok((start.model, tokenizer))
-}
-
-/// A model, and how tokens are drawn from its logits.
+/// A model, how tokens are drawn from its logits, and where texts end.
 pub struct Drawn<'a> {
     pub model: &'a dyn TextModel,
     pub tokenizer: &'a dyn Tokenizer,
-    pub sampling: Sampling,
+    pub drawing: Drawing,
     pub rng: Rng,
+    /// Tokens that end a text.
+    pub stops: Vec<i64>,
+    /// Texts that end a text.
+    pub stop_strings: Vec<String>,
 }
 
-impl Drawn<'_> {
-    /// Continues a prompt by so many tokens, and calls `write` with their text as it comes. The model is in evaluation. Errors: a prompt
+impl<'a> Drawn<'a> {
+    /// Texts that nothing ends.
+    pub fn new(model: &'a dyn TextModel, tokenizer: &'a dyn Tokenizer, drawing: Drawing, rng: Rng) -> Drawn<'a> {
+        Drawn { model, tokenizer, drawing, rng, stops: Vec::new(), stop_strings: Vec::new() }
+    }
+
+    /// Continues a prompt by so many tokens at most, and calls `write` with their text as it comes. The model is in evaluation. Errors: a prompt
     /// without tokens.
     pub fn continue_with(&self, prompt: &[i64], count: usize, write: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         if prompt.is_empty() {
             bail!("the prompt is empty, expected a token or more");
         }
         no_grad(|| {
-            let mut text = self.model.begin(self.sampling, self.rng.clone());
-            let mut stream = TextStream::new(self.tokenizer);
+            let mut text = self.model.begin(&self.drawing, self.rng.clone());
+            let mut stream = TextStream::after(self.tokenizer, prompt);
+            let mut stops = StopStrings::new(&self.stop_strings);
             for i in 0..count {
                 let token = if i == 0 { text.prompt(prompt)? } else { text.next()? };
-                write(&stream.push(token)?)?;
+                if self.stops.contains(&token) {
+                    break;
+                }
+                write(&stops.push(&stream.push(token)?))?;
+                if stops.has_ended() {
+                    return Ok(());
+                }
             }
-            write(&stream.finish()?)
+            let rest = stops.push(&stream.finish()?) + &stops.finish();
+            write(&rest)
         })
     }
 }

@@ -1,10 +1,20 @@
 //! Language models: `isograd train text`, `isograd generate`, and `isograd eval` of their runs.
 
+#[cfg(feature = "chat")]
+mod chat;
 mod generate;
 mod models;
+mod open;
 mod options;
 
-pub use generate::{Generate, is_pretrained, load_with_context as load, run as generate};
+#[cfg(feature = "chat")]
+pub use chat::{Chat, run as chat};
+pub use generate::{Generate, run as generate};
+#[cfg(feature = "serve")]
+pub use models::CHUNK;
+#[cfg(feature = "serve")]
+pub use open::Source;
+pub use open::{is_pretrained, load_with_context as load};
 pub use options::{NAME, Text, takes};
 
 use crate::run::{Report, RunOptions, Start, Weights, Work, choice, kept_path};
@@ -17,7 +27,7 @@ use isograd::ops::Sampling;
 use isograd::parallel::Group;
 use isograd::train::{Epoch, SavedRun, Trainer, shown_number};
 use isograd::{DType, Device, Rng, Tensor};
-use models::TextModel;
+use models::{Drawing, TextModel};
 use options::{Config, Corpus, TOKENIZER, tokenizer_of};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -158,7 +168,8 @@ fn sample(model: &dyn TextModel, corpus: &Corpus, config: &Config, count: usize)
     let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
     let mut text = String::new();
     model.eval();
-    let drawn = Drawn { model, tokenizer: &*corpus.tokenizer, sampling, rng: Rng::new(config.seed) };
+    let drawing = Drawing { sampling, ..Drawing::default() };
+    let drawn = Drawn::new(model, &*corpus.tokenizer, drawing, Rng::new(config.seed));
     drawn.continue_with(&prompt, count, &mut |part| {
         text.push_str(part);
         Ok(())

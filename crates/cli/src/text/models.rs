@@ -2,8 +2,8 @@
 
 use super::options::Config;
 use isograd::models::{
-    CausalLm, Decoder, Gpt2, Gpt2Options, LanguageModel, Recurrence, RecurrentModel, RecurrentModelOptions,
-    RecurrentState,
+    CausalLm, Decoder, Gpt2, Gpt2Options, LanguageModel, LogitsOptions, Recurrence, RecurrentModel,
+    RecurrentModelOptions, RecurrentState, TokenSampler,
 };
 use isograd::nn::{Init, Layer, Module};
 use isograd::ops::Sampling;
@@ -73,10 +73,24 @@ pub fn model(config: &Config, vocab: usize, init: &Init) -> Result<Box<dyn TextM
     (ModelEntry::named(&config.model).make)(config, vocab, init)
 }
 
+/// How tokens are drawn from logits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drawing {
+    pub sampling: Sampling,
+    pub logits: LogitsOptions,
+}
+
+/// The tokens of a prompt that are read at a time.
+pub const CHUNK: usize = 512;
+
 /// A language model: tokens `[B, T]` to logits `[B, T, V]`.
 pub trait TextModel: Layer {
     /// An empty text, and how the tokens that continue it are drawn.
-    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_>;
+    fn begin(&self, drawing: &Drawing, rng: Rng) -> Box<dyn Continuation + '_>;
+
+    /// The model with a cache of keys and values, if it has one.
+    #[cfg(feature = "chat")]
+    fn cached(&self) -> Option<&dyn LanguageModel>;
 }
 
 /// A text as a model reads it, token after token.
@@ -89,19 +103,35 @@ pub trait Continuation {
 }
 
 impl TextModel for Gpt2 {
-    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
-        window(self, sampling, rng)
+    fn begin(&self, drawing: &Drawing, rng: Rng) -> Box<dyn Continuation + '_> {
+        window(self, drawing, rng)
+    }
+
+    #[cfg(feature = "chat")]
+    fn cached(&self) -> Option<&dyn LanguageModel> {
+        Some(self)
     }
 }
 
 impl TextModel for CausalLm {
-    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
-        window(self, sampling, rng)
+    fn begin(&self, drawing: &Drawing, rng: Rng) -> Box<dyn Continuation + '_> {
+        window(self, drawing, rng)
+    }
+
+    #[cfg(feature = "chat")]
+    fn cached(&self) -> Option<&dyn LanguageModel> {
+        Some(self)
     }
 }
 
-fn window(model: &dyn LanguageModel, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
-    Box::new(Window { model, decoder: Decoder::new(model, model.context(), &sampling, rng), tokens: Vec::new() })
+fn window<'a>(model: &'a dyn LanguageModel, drawing: &Drawing, rng: Rng) -> Box<dyn Continuation + 'a> {
+    Box::new(Window { model, decoder: decoder(model, drawing, rng), tokens: Vec::new() })
+}
+
+/// Draws the tokens of one text.
+pub fn decoder<'a>(model: &'a dyn LanguageModel, drawing: &Drawing, rng: Rng) -> Decoder<'a> {
+    let decoder = Decoder::new(model, model.context(), &drawing.sampling, rng);
+    decoder.logits_options(&drawing.logits).chunk(CHUNK)
 }
 
 /// The last tokens of a text, whose keys and values are kept. When the context is full, it begins anew with the last half of it.
@@ -152,8 +182,17 @@ fn one(tokens: &Tensor) -> Result<i64> {
 }
 
 impl TextModel for RecurrentModel {
-    fn begin(&self, sampling: Sampling, rng: Rng) -> Box<dyn Continuation + '_> {
-        Box::new(Stepped { model: self, state: None, last: 0, sampling, rng })
+    fn begin(&self, drawing: &Drawing, rng: Rng) -> Box<dyn Continuation + '_> {
+        Box::new(Stepped {
+            model: self,
+            state: None,
+            sampler: TokenSampler::new(&drawing.sampling, &drawing.logits, rng),
+        })
+    }
+
+    #[cfg(feature = "chat")]
+    fn cached(&self) -> Option<&dyn LanguageModel> {
+        None
     }
 }
 
@@ -161,27 +200,37 @@ impl TextModel for RecurrentModel {
 struct Stepped<'a> {
     model: &'a RecurrentModel,
     state: Option<RecurrentState>,
-    /// The last token that was drawn.
-    last: i64,
-    sampling: Sampling,
-    rng: Rng,
+    /// Or the error of its options.
+    sampler: Result<TokenSampler<'a>>,
+}
+
+impl<'a> Stepped<'a> {
+    /// The token that follows tokens, of which the sampler knows.
+    fn read(&mut self, tokens: &[i64]) -> Result<i64> {
+        let (logits, state) = self.model.next_logits(&row(tokens, self.model)?, self.state.as_ref())?;
+        self.state = Some(state);
+        self.sampler()?.draw(&logits)
+    }
+
+    fn sampler(&mut self) -> Result<&mut TokenSampler<'a>> {
+        self.sampler.as_mut().map_err(|e| isograd::Error::new(e.kind(), e.op().to_string(), e.message()))
+    }
 }
 
 impl Continuation for Stepped<'_> {
     fn prompt(&mut self, tokens: &[i64]) -> Result<i64> {
-        let (logits, state) = self.model.next_logits(&row(tokens, self.model)?, self.state.as_ref())?;
-        self.state = Some(state);
-        self.last = one(&logits.sample_logits(&self.sampling, &self.rng)?)?;
-        Ok(self.last)
+        self.sampler()?.read(tokens);
+        self.read(tokens)
     }
 
     fn next(&mut self) -> Result<i64> {
-        self.prompt(&[self.last])
+        let last = self.sampler()?.tokens().last().copied();
+        self.read(&[last.unwrap_or_default()])
     }
 }
 
 /// Tokens as `[1, T]` on the device of a model.
-fn row(tokens: &[i64], model: &(impl Module + ?Sized)) -> Result<Tensor> {
+pub fn row(tokens: &[i64], model: &(impl Module + ?Sized)) -> Result<Tensor> {
     let device = model.parameters().first().map_or_else(Device::best, |t| Ok(t.device().clone()))?;
     Tensor::from_slice(tokens, (1, tokens.len()), &device)
 }

@@ -15,7 +15,9 @@ mod readme;
 mod refusing;
 mod resuming;
 mod runs;
+mod serving;
 mod settings;
+mod talking;
 mod text;
 mod training;
 

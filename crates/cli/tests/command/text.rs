@@ -3,8 +3,10 @@
 use crate::refusing::assert_refused;
 use crate::{FILES, ISOGRAD, bits, files, isograd, names, run, saved};
 use isograd::models::{CausalLm, CausalLmOptions, Gpt2, Gpt2Options, Pretrained};
-use isograd::nn::Init;
+use isograd::nn::gguf::{self, Array, TensorType, Value as Metadata};
+use isograd::nn::{Init, Module, StateDict};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -202,6 +204,143 @@ fn a_folder_of_hugging_face_continues_a_text() {
     let characters = characters.to_str().unwrap();
     let found = generate(&file, &["--tokenizer", characters, "--prompt", "ABBA", "--tokens", "100", "--top-k", "1"]);
     assert!(found.starts_with("ABBA") && found.trim_end().len() > 100, "{found}");
+}
+
+/// A model with random weights in a folder: its tokens are those of bytes, and the last one ends texts.
+pub fn write_model(folder: &Path, context: usize) -> CausalLm {
+    let options = CausalLmOptions {
+        vocab: 256,
+        context,
+        layers: 1,
+        heads: 2,
+        key_heads: 1,
+        width: 16,
+        hidden: 16,
+        ..CausalLmOptions::llama2_7b()
+    };
+    let model = CausalLm::new(&options, &Init::new(&isograd::Device::cpu().unwrap()).seed(5)).unwrap();
+    // The initial weights are small, so that all tokens would be nearly alike.
+    for t in model.parameters().iter().filter(|t| t.rank() > 1) {
+        isograd::no_grad(|| t.mul_(&t.full_like(30.0)?)).unwrap();
+    }
+    model.save(folder).unwrap();
+    fs::write(folder.join("tokenizer.json"), "{\"isograd\":\"bytes\"}").unwrap();
+    model
+}
+
+#[test]
+fn a_text_ends_where_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    write_model(folder.path(), 64);
+    let of = |options: &[&str]| {
+        generate(folder.path(), &[&["--prompt", "ab", "--tokens", "30", "--temperature", "0"], options].concat())
+    };
+    // Greedy texts of small models repeat themselves, which a penalty ends.
+    let plain = of(&[]);
+    let [repetition, presence] = [of(&["--repetition-penalty", "2"]), of(&["--presence-penalty", "100"])];
+    assert!(plain != repetition && plain != presence);
+    assert_eq!(of(&["--min-p", "0.5"]), plain);
+    assert_ne!(of(&["--frequency-penalty", "-0.5"]), plain);
+    let tokens = presence.trim_end().chars().skip(2).collect::<Vec<char>>();
+    let stop: String = tokens[5..7].iter().collect();
+    let before = presence.find(&stop).unwrap();
+    let ended = of(&["--presence-penalty", "100", "--stop", "no such text", "--stop", &stop]);
+    assert_eq!(ended, format!("{}\n", &presence[..before]));
+    for (options, expected) in [
+        (["--min-p", "2"], "not a number from 0 to 1"),
+        (["--repetition-penalty", "-1"], "not a number of at least 0"),
+        (["--repetition-penalty", "0"], "repetition_penalty is 0, expected a number above 0"),
+        (["--presence-penalty", "inf"], "presence_penalty is inf"),
+    ] {
+        let ended = run(&[&["generate", "--model", folder.path().to_str().unwrap()][..], &options].concat());
+        assert!(ended.code != Some(0) && ended.stderr.contains(expected), "{}", ended.stderr);
+    }
+}
+
+/// Byte pairs without merges: 256 bytes, and a token that ends texts.
+fn vocabulary() -> (Vec<String>, BTreeMap<String, Metadata>) {
+    let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let others = (0..=255u8).filter(|b| !printable(b)).zip(0x100u32..);
+    let codes: BTreeMap<u8, u32> = others.chain((0..=255u8).filter(printable).map(|b| (b, b.into()))).collect();
+    let mut tokens: Vec<String> = codes.values().map(|&code| char::from_u32(code).unwrap().to_string()).collect();
+    tokens[0] = "<|im_end|>".into();
+    let mut kinds = vec![1; 256];
+    kinds[0] = 3;
+    let metadata = [
+        ("tokenizer.ggml.model", Metadata::Text("gpt2".into())),
+        ("tokenizer.ggml.pre", Metadata::Text("qwen2".into())),
+        ("tokenizer.ggml.tokens", Metadata::Array(Array::Text(tokens.clone()))),
+        ("tokenizer.ggml.token_type", Metadata::Array(Array::I32(kinds))),
+        ("tokenizer.ggml.merges", Metadata::Array(Array::Text(Vec::new()))),
+        ("tokenizer.ggml.eos_token_id", Metadata::U32(1)),
+        ("general.architecture", Metadata::Text("llama".into())),
+        ("llama.context_length", Metadata::U32(64)),
+        ("llama.block_count", Metadata::U32(1)),
+        ("llama.embedding_length", Metadata::U32(16)),
+        ("llama.attention.head_count", Metadata::U32(2)),
+        ("llama.attention.head_count_kv", Metadata::U32(1)),
+        ("llama.feed_forward_length", Metadata::U32(16)),
+        ("llama.attention.layer_norm_rms_epsilon", Metadata::F32(1e-5)),
+    ];
+    (tokens, metadata.map(|(key, value)| (key.to_string(), value)).into())
+}
+
+/// Writes a GGUF file of random weights with a vocabulary.
+pub fn write_gguf(path: &Path, more: &[(&str, Metadata)]) {
+    let (_, mut metadata) = vocabulary();
+    metadata.extend(more.iter().map(|(key, value)| (key.to_string(), value.clone())));
+    let rng = isograd::Rng::new(3);
+    let cpu = isograd::Device::cpu().unwrap();
+    let of = |rows: usize, columns: usize| {
+        isograd::Tensor::rand((rows, columns), -2.0, 2.0, isograd::DType::F32, &cpu, &rng).unwrap()
+    };
+    let ones = || isograd::Tensor::ones(16, isograd::DType::F32, &cpu).unwrap();
+    let mut tensors = StateDict::new();
+    for (name, rows, columns) in [
+        ("token_embd", 256, 16),
+        ("output", 256, 16),
+        ("blk.0.attn_q", 16, 16),
+        ("blk.0.attn_k", 8, 16),
+        ("blk.0.attn_v", 8, 16),
+        ("blk.0.attn_output", 16, 16),
+        ("blk.0.ffn_gate", 16, 16),
+        ("blk.0.ffn_up", 16, 16),
+        ("blk.0.ffn_down", 16, 16),
+    ] {
+        tensors.insert(format!("{name}.weight"), of(rows, columns));
+    }
+    for name in ["output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"] {
+        tensors.insert(format!("{name}.weight"), ones());
+    }
+    gguf::save(path, &tensors, &metadata, |_, _| TensorType::F32).unwrap();
+}
+
+#[test]
+fn a_gguf_file_has_its_tokenizer_and_its_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    write_gguf(&path, &[]);
+    let of = |options: &[&str]| {
+        generate(&path, &[&["--prompt", "Zoë 7", "--tokens", "20", "--temperature", "0"], options].concat())
+    };
+    let text = of(&["--ignore-eos"]);
+    assert!(text.starts_with("Zoë 7") && text.len() > 20, "{text:?}");
+    // A token of the text becomes the one that ends texts.
+    let rest: Vec<char> = text.trim_end_matches('\n').chars().skip(5).collect();
+    let place = (1..rest.len()).find(|&i| rest[i].is_ascii_graphic() && !rest[..i].contains(&rest[i]));
+    if let Some(place) = place {
+        write_gguf(&path, &[("tokenizer.ggml.eos_token_id", Metadata::U32(u32::from(rest[place])))]);
+        let expected: String = "Zoë 7".chars().chain(rest[..place].iter().copied()).collect();
+        assert_eq!(of(&[]).trim_end_matches('\n'), expected);
+        assert_eq!(of(&["--ignore-eos"]), text);
+    }
+    let refused = |key: &str, value: Metadata, expected: &[&str]| {
+        write_gguf(&path, &[(key, value)]);
+        assert_refused(&run(&["generate", "--model", path.to_str().unwrap()]), expected);
+    };
+    let text = |text: &str| Metadata::Text(text.into());
+    refused("tokenizer.ggml.model", text("t5"), &["--tokenizer FILE", "\"t5\", expected gpt2 or llama"]);
+    refused("tokenizer.ggml.pre", text("bloom"), &["--tokenizer FILE", "\"bloom\", expected gpt-2"]);
 }
 
 #[test]

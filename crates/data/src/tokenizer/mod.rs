@@ -13,11 +13,17 @@
 //! ```
 
 #[cfg(feature = "tokenizers")]
+mod ggml;
+#[cfg(feature = "tokenizers")]
 mod pretrained;
+mod stops;
 mod stream;
 
 #[cfg(feature = "tokenizers")]
+pub use ggml::GgmlVocabulary;
+#[cfg(feature = "tokenizers")]
 pub use pretrained::Pretrained;
+pub use stops::StopStrings;
 pub use stream::TextStream;
 
 use crate::file;
@@ -33,6 +39,12 @@ pub trait Tokenizer: Send + Sync {
 
     /// The tokens of a text. Errors: `Value` for a part of the text that no token has.
     fn encode(&self, text: &str) -> Result<Vec<i64>>;
+
+    /// The tokens of a text with the special tokens that a model expects around it, such as the first token of all texts. Errors: as
+    /// [`encode`](Tokenizer::encode).
+    fn encode_special(&self, text: &str) -> Result<Vec<i64>> {
+        self.encode(text)
+    }
 
     /// The text of tokens. Bytes that are not UTF-8 become U+FFFD. Errors: `Index` for a token outside of the vocabulary.
     fn decode(&self, tokens: &[i64]) -> Result<String>;

@@ -5,7 +5,7 @@ use crate::file;
 use isograd_core::{Error, Result};
 use std::path::Path;
 
-/// A tokenizer of Hugging Face's `tokenizer.json`, such as GPT-2's byte pairs. No special tokens are added around a text.
+/// A tokenizer of Hugging Face's `tokenizer.json`, such as GPT-2's byte pairs.
 pub struct Pretrained {
     tokenizer: tokenizers::Tokenizer,
     vocabulary: usize,
@@ -31,6 +31,12 @@ impl Pretrained {
         }
         Ok(Pretrained { tokenizer, vocabulary })
     }
+
+    fn ids(&self, text: &str, has_special: bool) -> Result<Vec<i64>> {
+        let failed = |e| Error::value("encode", format!("the tokenizer failed: {e}"));
+        let encoding = self.tokenizer.encode_fast(text, has_special).map_err(failed)?;
+        Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
+    }
 }
 
 impl std::fmt::Debug for Pretrained {
@@ -45,9 +51,11 @@ impl Tokenizer for Pretrained {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<i64>> {
-        let failed = |e| Error::value("encode", format!("the tokenizer failed: {e}"));
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(failed)?;
-        Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
+        self.ids(text, false)
+    }
+
+    fn encode_special(&self, text: &str) -> Result<Vec<i64>> {
+        self.ids(text, true)
     }
 
     fn decode(&self, tokens: &[i64]) -> Result<String> {

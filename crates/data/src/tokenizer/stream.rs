@@ -3,6 +3,9 @@
 use super::Tokenizer;
 use isograd_core::Result;
 
+/// The tokens before a text that decide on its beginning.
+const BEFORE: usize = 8;
+
 /// Decodes tokens as they come. A character whose bytes are several tokens appears with the last of them. The parts together are the
 /// text that [`Tokenizer::decode`] gives for all tokens.
 ///
@@ -27,6 +30,12 @@ impl<'a> TextStream<'a> {
     /// A stream without tokens yet.
     pub fn new(tokenizer: &'a dyn Tokenizer) -> TextStream<'a> {
         TextStream { tokenizer, tokens: Vec::new(), returned: 0 }
+    }
+
+    /// A stream of tokens that follow others, whose text is not returned. Some tokenizers put a blank before a word that follows another.
+    pub fn after(tokenizer: &'a dyn Tokenizer, tokens: &[i64]) -> TextStream<'a> {
+        let last = tokens[tokens.len().saturating_sub(BEFORE)..].to_vec();
+        TextStream { tokenizer, returned: last.len(), tokens: last }
     }
 
     /// The text that this token completes: none within a character. Errors: as [`Tokenizer::decode`].

@@ -94,6 +94,41 @@ impl KvCache {
         Ok(())
     }
 
+    /// Puts the sequences of another cache of the same model behind its own. Steps that were captured before must be captured again. Errors: `Shape` for
+    /// another number of layers; `Index` for sequences beyond the capacity; as for concatenation; `OutOfMemory`.
+    pub fn join(&mut self, mut other: KvCache) -> Result<()> {
+        if self.layers.len() != other.layers.len() {
+            return Err(Error::shape(OP, format!("{} layers, expected {}", other.layers.len(), self.layers.len())));
+        }
+        if other.len() > self.capacity {
+            let message = format!("a sequence has {} positions, and there is room for {}", other.len(), self.capacity);
+            return Err(Error::index(OP, message));
+        }
+        let (Some(own), Some(others)) = (&self.positions, &other.positions) else {
+            if self.positions.is_none() {
+                *self = KvCache { capacity: self.capacity, ..other };
+            }
+            return Ok(());
+        };
+        let positions = Tensor::concat(&[own, others], 0)?;
+        let room = self.room.max(other.room);
+        for cache in [&mut *self, &mut other] {
+            let kept = cache.len();
+            if cache.room < room {
+                cache.layers.iter_mut().try_for_each(|layer| layer.grow(room, kept))?;
+                cache.room = room;
+            }
+        }
+        let mut joined = Vec::new();
+        for (layer, other) in self.layers.iter().zip(&other.layers) {
+            joined.push(no_grad(|| layer.joined(other))?);
+        }
+        self.layers = joined;
+        self.positions = Some(positions);
+        self.lengths.append(&mut other.lengths);
+        Ok(())
+    }
+
     fn set_lengths(&mut self, lengths: Vec<usize>) -> Result<()> {
         if let Some(positions) = self.positions.as_ref().filter(|_| lengths != self.lengths) {
             let values: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
@@ -257,6 +292,18 @@ impl KeyValues {
         let Some([k, v]) = &self.memory else { return Ok(()) };
         self.memory = Some([k.index_select(0, rows)?, v.index_select(0, rows)?]);
         Ok(())
+    }
+
+    /// With the sequences of another one, which has as much room.
+    fn joined(&self, other: &KeyValues) -> Result<KeyValues> {
+        let memory = match (&self.memory, &other.memory) {
+            (Some([k, v]), Some([others_k, others_v])) => {
+                Some([Tensor::concat(&[k, others_k], 0)?, Tensor::concat(&[v, others_v], 0)?])
+            }
+            (None, None) => None,
+            _ => return Err(Error::shape(OP, "a layer has keys in one cache, and none in the other")),
+        };
+        Ok(KeyValues { memory })
     }
 
     /// The memory. First keys and values get another one if they do not fit.
