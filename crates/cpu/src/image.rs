@@ -132,8 +132,8 @@ fn strided<A: Acc>(x: &[A], stride: usize) -> [A; LANES] {
 fn maxima<A: Acc>(x: &[A], stride: usize, taken: &[(usize, u32)], step: u32) -> Maxima<A> {
     let mut best = strided(&x[taken[0].0..], stride);
     let mut found = [taken[0].1; LANES];
-    for i in 0..LANES {
-        found[i] += i as u32 * step;
+    for (i, found) in found.iter_mut().enumerate() {
+        *found += i as u32 * step;
     }
     for &(at, index) in &taken[1..] {
         let values = strided(&x[at..], stride);

@@ -153,7 +153,8 @@ impl<A: Real> WithSimd for Inner<'_, A> {
         let width = VECTORS * (size_of::<A::Vector<S>>() / size_of::<A>());
         let mut sums = [A::splat(simd, A::from_i64(0)); VECTORS];
         for (g, x) in self.g.chunks_exact(width).zip(self.x.chunks_exact(width)) {
-            let (g, x): (&[A::Vector<S>], &[A::Vector<S>]) = (bytemuck::cast_slice(g), bytemuck::cast_slice(x));
+            let g: &[A::Vector<S>] = bytemuck::cast_slice(g);
+            let x: &[A::Vector<S>] = bytemuck::cast_slice(x);
             for v in 0..VECTORS {
                 sums[v] = A::multiply_add(simd, g[v], x[v], sums[v]);
             }
