@@ -42,8 +42,9 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Lanes of sums: they are added in the same order whatever the processor.
-const LANES: usize = 16;
+/// Lanes of sums: they are added in the same order whatever the processor. The compiler takes loops over shorter arrays apart before it makes
+/// vectors of them.
+const LANES: usize = 32;
 
 /// Sums of `f` of the elements of slices of the same length: of blocks in f32, in lanes, and of the blocks in f64.
 #[inline(always)]
@@ -51,21 +52,39 @@ pub fn sums<const N: usize, const K: usize>(x: [&[f32]; N], f: impl Fn([f32; N])
     let n = x[0].len();
     let mut totals = [0.0; K];
     for start in (0..n).step_by(BLOCK) {
-        let blocks = x.map(|x| x[start..n.min(start + BLOCK)].as_chunks::<LANES>());
+        let end = n.min(start + BLOCK);
         let mut lanes = [[0.0f32; LANES]; K];
-        for group in 0..blocks[0].0.len() {
-            let group = blocks.map(|(groups, _)| groups[group]);
-            for i in 0..LANES {
-                let values = f(group.map(|x| x[i]));
-                (0..K).for_each(|k| lanes[k][i] += values[k]);
+        let mut at = start;
+        while at < end {
+            // Elements beyond the block are not added.
+            let count = LANES.min(end - at);
+            let mut group = [[0.0f32; LANES]; N];
+            for k in 0..N {
+                match x[k][at..end].first_chunk() {
+                    Some(elements) => group[k] = *elements,
+                    None => group[k][..count].copy_from_slice(&x[k][at..end]),
+                }
             }
-        }
-        for i in 0..blocks[0].1.len() {
-            let values = f(blocks.map(|(_, rest)| rest[i]));
-            (0..K).for_each(|k| lanes[k][i] += values[k]);
+            let mut values = [[0.0f32; LANES]; K];
+            for i in 0..LANES {
+                let mut elements = [0.0; N];
+                for k in 0..N {
+                    elements[k] = group[k][i];
+                }
+                let found = f(elements);
+                for k in 0..K {
+                    values[k][i] = found[k];
+                }
+            }
+            for k in 0..K {
+                for i in 0..LANES {
+                    lanes[k][i] += if i < count { values[k][i] } else { 0.0 };
+                }
+            }
+            at += LANES;
         }
         for (total, mut lanes) in totals.iter_mut().zip(lanes) {
-            for width in [8, 4, 2, 1] {
+            for width in [16, 8, 4, 2, 1] {
                 (0..width).for_each(|i| lanes[i] += lanes[i + width]);
             }
             *total += f64::from(lanes[0]);
