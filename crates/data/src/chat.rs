@@ -129,9 +129,10 @@ impl ChatTemplate {
 
 /// The source of `chat_template`: a text, or the first or the default one of several.
 fn source_of(value: &Json) -> Option<String> {
-    let several = value.as_array().into_iter().flatten();
-    let default = several.clone().find(|each| each["name"] == "default").or(several.clone().next());
-    Some(value.as_str().or(default?["template"].as_str())?.to_string()).filter(|source| !source.is_empty())
+    let several: Vec<&Json> = value.as_array().into_iter().flatten().collect();
+    let default = several.iter().find(|each| each["name"] == "default").or(several.first());
+    let source = value.as_str().or_else(|| default?["template"].as_str())?;
+    (!source.is_empty()).then(|| source.to_string())
 }
 
 fn failed(error: minijinja::Error) -> Error {
@@ -288,7 +289,7 @@ mod tests {
             ),
             (
                 "{{ tools is none }} {{ tools is defined and tools }} {{ enable_thinking is defined }}",
-                "true none false",
+                "True None False",
             ),
             ("{{ messages[::-1][0].role }} {{ 'a<b'.split('<')[-1] }} {{ messages[0].get('name', '-') }}", "user b -"),
         ] {

@@ -90,7 +90,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Passes a token on. The reason of the end, if it ends the text, or `None` too if nobody listens: then the text is left out.
+    /// Passes a token on. Returns the reason of the end, if it ends the text.
     fn push(&mut self, token: i64, stops: &[i64]) -> Result<Option<&'static str>> {
         self.tokens += 1;
         if !self.job.ignores_stops && stops.contains(&token) {

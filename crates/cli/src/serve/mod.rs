@@ -6,8 +6,8 @@ mod metrics;
 
 use crate::run::device;
 use crate::text::Source;
-use crate::{parse, print, tell};
-use anyhow::{Context, Result};
+use crate::{parse, print};
+use anyhow::{Context, Result, bail};
 use api::{ApiError, Fields, Head, Input, Kind, answer, base64, now, usage};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -130,9 +130,11 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let served = runtime.block_on(serve(&options, server, cut));
     // Connections that are left are dropped, and with them the last senders of the model's thread.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    let is_failed = thread.join().is_ok_and(|result| result.inspect_err(|e| tell(&format!("error: {e:#}"))).is_err());
     served?;
-    Ok(if is_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    match thread.join() {
+        Ok(worked) => worked.map(|()| ExitCode::SUCCESS),
+        Err(_) => bail!("the model's thread has ended"),
+    }
 }
 
 /// The error of a thread that has ended before it was ready.
