@@ -50,6 +50,8 @@ mod pages {
     mod text {}
     #[doc = include_str!("../../docs/src/models.md")]
     mod models {}
+    #[doc = include_str!("../../docs/src/talking.md")]
+    mod talking {}
     #[doc = include_str!("../../docs/src/onnx.md")]
     mod onnx {}
     #[doc = include_str!("../../docs/src/python.md")]

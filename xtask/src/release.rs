@@ -13,7 +13,7 @@ const COMMAND: &[&str] = &[
     "-p",
     "isograd-cli",
     "--features",
-    "parity,parquet,tokenizers",
+    "chat,parity,parquet,serve,tokenizers",
     "--bin",
     "isograd",
 ];
