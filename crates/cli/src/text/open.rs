@@ -10,6 +10,7 @@ use isograd::Device;
 use isograd::data::{Tokenizer, tokenizer};
 use isograd::models::{CausalLm, Gpt2, Pretrained, stop_tokens};
 use isograd::nn::Init;
+#[cfg(any(feature = "chat", feature = "tokenizers"))]
 use isograd::nn::gguf::{Gguf, Value as Metadata};
 use isograd::train::{CONFIG, SavedRun};
 use serde_json::Value;
