@@ -114,12 +114,12 @@ fn described<'py>(py: Python<'py>, ops: &'static [Op]) -> PyResult<Bound<'py, Py
     Ok(all)
 }
 
-fn parameter<'py>(py: Python<'py>, name: &str, of: &Parameter) -> PyResult<Bound<'py, PyDict>> {
+fn parameter<'py>(py: Python<'py>, name: &str, described: &Parameter) -> PyResult<Bound<'py, PyDict>> {
     let entry = PyDict::new(py);
     entry.set_item("name", name)?;
-    entry.set_item("expected", &of.expected)?;
-    entry.set_item("optional", of.is_optional || of.default.is_some())?;
-    entry.set_item("default", of.default.as_ref().map(|value| to_python(py, value)).transpose()?)?;
+    entry.set_item("expected", &described.expected)?;
+    entry.set_item("optional", described.is_optional || described.default.is_some())?;
+    entry.set_item("default", described.default.as_ref().map(|value| to_python(py, value)).transpose()?)?;
     Ok(entry)
 }
 

@@ -26,24 +26,24 @@ fn classes(op: &'static str, target: &Operand<'_>, loss: &CrossEntropyForward) -
 }
 
 /// The number of a class; 1 without numbers.
-fn number(of: &Option<Vec<f32>>, class: usize) -> f32 {
-    of.as_ref().map_or(1.0, |of| of[class])
+fn number(weights: &Option<Vec<f32>>, class: usize) -> f32 {
+    weights.as_ref().map_or(1.0, |weights| weights[class])
 }
 
-pub fn cross_entropy(call: &Call<'_>, of: &CrossEntropyForward) -> Result<()> {
-    let CrossEntropyInputs { x, target, weight, bytes } = of.inputs(call);
-    let CrossEntropyOutputs { y, statistics, divisor } = of.outputs(call);
+pub fn cross_entropy(call: &Call<'_>, descriptor: &CrossEntropyForward) -> Result<()> {
+    let CrossEntropyInputs { x, target, weight, bytes } = descriptor.inputs(call);
+    let CrossEntropyOutputs { y, statistics, divisor } = descriptor.outputs(call);
     let (weight, bytes) = (Elements::all(weight)?, Elements::all(bytes)?);
-    let classes = classes(call.op, target, of)?;
+    let classes = classes(call.op, target, descriptor)?;
     let [add, exp] = [Pointwise::AddScalar, Pointwise::Exp].map(row);
-    let share = of.smoothing / of.classes as f64;
+    let share = descriptor.smoothing / descriptor.classes as f64;
     // The loss, the largest logit and the logarithm of the sum of powers.
     let mut found = vec![[0.0f32; 3]; classes.len()];
-    let slices = Slices::new([of.outer, of.classes, of.inner]);
+    let slices = Slices::new([descriptor.outer, descriptor.classes, descriptor.inner]);
     slices.map(call.op, &Elements::new(x)?, &mut found, |i, x, [z, e]| {
         let Some(class) = classes[i] else { return [0.0; 3] };
         let of_class = number(&weight, class);
-        if of.is_logarithm {
+        if descriptor.is_logarithm {
             return [-x[class] * of_class, 0.0, 0.0];
         }
         let max = largest(x);
@@ -51,23 +51,23 @@ pub fn cross_entropy(call: &Call<'_>, of: &CrossEntropyForward) -> Result<()> {
         exp(&[z], &[], &mut [e]);
         let log = sum(e).ln() as f32;
         let mut loss = f64::from((log - z[class]) * of_class);
-        if of.smoothing > 0.0 {
+        if descriptor.smoothing > 0.0 {
             let all = match &weight {
                 Some(weight) => sums([&*z, weight], |[z, w]| [w * (z - log)])[0],
                 None => sums([&*z], |[z]| [z - log])[0],
             };
-            loss = loss * (1.0 - of.smoothing) - all * share;
+            loss = loss * (1.0 - descriptor.smoothing) - all * share;
         }
         [loss as f32, max, log]
     })?;
-    let numbers: Vec<f32> = [1, 2].iter().flat_map(|&k| found.iter().map(move |of| of[k])).collect();
+    let numbers: Vec<f32> = [1, 2].iter().flat_map(|&k| found.iter().map(move |row| row[k])).collect();
     write(statistics, &numbers)?;
     let Some(divisor) = divisor else {
-        return write(y, &found.iter().map(|of| of[0]).collect::<Vec<f32>>());
+        return write(y, &found.iter().map(|row| row[0]).collect::<Vec<f32>>());
     };
-    let counted = || classes.iter().zip(&found).filter_map(|(class, of)| Some(((*class)?, of[0])));
+    let counted = || classes.iter().zip(&found).filter_map(|(class, row)| Some(((*class)?, row[0])));
     let numbers = if bytes.is_some() { &bytes } else { &weight };
-    let count = match of.total {
+    let count = match descriptor.total {
         LossTotal::Sum { divisor } => divisor,
         _ => counted().map(|(class, _)| f64::from(number(numbers, class))).sum(),
     };
@@ -78,28 +78,29 @@ pub fn cross_entropy(call: &Call<'_>, of: &CrossEntropyForward) -> Result<()> {
 }
 
 // dx = p sum(q) - q, where the loss is -sum(q ln p)
-pub fn cross_entropy_backward(call: &Call<'_>, of: &CrossEntropyBackward) -> Result<()> {
-    let CrossEntropyBackwardInputs { dy, x, target, statistics, weight, bytes, divisor, all_weights } = of.inputs(call);
-    let (Output { y: dx }, of) = (of.outputs(call), of.0);
+pub fn cross_entropy_backward(call: &Call<'_>, loss: &CrossEntropyBackward) -> Result<()> {
+    let CrossEntropyBackwardInputs { dy, x, target, statistics, weight, bytes, divisor, all_weights } =
+        loss.inputs(call);
+    let (Output { y: dx }, loss) = (loss.outputs(call), loss.0);
     let (weight, bytes) = (Elements::all(weight)?, Elements::all(bytes)?);
     let [dy, divisor, all_weights] = [Some(dy), divisor, all_weights].map(Elements::all);
     let (dy, divisor, all_weights) = (dy?.unwrap_or_default(), divisor?, all_weights?);
     let statistics = Elements::all(Some(statistics))?.unwrap_or_default();
-    let classes = classes(call.op, target, &of)?;
+    let classes = classes(call.op, target, &loss)?;
     let [add, exp] = [Pointwise::AddScalar, Pointwise::Exp].map(row);
-    let (kept, share) = (1.0 - of.smoothing as f32, (of.smoothing / of.classes as f64) as f32);
-    let all = share * all_weights.map_or(of.classes as f32, |all| all[0]);
-    let slices = Slices::new([of.outer, of.classes, of.inner]);
+    let (kept, share) = (1.0 - loss.smoothing as f32, (loss.smoothing / loss.classes as f64) as f32);
+    let all = share * all_weights.map_or(loss.classes as f32, |all| all[0]);
+    let slices = Slices::new([loss.outer, loss.classes, loss.inner]);
     slices.each(call.op, dx, [&Elements::new(x)?], |i, [x], dx, [z, _]| {
         let Some(class) = classes[i] else { return dx.fill(0.0) };
         let n = dx.len();
-        let divisor = divisor.as_ref().map_or(1.0, |of| of[0]);
+        let divisor = divisor.as_ref().map_or(1.0, |all| all[0]);
         let g = match bytes.is_some() && divisor == 0.0 {
             true => 0.0,
             false => dy[if dy.len() == 1 { 0 } else { i }] * number(&bytes, class) / divisor,
         };
         let of_class = kept * number(&weight, class);
-        if of.is_logarithm {
+        if loss.is_logarithm {
             dx.fill(0.0);
             dx[class] = -g * of_class;
             return;

@@ -197,13 +197,19 @@ impl Slices {
     }
 
     /// The elements of slices, the first and their number, slice after slice.
-    fn read<'s>(&self, of: &'s Elements<'_>, slices: [usize; 2], to: &'s mut [f32], line: &mut [f32]) -> &'s [f32] {
+    fn read<'s>(
+        &self,
+        elements: &'s Elements<'_>,
+        slices: [usize; 2],
+        to: &'s mut [f32],
+        line: &mut [f32],
+    ) -> &'s [f32] {
         let [first, count] = slices;
         if self.inner == 1 {
-            return of.at(self.start(first), to);
+            return elements.at(self.start(first), to);
         }
         for e in 0..self.extent {
-            let line = of.at(self.start(first) + e * self.inner, &mut line[..count]);
+            let line = elements.at(self.start(first) + e * self.inner, &mut line[..count]);
             line.iter().enumerate().for_each(|(c, &v)| to[c * self.extent + e] = v);
         }
         to
@@ -292,8 +298,8 @@ impl Slices {
 }
 
 /// Writes numbers to a contiguous output.
-pub fn write(of: &Operand<'_>, values: &[f32]) -> Result<()> {
-    let mut target = Target::new(of)?;
+pub fn write(operand: &Operand<'_>, values: &[f32]) -> Result<()> {
+    let mut target = Target::new(operand)?;
     let dtype = target.dtype;
     store(values, dtype, target.elements());
     Ok(())

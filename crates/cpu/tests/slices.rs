@@ -16,8 +16,8 @@ use isograd_core::ops::normalization::softmax::{Softmax, SoftmaxBackward, Softma
 use isograd_core::{DType, Kernel};
 
 /// Runs a fused kernel.
-fn fused<'t, F: Fused>(of: &F, inputs: F::Inputs<&'t T>, outputs: F::Outputs<&'t T>) {
-    let kernel = Kernel::Fused(FusedCall::new(of, &inputs, &outputs));
+fn fused<'t, F: Fused>(descriptor: &F, inputs: F::Inputs<&'t T>, outputs: F::Outputs<&'t T>) {
+    let kernel = Kernel::Fused(FusedCall::new(descriptor, &inputs, &outputs));
     run(kernel, &inputs.present(), &outputs.present(), &[], &[]);
 }
 
@@ -25,8 +25,8 @@ fn reals(dtype: DType, dims: &[usize], seed: u64) -> T {
     T::new(dtype, dims, &Lcg(seed).reals(dims.iter().product()))
 }
 
-fn bytes(of: &[&T]) -> Vec<u8> {
-    of.iter().flat_map(|t| t.bytes()).collect()
+fn bytes(tensors: &[&T]) -> Vec<u8> {
+    tensors.iter().flat_map(|t| t.bytes()).collect()
 }
 
 #[test]

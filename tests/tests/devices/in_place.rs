@@ -359,11 +359,11 @@ fn found_inf_among_gradients(device: &Device) -> Result<Outcome> {
 }
 
 /// The gradients of `[x, src]` for a cotangent of 1, 2, 3, .., by the tape and again by a pass that is recorded.
-fn slopes(y: &Tensor, of: &[&Tensor]) -> Result<[Vec<Vec<f64>>; 2]> {
+fn slopes(y: &Tensor, inputs: &[&Tensor]) -> Result<[Vec<Vec<f64>>; 2]> {
     let cotangent = Tensor::arange(y.numel(), y.device())?.add_scalar(1)?.reshape(y.shape())?.cast(y.dtype())?;
     let pass = |create_graph| {
         let options = BackwardOptions { gradient: Some(cotangent.clone()), retain: true, create_graph };
-        grad_with(y, of, &options)?.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()
+        grad_with(y, inputs, &options)?.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()
     };
     Ok([pass(false)?, pass(true)?])
 }

@@ -180,46 +180,46 @@ fn loss(y: &Tensor, targets: &Tensor) -> isograd::Result<Tensor> {
     }
 }
 
-fn train(of: &Training) -> Result<()> {
-    check_writable(&of.out)?;
-    let device = device(of.device.as_deref())?;
-    let model = load(&of.file, &device)?;
+fn train(training: &Training) -> Result<()> {
+    check_writable(&training.out)?;
+    let device = device(training.device.as_deref())?;
+    let model = load(&training.file, &device)?;
     let mut arrays =
-        model.inputs().iter().map(|port| arrays::read(&of.inputs, port, &device)).collect::<Result<Vec<_>>>()?;
-    arrays.push(npy::read(&of.targets).context("cannot read the targets")?.to(&device)?);
+        model.inputs().iter().map(|port| arrays::read(&training.inputs, port, &device)).collect::<Result<Vec<_>>>()?;
+    arrays.push(npy::read(&training.targets).context("cannot read the targets")?.to(&device)?);
     let count = arrays.iter().map(|t| t.dims().first().copied().unwrap_or(0)).min().unwrap_or(0);
     if count == 0 || arrays.iter().any(|t| t.dims().first() != Some(&count)) {
         bail!("the inputs and the targets have different numbers of samples, or none");
     }
-    let batch = of.batch.min(count);
-    let mut optimizer = AdamW::new(&model).lr(of.lr);
+    let batch = training.batch.min(count);
+    let mut optimizer = AdamW::new(&model).lr(training.lr);
     model.train();
-    for step in 0..of.steps {
+    for step in 0..training.steps {
         let mut taken = samples(&arrays, step % (count / batch) * batch, batch)?;
         let targets = taken.pop().context("there are targets")?;
         model.zero_grad();
         let outputs = model.forward(&taken)?;
-        let Some(y) = outputs.first() else { bail!("{} has no outputs", of.file.display()) };
+        let Some(y) = outputs.first() else { bail!("{} has no outputs", training.file.display()) };
         let loss = loss(y, &targets)?;
         loss.backward()?;
         optimizer.step()?;
-        if step % of.steps.div_ceil(PRINTED) == 0 || step + 1 == of.steps {
+        if step % training.steps.div_ceil(PRINTED) == 0 || step + 1 == training.steps {
             print(&format!("step {:>6}  loss {:.6}", step + 1, loss.item::<f64>()?))?;
         }
     }
     model.eval();
     arrays.pop();
-    write(of, &model, &samples(&arrays, 0, batch)?)
+    write(training, &model, &samples(&arrays, 0, batch)?)
 }
 
 /// Saves a model in the format of the file's name.
-fn write(of: &Training, model: &OnnxModel, examples: &[Tensor]) -> Result<()> {
-    if of.out.extension().is_none_or(|extension| extension != "onnx") {
-        return Ok(save(&of.out, &model.state_dict(), &Metadata::new())?);
+fn write(training: &Training, model: &OnnxModel, examples: &[Tensor]) -> Result<()> {
+    if training.out.extension().is_none_or(|extension| extension != "onnx") {
+        return Ok(save(&training.out, &model.state_dict(), &Metadata::new())?);
     }
     let inputs = model.inputs().iter().zip(examples).map(|(port, x)| Input::new(port.name(), x));
     let names: Vec<&str> = model.outputs().iter().map(|port| port.name()).collect();
     let export = inputs.fold(Export::new(model), |export, input| export.input(input)).outputs(&names);
     let exported = no_grad(|| export.run(|x| model.forward(x)))?;
-    Ok(exported.save(&of.out)?)
+    Ok(exported.save(&training.out)?)
 }

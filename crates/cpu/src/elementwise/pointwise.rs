@@ -21,25 +21,26 @@ pub fn blocks(call: &Call<'_>, descriptor: &Blocks) -> Result<()> {
 }
 
 /// A row over many sets of tensors, which threads share.
-pub fn each(call: &Call<'_>, of: &Each) -> Result<()> {
-    let written = of.row.outputs();
+pub fn each(call: &Call<'_>, descriptor: &Each) -> Result<()> {
+    let written = descriptor.row.outputs();
     let sets = call.outputs.len() / written;
-    let (own, shared) = call.inputs.split_at(call.inputs.len() - of.shared);
+    let (own, shared) = call.inputs.split_at(call.inputs.len() - descriptor.shared);
     let read = own.len() / sets;
     let one = |set: usize| {
         let targets = &call.outputs[set * written..][..written];
-        let (tensors, numbers) = own[set * read..][..read].split_at(read - of.numbers);
+        let (tensors, numbers) = own[set * read..][..read].split_at(read - descriptor.numbers);
         let flat = Shape::from(targets[0].layout.shape().numel());
         // Operands of a set have the same order in memory; numbers have one element.
-        let dense = |of: &Operand<'_>| Layout::contiguous(flat.clone()).shift(of.layout.offset());
-        let repeated = |of: &Operand<'_>| Layout::contiguous(Shape::from(1)).shift(of.layout.offset()).expand(&flat);
+        let dense = |operand: &Operand<'_>| Layout::contiguous(flat.clone()).shift(operand.layout.offset());
+        let repeated =
+            |operand: &Operand<'_>| Layout::contiguous(Shape::from(1)).shift(operand.layout.offset()).expand(&flat);
         let layouts = targets.iter().chain(tensors).map(dense).chain(numbers.iter().chain(shared).map(repeated));
         let layouts: SmallVec<[Layout; 12]> = layouts.collect();
         let all = targets.iter().chain(tensors).chain(numbers).chain(shared).zip(&layouts);
-        let all: SmallVec<[Operand<'_>; 12]> = all.map(|(of, layout)| Operand { layout, ..*of }).collect();
+        let all: SmallVec<[Operand<'_>; 12]> = all.map(|(operand, layout)| Operand { layout, ..*operand }).collect();
         let (outputs, inputs) = all.split_at(written);
-        let kernel = Kernel::Pointwise(of.row);
-        run(&Call { kernel, inputs, outputs, ints: &[], floats: &of.attributes, ..*call }, of.row)
+        let kernel = Kernel::Pointwise(descriptor.row);
+        run(&Call { kernel, inputs, outputs, ints: &[], floats: &descriptor.attributes, ..*call }, descriptor.row)
     };
     let elements: usize = call.outputs.iter().map(|y| y.layout.shape().numel()).sum();
     match elements < PARALLEL {

@@ -56,17 +56,21 @@ impl Lines {
     }
 
     /// A number for each channel, for each element of a line.
-    fn spread(&self, of: Option<Vec<f32>>) -> Option<Vec<f32>> {
-        let of = of?;
-        Some(if self.is_plane { of } else { (0..self.length).map(|i| of[i / self.inner % self.channels]).collect() })
+    fn spread(&self, values: Option<Vec<f32>>) -> Option<Vec<f32>> {
+        let values = values?;
+        Some(if self.is_plane {
+            values
+        } else {
+            (0..self.length).map(|i| values[i / self.inner % self.channels]).collect()
+        })
     }
 
     /// The parameters of the elements from this one on.
-    fn of<'p>(&self, of: &'p [f32], at: usize, scratch: &'p mut [f32]) -> &'p [f32] {
+    fn of<'p>(&self, values: &'p [f32], at: usize, scratch: &'p mut [f32]) -> &'p [f32] {
         if !self.is_plane {
-            return &of[at % self.length..][..scratch.len()];
+            return &values[at % self.length..][..scratch.len()];
         }
-        scratch.fill(of[at / self.length % self.channels]);
+        scratch.fill(values[at / self.length % self.channels]);
         scratch
     }
 
@@ -97,11 +101,11 @@ struct Norm {
 type Buffers<'s> = [&'s mut [f32]; 4];
 
 impl Norm {
-    fn new(of: &BatchNorm, mean: Vec<f32>, rstd: Vec<f32>, weight: Option<Vec<f32>>, bias: Option<Vec<f32>>) -> Norm {
-        let lines = Lines::new(of);
-        let [mean, rstd, weight, bias] = [Some(mean), Some(rstd), weight, bias].map(|of| lines.spread(of));
+    fn new(norm: &BatchNorm, mean: Vec<f32>, rstd: Vec<f32>, weight: Option<Vec<f32>>, bias: Option<Vec<f32>>) -> Norm {
+        let lines = Lines::new(norm);
+        let [mean, rstd, weight, bias] = [Some(mean), Some(rstd), weight, bias].map(|values| lines.spread(values));
         let [standardise, mul, add] = [Pointwise::Standardise, Pointwise::Mul, Pointwise::Add].map(row);
-        let rectified = match of.rectified {
+        let rectified = match norm.rectified {
             Rectified::No => None,
             Rectified::Relu => Some([Pointwise::Relu, Pointwise::ReluBackward].map(row)),
             Rectified::Relu6 => Some([Pointwise::Relu6, Pointwise::Relu6Backward].map(row)),
@@ -128,27 +132,27 @@ impl Norm {
     }
 }
 
-pub fn forward(call: &Call<'_>, of: &BatchNorm) -> Result<()> {
-    let BatchNormInputs { x, weight, bias, residual, mean, var } = of.inputs(call);
-    let outputs = of.outputs(call);
+pub fn forward(call: &Call<'_>, batch_norm: &BatchNorm) -> Result<()> {
+    let BatchNormInputs { x, weight, bias, residual, mean, var } = batch_norm.inputs(call);
+    let outputs = batch_norm.outputs(call);
     let given = Elements::all(mean)?.zip(Elements::all(var)?);
     let (x, residual) = (Elements::new(x)?, residual.map(Elements::new).transpose()?);
     let (mean, rstd) = match given {
         Some((mean, var)) => {
-            let rstd = |var: f32| (f64::from(var) + of.eps).sqrt().recip() as f32;
+            let rstd = |var: f32| (f64::from(var) + batch_norm.eps).sqrt().recip() as f32;
             (mean, var.into_iter().map(rstd).collect())
         }
         None => {
-            let rows = rows(&x.0, of);
+            let rows = rows(&x.0, batch_norm);
             let found = moments::all::<f32>(&rows, true);
-            update(of, &outputs, &rows, &found)?;
+            update(batch_norm, &outputs, &rows, &found)?;
             let values = |f: &dyn Fn(&Moments) -> f64| found.iter().map(|m| f(m) as f32).collect::<Vec<f32>>();
-            (values(&|m| m.mean), values(&|m| m.rstd(of.eps)))
+            (values(&|m| m.mean), values(&|m| m.rstd(batch_norm.eps)))
         }
     };
     write(outputs.mean, &mean)?;
     write(outputs.rstd, &rstd)?;
-    let norm = Norm::new(of, mean, rstd, Elements::all(weight)?, Elements::all(bias)?);
+    let norm = Norm::new(batch_norm, mean, rstd, Elements::all(weight)?, Elements::all(bias)?);
     let mut y = Target::new(outputs.y)?;
     let (dtype, part, piece) = (y.dtype, norm.lines.elements(), norm.lines.piece());
     y.elements().par_chunks_mut(part * dtype.size()).enumerate().for_each(|(task, y)| {
@@ -216,14 +220,19 @@ fn update(
 }
 
 // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight. With given mean and variance, dx = rstd h.
-pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
-    let BatchNormBackwardInputs { dy, x, mean, rstd, weight, y, bias, added } = of.inputs(call);
-    let BatchNormBackwardOutputs { dx, weight: dweight, bias: dbias, residual: dresidual } = of.outputs(call);
-    let optional = |of: Option<&_>| of.copied().map(|of| Elements::new(&of)).transpose();
+pub fn backward(call: &Call<'_>, descriptor: &BatchNormBackward) -> Result<()> {
+    let BatchNormBackwardInputs { dy, x, mean, rstd, weight, y, bias, added } = descriptor.inputs(call);
+    let BatchNormBackwardOutputs { dx, weight: dweight, bias: dbias, residual: dresidual } = descriptor.outputs(call);
+    let optional = |operand: Option<&_>| operand.copied().map(|operand| Elements::new(&operand)).transpose();
     let (dy, x, y, added) = (Elements::new(dy)?, Elements::new(x)?, optional(y)?, optional(added)?);
-    let numbers = |of| Elements::all(of).map(Option::unwrap_or_default);
-    let norm =
-        Norm::new(&of.norm, numbers(Some(mean))?, numbers(Some(rstd))?, Elements::all(weight)?, Elements::all(bias)?);
+    let numbers = |operand| Elements::all(operand).map(Option::unwrap_or_default);
+    let norm = Norm::new(
+        &descriptor.norm,
+        numbers(Some(mean))?,
+        numbers(Some(rstd))?,
+        Elements::all(weight)?,
+        Elements::all(bias)?,
+    );
     let (lines, part, piece) = (norm.lines, norm.lines.elements(), norm.lines.piece());
     // Puts normalised elements and their dy before the activation to the scratch.
     let gradient = |at: usize, n: usize, scratch: &mut [f32]| {
@@ -249,14 +258,14 @@ pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
         slope(&[from, argument], &[], &mut [g]);
     };
     let buffers = 8 * piece;
-    let is_summed = dweight.is_some() || dbias.is_some() || dx.is_some() && !of.is_given;
+    let is_summed = dweight.is_some() || dbias.is_some() || dx.is_some() && !descriptor.is_given;
     // The sums of dy and of its products with normalised elements, of each channel.
-    let mut totals = vec![[0.0f32; 2]; of.norm.channels];
+    let mut totals = vec![[0.0f32; 2]; descriptor.norm.channels];
     if is_summed && lines.is_plane {
         totals.par_iter_mut().enumerate().for_each(|(channel, total)| {
             with_scratch(buffers, |scratch: &mut [f32]| {
                 let mut sums = [0.0; 2];
-                for sample in 0..of.norm.batch {
+                for sample in 0..descriptor.norm.batch {
                     let start = (sample * lines.channels + channel) * lines.length;
                     lines.pieces(start, start + lines.length, |at, n| {
                         gradient(at, n, scratch);
@@ -298,18 +307,18 @@ pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
             }
         }
     }
-    for (k, of) in [dbias, dweight].into_iter().enumerate() {
-        if let Some(of) = of {
-            write(of, &totals.iter().map(|total| total[k]).collect::<Vec<f32>>())?;
+    for (k, gradient) in [dbias, dweight].into_iter().enumerate() {
+        if let Some(gradient) = gradient {
+            write(gradient, &totals.iter().map(|total| total[k]).collect::<Vec<f32>>())?;
         }
     }
-    let count = (of.norm.batch * of.norm.inner) as f32;
+    let count = (descriptor.norm.batch * descriptor.norm.inner) as f32;
     let means = [0, 1].map(|k| {
-        let mean = |total: &[f32; 2]| if of.is_given { 0.0 } else { total[k] / count };
+        let mean = |total: &[f32; 2]| if descriptor.is_given { 0.0 } else { total[k] / count };
         lines.spread(Some(totals.iter().map(mean).collect())).unwrap_or_default()
     });
     let (mut dx, mut dresidual) = (dx.map(Target::new).transpose()?, dresidual.map(Target::new).transpose()?);
-    let dtypes = [&dx, &dresidual].map(|of| of.as_ref().map(|of| of.dtype));
+    let dtypes = [&dx, &dresidual].map(|y| y.as_ref().map(|y| y.dtype));
     let tasks = lines.numel.div_ceil(part);
     let mut parts = host::with_room(call.op, tasks)?;
     parts.extend(pieces(dx.as_mut(), part).zip(pieces(dresidual.as_mut(), part)).take(tasks));
@@ -329,12 +338,13 @@ pub fn backward(call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
                     }
                 };
                 range(dresidual, dtypes[1], g);
-                let [mean, slope] = [(&means[0], p), (&means[1], q)].map(|(of, scratch)| lines.of(of, at, scratch));
+                let [mean, slope] =
+                    [(&means[0], p), (&means[1], q)].map(|(values, scratch)| lines.of(values, at, scratch));
                 let rstd = norm.rstd.as_ref().map_or(&[][..], |rstd| lines.of(rstd, at, r));
                 let (xhat, mean, slope, rstd) = (&xhat[..n], &mean[..n], &slope[..n], &rstd[..n]);
                 in_vectors(
                     #[inline(always)]
-                    || match of.is_given {
+                    || match descriptor.is_given {
                         // Infinite elements have no part in it.
                         true => (0..n).for_each(|i| a[i] = rstd[i] * g[i]),
                         false => (0..n).for_each(|i| a[i] = rstd[i] * (g[i] - mean[i] - xhat[i] * slope[i])),

@@ -91,17 +91,17 @@ pub fn forward(call: &Call<'_>, norm: &RowNorm) -> Result<()> {
 }
 
 // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
-pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
-    let NormBackwardInputs { dy, x, mean, rstd, weight, bias, added } = of.inputs(call);
-    let NormBackwardOutputs { low, dx, weight: dweight, bias: dbias } = of.outputs(call);
-    let RowNorm { rows: count, length, is_centred, activation, .. } = of.0;
+pub fn backward(call: &Call<'_>, norm: &RowNormBackward) -> Result<()> {
+    let NormBackwardInputs { dy, x, mean, rstd, weight, bias, added } = norm.inputs(call);
+    let NormBackwardOutputs { low, dx, weight: dweight, bias: dbias } = norm.outputs(call);
+    let RowNorm { rows: count, length, is_centred, activation, .. } = norm.0;
     let (dy, x, added) = (Elements::new(dy)?, Elements::new(x)?, added.map(Elements::new).transpose()?);
     let (mean, rstd) = (Elements::new(mean)?, Elements::new(rstd)?);
     let slope = activation.slope();
     // The slope reads the activation's argument, or its result.
     let end = End::new(weight, bias, activation.row().filter(|_| slope.is_some_and(|(_, of_result)| of_result)))?;
     let (mut low, mut dx) = (low.map(Target::new).transpose()?, dx.map(Target::new).transpose()?);
-    let dtypes = [&low, &dx].map(|of| of.as_ref().map(|of| of.dtype));
+    let dtypes = [&low, &dx].map(|y| y.as_ref().map(|y| y.dtype));
     let is_summed = dweight.is_some() || dbias.is_some();
     let rows = (TASK / length).max(if is_summed { SUMMED } else { 1 });
     let tasks = count.div_ceil(rows);
@@ -121,7 +121,7 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
             let [of_dy, of_x, xhat, mut a, mut b, of_added, means, rstds] = std::array::from_fn(|_| next());
             for (i, at) in (task * rows..count.min((task + 1) * rows)).enumerate() {
                 let (mut g, x) = (dy.at(at * length, of_dy), x.at(at * length, of_x));
-                let [mean, rstd] = [&mean, &rstd].map(|of| of.at(at, &mut [0.0])[0]);
+                let [mean, rstd] = [&mean, &rstd].map(|values| values.at(at, &mut [0.0])[0]);
                 means.fill(if is_centred { mean } else { 0.0 });
                 rstds.fill(rstd);
                 standardise(&[x, means, rstds], &[], &mut [xhat]);
@@ -166,9 +166,9 @@ pub fn backward(call: &Call<'_>, of: &RowNormBackward) -> Result<()> {
     });
     drop(parts);
     let sums = sum_rows(&mut sums, 2 * length);
-    for (k, of) in [dweight, dbias].into_iter().enumerate() {
-        if let Some(of) = of {
-            let mut target = Target::new(of)?;
+    for (k, gradient) in [dweight, dbias].into_iter().enumerate() {
+        if let Some(gradient) = gradient {
+            let mut target = Target::new(gradient)?;
             let dtype = target.dtype;
             store(&sums[k * length..][..length], dtype, target.elements());
         }

@@ -191,15 +191,15 @@ fn mean<A: Acc>(rows: &Rows<'_>, row: usize, sum: A) -> A {
 }
 
 /// Replaces an extremum of each row by 1 over the number of elements of the row that equal it.
-fn shares<A: Acc>(rows: &Rows<'_>, of: &mut [A]) {
+fn shares<A: Acc>(rows: &Rows<'_>, sums: &mut [A]) {
     let count = |(row, value): (usize, &mut A)| {
         let mut count = 0;
         rows.blocks(row, 0, rows.count, |_, block: &[A]| count += block.iter().filter(|&v| v == value).count());
         *value = A::from_f64(1.0 / count as f64);
     };
     match rows.is_large() {
-        false => of.iter_mut().enumerate().for_each(count),
-        true => of.par_iter_mut().enumerate().for_each(count),
+        false => sums.iter_mut().enumerate().for_each(count),
+        true => sums.par_iter_mut().enumerate().for_each(count),
     }
 }
 

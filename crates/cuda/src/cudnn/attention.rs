@@ -123,9 +123,9 @@ impl Builder {
     }
 
     /// An operation with the tensors that its attributes name.
-    fn operation(&mut self, kind: Kind, of: Option<(A, Object)>, tensors: &[(A, Id)]) -> Result<()> {
+    fn operation(&mut self, kind: Kind, attribute: Option<(A, Object)>, tensors: &[(A, Id)]) -> Result<()> {
         let operation = self.library.object(kind)?;
-        if let Some((name, part)) = of {
+        if let Some((name, part)) = attribute {
             operation.set_objects(name, &[&part])?;
             self.parts.push(part);
         }

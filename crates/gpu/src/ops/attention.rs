@@ -455,17 +455,17 @@ impl<'a> Problem<'a> {
         &self,
         gpu: &Gpu,
         op: &'static str,
-        of: &SplitKeys,
+        split: &SplitKeys,
         (pointers, result): (Vec<Address>, &Operand<'_>),
     ) -> Result<()> {
         let (rows, width) = (self.dims(0)[..3].iter().product::<usize>(), self.dims(0)[3]);
-        let results = if of.parts > 1 { Some(gpu.scratch(rows * of.parts * (width + 2) * 4)?) } else { None };
+        let results = if split.parts > 1 { Some(gpu.scratch(rows * split.parts * (width + 2) * 4)?) } else { None };
         let at = results.as_ref().map_or(pointers[4], |results| results.address);
         let checks = self.checks(gpu, op, true)?;
-        let arguments = self.with_ends(self.arguments(&pointers, self.integers(of.blocks, result))?, &checks)?;
-        let program = of.program.clone().define("PARTS", true).flag("ALONE", of.parts == 1);
-        let geometry = Geometry::new([of.groups * of.parts, 1, 1], of.threads);
-        let arguments = arguments.pointer(at).numbers([of.parts, rows]);
+        let arguments = self.with_ends(self.arguments(&pointers, self.integers(split.blocks, result))?, &checks)?;
+        let program = split.program.clone().define("PARTS", true).flag("ALONE", split.parts == 1);
+        let geometry = Geometry::new([split.groups * split.parts, 1, 1], split.threads);
+        let arguments = arguments.pointer(at).numbers([split.parts, rows]);
         gpu.launch(program, "attention_parts", geometry, &arguments)?;
         self.finish(gpu, op, checks)?;
         if results.is_none() {
@@ -477,9 +477,9 @@ impl<'a> Problem<'a> {
         let program = program.define("JOINED", true).define("THREADS", threads).define("MOST_PARTS", MOST_PARTS);
         let program = program.define("COLUMNS", columns).define("SLICES", threads / columns);
         let arguments =
-            Arguments::new().pointers([at, pointers[3], pointers[4]]).named(self.integers(of.blocks, result));
+            Arguments::new().pointers([at, pointers[3], pointers[4]]).named(self.integers(split.blocks, result));
         let geometry = Geometry::new([rows, 1, 1], threads);
-        gpu.launch(program, "attention_joined", geometry, &arguments.numbers([of.parts, rows]))
+        gpu.launch(program, "attention_joined", geometry, &arguments.numbers([split.parts, rows]))
     }
 
     /// `sum(dy * y)` of each row, which the gradients of its scores subtract. In f32 it is added in the order of the products `dy @ v^T`

@@ -171,24 +171,24 @@ impl<'g> Operands<'g> {
     }
 
     /// Memory for as many rows of hidden units as an operand has.
-    fn place(&mut self, of: &Operand<'_>) -> Result<(Address, usize)> {
-        let rows = of.layout.shape().numel() / self.hidden;
-        let copy = self.gpu.scratch(rows * self.units() * of.dtype.size())?;
+    fn place(&mut self, operand: &Operand<'_>) -> Result<(Address, usize)> {
+        let rows = operand.layout.shape().numel() / self.hidden;
+        let copy = self.gpu.scratch(rows * self.units() * operand.dtype.size())?;
         let address = copy.address;
         self.copies.push(copy);
         Ok((address, rows))
     }
 
     /// The address of an input; `or` where it is absent.
-    fn read(&mut self, of: Option<&Operand<'_>>, or: Address) -> Result<Address> {
-        let Some(of) = of else { return Ok(or) };
+    fn read(&mut self, operand: Option<&Operand<'_>>, or: Address) -> Result<Address> {
+        let Some(operand) = operand else { return Ok(or) };
         if self.units() == self.hidden {
-            return start_of(of);
+            return start_of(operand);
         }
-        let (place, rows) = self.place(of)?;
+        let (place, rows) = self.place(operand)?;
         let shapes = [self.hidden, self.units()].map(|units| Pitched::dense(rows, units));
-        let from = start_of(of)?;
-        pitch::copy(self.gpu, of.dtype.size(), [from, place], shapes)?;
+        let from = start_of(operand)?;
+        pitch::copy(self.gpu, operand.dtype.size(), [from, place], shapes)?;
         Ok(place)
     }
 
@@ -213,14 +213,14 @@ impl<'g> Operands<'g> {
     }
 
     /// The address of an output; `or` where it is absent.
-    fn write(&mut self, of: Option<&Operand<'_>>, or: Address) -> Result<Address> {
-        let Some(of) = of else { return Ok(or) };
-        let to = start_of(of)?;
+    fn write(&mut self, operand: Option<&Operand<'_>>, or: Address) -> Result<Address> {
+        let Some(operand) = operand else { return Ok(or) };
+        let to = start_of(operand)?;
         if self.units() == self.hidden {
             return Ok(to);
         }
-        let (place, rows) = self.place(of)?;
-        self.results.push((place, to, rows, of.dtype.size()));
+        let (place, rows) = self.place(operand)?;
+        self.results.push((place, to, rows, operand.dtype.size()));
         Ok(place)
     }
 

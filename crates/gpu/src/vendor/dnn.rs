@@ -128,12 +128,12 @@ fn convolution(
 /// kernel for.
 fn attention(
     gpu: &Gpu,
-    of: &FlashAttention,
+    kernel: &FlashAttention,
     FlashInputs { q, k, v, mask, .. }: FlashInputs<&Operand<'_>>,
     outputs: [&Operand<'_>; 2],
     gradients: Option<[&Operand<'_>; 4]>,
 ) -> Result<Option<(Problem, Addresses)>> {
-    if mask.is_some() || of.dropout.is_some() || of.sequences != Sequences::Whole {
+    if mask.is_some() || kernel.dropout.is_some() || kernel.sequences != Sequences::Whole {
         return Ok(None);
     }
     let operands = [q, k, v].into_iter().chain(outputs).chain(gradients.into_iter().flatten());
@@ -141,7 +141,7 @@ fn attention(
     let (q, k) = (q.layout.shape().dims(), k.layout.shape().dims());
     let (heads, queries, width, keys) = (q[1], q[2], q[3], k[2]);
     let (is_full, is_causal) = {
-        let band = of.band;
+        let band = kernel.band;
         let starts = band.low <= 1 - queries as i64;
         (starts && band.high >= keys as i64 - 1, starts && band.high == 0)
     };
@@ -170,7 +170,7 @@ fn attention(
         dtype: operands[0].dtype,
         is_deterministic,
         is_causal: !is_full,
-        scale: (of.scale as f32).to_bits(),
+        scale: (kernel.scale as f32).to_bits(),
         operands: operands.iter().map(|x| view(x.layout)).map(with_four).collect(),
     };
     Ok(Some((Problem::Attention(problem), starts)))

@@ -90,8 +90,8 @@ impl Padded {
 }
 
 /// The columns of a matrix, as rows.
-fn pitched(of: Matrices) -> Pitched {
-    Pitched { rows: of.columns, columns: of.rows, pitch: of.leading }
+fn pitched(matrices: Matrices) -> Pitched {
+    Pitched { rows: matrices.columns, columns: matrices.rows, pitch: matrices.leading }
 }
 
 /// A matrix, and its copy.

@@ -62,8 +62,8 @@ const UINT64: i64 = 13;
 pub type Output = (graph::Value, u32);
 
 /// The results of a row. As everywhere, 16 bits are computed in f32, and integers in i64.
-pub fn evaluate(graph: &mut Graph, of: &Applied) -> Found<Vec<Output>> {
-    let dtypes = || of.inputs.iter().map(|(_, dtype)| *dtype).chain(of.outputs.iter().copied());
+pub fn evaluate(graph: &mut Graph, applied: &Applied) -> Found<Vec<Output>> {
+    let dtypes = || applied.inputs.iter().map(|(_, dtype)| *dtype).chain(applied.outputs.iter().copied());
     let wide = match dtypes().find(|dtype| dtype.is_float()) {
         Some(_) if dtypes().any(|dtype| dtype == DType::F64) => DType::F64,
         Some(_) => DType::F32,
@@ -72,8 +72,8 @@ pub fn evaluate(graph: &mut Graph, of: &Applied) -> Found<Vec<Output>> {
     // The result of one node is rounded once in any case: it needs no casts.
     let mut others = dtypes().filter(|&dtype| dtype != DType::Bool);
     let narrow = others.next().filter(|&first| first != wide && others.all(|dtype| dtype == first));
-    let alone = narrow.map(|dtype| Recorded::new(of, dtype)).transpose()?.filter(Recorded::is_one_node);
-    alone.map_or_else(|| Recorded::new(of, wide), Ok)?.write(graph)
+    let alone = narrow.map(|dtype| Recorded::new(applied, dtype)).transpose()?.filter(Recorded::is_one_node);
+    alone.map_or_else(|| Recorded::new(applied, wide), Ok)?.write(graph)
 }
 
 struct Recorded {
@@ -82,23 +82,23 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn new(of: &Applied, dtype: DType) -> Found<Recorded> {
+    fn new(applied: &Applied, dtype: DType) -> Found<Recorded> {
         ARENA.set(Arena { items: Vec::new(), dtype });
-        let inputs: Vec<Node> = of.inputs.iter().enumerate().map(|(i, &input)| operand(i, input, dtype)).collect();
+        let inputs: Vec<Node> = applied.inputs.iter().enumerate().map(|(i, &input)| operand(i, input, dtype)).collect();
         let is_float = dtype.is_float();
         let attributes: Vec<Node> = match is_float {
-            true => of.floats.iter().map(|&v| Node::Constant(v.into())).collect(),
-            false => of.ints.iter().map(|&v| Node::Constant(v.into())).collect(),
+            true => applied.floats.iter().map(|&v| Node::Constant(v.into())).collect(),
+            false => applied.ints.iter().map(|&v| Node::Constant(v.into())).collect(),
         };
-        let expected = (of.row.inputs(), of.row.attributes());
+        let expected = (applied.row.inputs(), applied.row.attributes());
         if (inputs.len(), attributes.len()) != expected {
             let (inputs, attributes) = (inputs.len(), attributes.len());
             return absent(format!("{inputs} operands and {attributes} attributes, expected {expected:?}"));
         }
         let row = Evaluate { inputs: &inputs, attributes: &attributes };
-        let found = if is_float { of.row.visit_real(row) } else { of.row.visit_integer(row) };
+        let found = if is_float { applied.row.visit_real(row) } else { applied.row.visit_integer(row) };
         let Some(found) = found else { return absent(format!("it has no {dtype}")) };
-        let outputs = found.into_iter().zip(&of.outputs).map(|(node, &to)| output(node, to)).collect();
+        let outputs = found.into_iter().zip(&applied.outputs).map(|(node, &to)| output(node, to)).collect();
         let arena = ARENA.replace(Arena { items: Vec::new(), dtype });
         Ok(Recorded { arena, outputs })
     }

@@ -268,10 +268,10 @@ fn absurd_numbers_are_refused() {
     }
 }
 
-fn mode(of: &str) -> AttributeProto {
+fn mode(chosen: &str) -> AttributeProto {
     AttributeProto {
         name: Some("mode".into()),
-        s: Some(of.into()),
+        s: Some(chosen.into()),
         r#type: Some(attribute_type::STRING),
         ..Default::default()
     }

@@ -70,8 +70,8 @@ impl Pass {
     }
 }
 
-fn arriving(of: &Arriving) -> impl Iterator<Item = &String> {
-    of.iter().flat_map(|(y, gradient)| [Some(y), gradient.as_ref()]).flatten()
+fn arriving(gradients: &Arriving) -> impl Iterator<Item = &String> {
+    gradients.iter().flat_map(|(y, gradient)| [Some(y), gradient.as_ref()]).flatten()
 }
 
 impl Chain {
@@ -237,14 +237,14 @@ impl State<'_> {
     }
 
     /// The summed gradients of some tensors with respect to `x`; zeros if none depends on it.
-    fn grad(&self, of: &Arriving, x: &str, create_graph: bool) -> Result<Tensor> {
+    fn grad(&self, arriving: &Arriving, x: &str, create_graph: bool) -> Result<Tensor> {
         let x = &self.tensors[x];
         if !x.requires_grad() {
             return Err(Error::value("grad", "the tensor is no leaf and not on the tape: name it in `leaves` before"));
         }
         // x itself is a root too, so that every pass reaches it.
         let mut roots = vec![(x, x.detach().zeros_like()?)];
-        for (y, gradient) in of.iter().map(|(y, g)| (&self.tensors[y], g)).filter(|(y, _)| y.requires_grad()) {
+        for (y, gradient) in arriving.iter().map(|(y, g)| (&self.tensors[y], g)).filter(|(y, _)| y.requires_grad()) {
             roots.push((y, self.arriving(y, gradient)?));
         }
         let options = BackwardOptions { gradient: None, retain: true, create_graph };

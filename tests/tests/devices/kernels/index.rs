@@ -65,8 +65,8 @@ fn scatter(gpu: &Gpu, index: &T, source: &T, y_dims: &[usize], dim: usize) {
 }
 
 /// Rows `[L]` of a table `[V, E]`, as an embedding and its gradient move them.
-fn rows(gpu: &Gpu, dtype: DType, of: DType, l: usize, v: usize, e: usize) {
-    let index = || T::new(of, &[l, 1], &indices(l + e, l, v)).expand(&[l, e]);
+fn rows(gpu: &Gpu, dtype: DType, index_dtype: DType, l: usize, v: usize, e: usize) {
+    let index = || T::new(index_dtype, &[l, 1], &indices(l + e, l, v)).expand(&[l, e]);
     gather(gpu, &T::new(dtype, &[v, e], &data(dtype, v * e)), &index(), 0);
     scatter(gpu, &index(), &T::new(dtype, &[l, e], &data(dtype, l * e)), &[v, e], 0);
 }

@@ -230,12 +230,12 @@ fn operands(problem: &Problem) -> Result<FlashInputs<Tensor>> {
 }
 
 /// A tensor `[B, H, T, D]` for a result, with the heads of a row adjacent in memory where they are so in `of`.
-fn result(op: &'static str, of: &Tensor, dtype: DType) -> Result<Tensor> {
-    let (dims, strides) = (of.dims(), of.layout().strides());
+fn result(op: &'static str, tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+    let (dims, strides) = (tensor.dims(), tensor.layout().strides());
     match strides[1] < strides[2] {
-        true => Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, of.device())?
+        true => Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, tensor.device())?
             .transpose(1, 2),
-        false => Tensor::allocate(op, of.shape(), dtype, of.device()),
+        false => Tensor::allocate(op, tensor.shape(), dtype, tensor.device()),
     }
 }
 

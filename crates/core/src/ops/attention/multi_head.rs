@@ -99,13 +99,19 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     x.contiguous()?.linear(&w.contiguous()?, bias)
 }
 
-fn check(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<()> {
-    if let Some(mask) = of.attention.mask.as_ref().filter(|mask| mask.dtype() != DType::Bool) {
+fn check(op: &'static str, inputs: [&Tensor; 3], multi_head: &MultiHead<'_>) -> Result<()> {
+    if let Some(mask) = multi_head.attention.mask.as_ref().filter(|mask| mask.dtype() != DType::Bool) {
         check_same(op, &[inputs[0], mask])?;
     }
     let [query, key, value] = inputs;
     check_float(op, query)?;
-    let parameters = of.weight.weights().into_iter().chain(of.bias).chain([of.out_weight]).chain(of.out_bias);
+    let parameters = multi_head
+        .weight
+        .weights()
+        .into_iter()
+        .chain(multi_head.bias)
+        .chain([multi_head.out_weight])
+        .chain(multi_head.out_bias);
     let all: Vec<&Tensor> = inputs.into_iter().chain(parameters).collect();
     match crate::autocast::current() {
         Some(_) => check_device(op, &all)?,
@@ -114,21 +120,24 @@ fn check(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<(
     let (&[b, _, e], &[bk, tk, ek], &[bv, tv, ev]) = (query.dims(), key.dims(), value.dims()) else {
         return Err(Error::shape(op, format!("query, key and value are {}, expected rank 3", describe(&inputs))));
     };
-    if of.heads == 0 || !e.is_multiple_of(of.heads) {
-        return Err(Error::attr(op, format!("{} heads do not divide {e}, the width of {}", of.heads, query.shape())));
+    if multi_head.heads == 0 || !e.is_multiple_of(multi_head.heads) {
+        return Err(Error::attr(
+            op,
+            format!("{} heads do not divide {e}, the width of {}", multi_head.heads, query.shape()),
+        ));
     }
     let fits = [
-        b == bk && b == bv && tk == tv && of.weight.fits(e, [e, ek, ev]),
-        of.bias.is_none_or(|bias| bias.dims() == [3 * e]),
-        of.out_weight.dims() == [e, e],
-        of.out_bias.is_none_or(|bias| bias.dims() == [e]),
+        b == bk && b == bv && tk == tv && multi_head.weight.fits(e, [e, ek, ev]),
+        multi_head.bias.is_none_or(|bias| bias.dims() == [3 * e]),
+        multi_head.out_weight.dims() == [e, e],
+        multi_head.out_bias.is_none_or(|bias| bias.dims() == [e]),
     ];
     if fits.contains(&false) {
         let expected = "[B, Tq, E], [B, Tk, Ek] and [B, Tk, Ev], weights [3E, E] or [E, E], [E, Ek] and [E, Ev], a bias [3E], an \
                         output weight [E, E] and its bias [E]";
         return Err(Error::shape(op, format!("operands are {}, expected {expected}", describe(&all))));
     }
-    match of.key_padding_mask {
+    match multi_head.key_padding_mask {
         Some(padding) if padding.dtype() != DType::Bool => {
             Err(Error::dtype(op, format!("the padding mask is {}, expected bool", describe(&[padding]))))
         }
@@ -141,12 +150,12 @@ fn check(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<(
 }
 
 /// Projections of query, key and value. Adjacent projections of one tensor are one product.
-fn project(inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<[Tensor; 3]> {
+fn project(inputs: [&Tensor; 3], multi_head: &MultiHead<'_>) -> Result<[Tensor; 3]> {
     let e = inputs[0].dims()[2];
     // A whole parameter stays itself, so that autocast casts it once.
     let part = |t: &Tensor, first: usize, n: usize| if n == 3 { Ok(t.clone()) } else { t.narrow(0, first * e, n * e) };
-    let bias = |first: usize, n: usize| of.bias.map(|bias| part(bias, first, n)).transpose();
-    let weights = match of.weight {
+    let bias = |first: usize, n: usize| multi_head.bias.map(|bias| part(bias, first, n)).transpose();
+    let weights = match multi_head.weight {
         Projection::Separate(weights) => {
             let of_one = |i: usize| linear(inputs[i], weights[i], bias(i, 1)?.as_ref());
             return Ok([of_one(0)?, of_one(1)?, of_one(2)?]);

@@ -108,9 +108,9 @@ impl Rows {
         Ok(rows)
     }
 
-    fn each<'a>(&self, of: &'a [i64], rows: &'a Range<usize>) -> impl Iterator<Item = i64> + use<'a> {
+    fn each<'a>(&self, bounds: &'a [i64], rows: &'a Range<usize>) -> impl Iterator<Item = i64> + use<'a> {
         let (batches, queries) = (self.batches, self.queries);
-        (0..batches).flat_map(move |b| of[b * queries + rows.start..b * queries + rows.end].iter().copied())
+        (0..batches).flat_map(move |b| bounds[b * queries + rows.start..b * queries + rows.end].iter().copied())
     }
 
     /// The keys that some of these queries attend to.

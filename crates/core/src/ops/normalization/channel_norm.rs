@@ -707,9 +707,15 @@ impl NormGeometry {
     }
 
     /// Checks that the operands fit x.
-    fn check(&self, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, of: Statistics<'_>) -> Result<()> {
+    fn check(
+        &self,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        statistics: Statistics<'_>,
+    ) -> Result<()> {
         let (op, channels) = (self.op, self.groups * self.channels);
-        let running = of.running();
+        let running = statistics.running();
         let kept = running.iter().flat_map(|running| [running.mean, running.var]);
         for p in weight.into_iter().chain(bias).chain(kept.clone()) {
             check_device(op, &[x, p])?;
@@ -723,7 +729,7 @@ impl NormGeometry {
                 return Err(Error::dtype(op, message));
             }
         }
-        let Some(running) = of.updated() else { return Ok(()) };
+        let Some(running) = statistics.updated() else { return Ok(()) };
         if let Some(batches) = running.batches {
             check_device(op, &[x, batches])?;
             if batches.dtype() != DType::I64 || batches.numel() != 1 {
@@ -823,7 +829,7 @@ impl NormGeometry {
         x: &Tensor,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
-        of: Statistics<'_>,
+        running: Statistics<'_>,
         then: Then<'_>,
     ) -> Result<Tensor> {
         let (op, geometry, Then { residual, rectified }) = (self.op, *self, then);
@@ -833,7 +839,7 @@ impl NormGeometry {
         let statistics = || Tensor::allocate(op, &Shape::from(self.groups), x.dtype().acc(), x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-        let (used, updated) = (of.used(), of.updated());
+        let (used, updated) = (running.used(), running.updated());
         let momentum = updated.and_then(|r| r.momentum);
         let norm = BatchNorm {
             batch: self.batch,

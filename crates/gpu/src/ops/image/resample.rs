@@ -60,14 +60,14 @@ fn bits(weight: f64, acc: DType) -> i64 {
     }
 }
 
-fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
-    let (Input { x }, Output { y }) = (of.inputs(call), of.outputs(call));
+fn run(gpu: &Gpu, call: &Call<'_>, resample: &Resample) -> Result<()> {
+    let (Input { x }, Output { y }) = (resample.inputs(call), resample.outputs(call));
     let (n, acc) = (y.layout.shape().numel(), y.dtype.acc());
-    let is_weighted = of.axes.iter().any(|axis| axis.rule.is_weighted());
-    let planes = of.axes[..2].iter().take_while(|axis| axis.rule == Rule::Keep).count();
+    let is_weighted = resample.axes.iter().any(|axis| axis.rule.is_weighted());
+    let planes = resample.axes[..2].iter().take_while(|axis| axis.rule == Rule::Keep).count();
     let (mut words, mut starts, mut positions, mut weights) = (Vec::new(), [0; 3], [0; 3], [0; 3]);
-    for (d, axis) in of.axes.iter().enumerate().skip(planes) {
-        let rows = Rows::new(axis, of.way);
+    for (d, axis) in resample.axes.iter().enumerate().skip(planes) {
+        let rows = Rows::new(axis, resample.way);
         let as_words = |values: &[usize]| values.iter().map(|&v| v as i64).collect::<Vec<_>>();
         starts[d] = words.len();
         words.extend(as_words(&rows.starts));
@@ -78,14 +78,14 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &Resample) -> Result<()> {
             words.extend(rows.weights.iter().map(|&w| bits(w, acc)));
         }
     }
-    let (inputs, outputs) = (of.axes.map(|axis| axis.input), of.axes.map(|axis| axis.output));
-    let (inputs, outputs) = if of.way == Way::Forward { (inputs, outputs) } else { (outputs, inputs) };
+    let (inputs, outputs) = (resample.axes.map(|axis| axis.input), resample.axes.map(|axis| axis.output));
+    let (inputs, outputs) = if resample.way == Way::Forward { (inputs, outputs) } else { (outputs, inputs) };
     let threads = group_size(gpu.driver().limits());
     let variant = Variant::new("image/resample.c")
         .define("THREADS", threads)
         .stored(y.dtype)
         .define("AXES", 3 - planes)
-        .flag("SINGLE", of.way == Way::Forward && !is_weighted)
+        .flag("SINGLE", resample.way == Way::Forward && !is_weighted)
         .flag("WEIGHTED", is_weighted)
         .flag("WIDE", is_wide(&[x, y]));
     let table = gpu.tables.get(&gpu.pool, words)?;

@@ -61,7 +61,7 @@ fn masking(x: &Operand<'_>, y: &Operand<'_>, threads: usize) -> Result<Variant> 
 /// Masks x, or its sum with a bias, by draws that are made on the way.
 fn run(
     gpu: &Gpu,
-    of: &Dropout,
+    dropout: &Dropout,
     DropoutInputs { x, state }: DropoutInputs<&Operand<'_>>,
     Output { y }: Output<&Operand<'_>>,
     bias: Option<&Operand<'_>>,
@@ -75,15 +75,15 @@ fn run(
         variant = variant.define("BIASED", true).flag("WHOLE", is_whole);
         arguments = arguments.pointer(start_of(bias)?).int(width);
     }
-    let arguments = arguments.int(n).numbers(state_ints(of.state)).int(of.threshold);
+    let arguments = arguments.int(n).numbers(state_ints(dropout.state)).int(dropout.threshold);
     let geometry = in_groups(n.div_ceil(items(y.dtype)), threads);
-    gpu.launch(variant, "dropout", geometry, &arguments.float(of.scale, y.dtype.acc()))
+    gpu.launch(variant, "dropout", geometry, &arguments.float(dropout.scale, y.dtype.acc()))
 }
 
 /// Masks dy, and sums the results over rows. Each group leaves a part of the sums.
 fn sum(
     gpu: &Gpu,
-    of: &Dropout,
+    dropout: &Dropout,
     BiasDropoutBackwardInputs { dy, state }: BiasDropoutBackwardInputs<&Operand<'_>>,
     BiasDropoutBackwardOutputs { dx, bias: dbias }: BiasDropoutBackwardOutputs<&Operand<'_>>,
 ) -> Result<()> {
@@ -98,9 +98,9 @@ fn sum(
     let (program, base) = with_base(program, state)?;
     let to = start_of(dx)?;
     let arguments = Arguments::new().pointers([start_of(dy)?, to, sums.address, base.unwrap_or(to)]);
-    let arguments = arguments.numbers([rows, width]).numbers(state_ints(of.state)).int(of.threshold);
+    let arguments = arguments.numbers([rows, width]).numbers(state_ints(dropout.state)).int(dropout.threshold);
     let geometry = Geometry::new([across, parts, 1], threads);
-    gpu.launch(program, "dropout_sum", geometry, &arguments.float(of.scale, dx.dtype.acc()))?;
+    gpu.launch(program, "dropout_sum", geometry, &arguments.float(dropout.scale, dx.dtype.acc()))?;
     let joining = variant("normalization/norm_join.c", dx).define("P", dx.dtype).flag("WEIGHT", true);
     join_parts(gpu, joining, [sums.address; 2], [start_of(dbias)?; 2], parts, width, false)
 }

@@ -111,10 +111,10 @@ impl Gguf {
         self.value(key, "true or false", Value::as_bool)
     }
 
-    fn value<'a, T>(&'a self, key: &str, expected: &str, of: impl Fn(&'a Value) -> Option<T>) -> Result<T> {
+    fn value<'a, T>(&'a self, key: &str, expected: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<T> {
         let value =
             self.metadata.get(key).ok_or_else(|| self.invalid(format!("it has no key {key}, expected {expected}")))?;
-        of(value).ok_or_else(|| self.invalid(format!("{key} is {value}, expected {expected}")))
+        read(value).ok_or_else(|| self.invalid(format!("{key} is {value}, expected {expected}")))
     }
 
     fn invalid(&self, why: String) -> Error {

@@ -319,9 +319,9 @@ impl Value {
         self.elements(Value::as_bool)
     }
 
-    fn elements<T>(&self, of: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    fn elements<T>(&self, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
         let Value::Array(array) = self else { return None };
-        (0..array.len()).map(|i| of(&array.get(i)?)).collect()
+        (0..array.len()).map(|i| read(&array.get(i)?)).collect()
     }
 }
 

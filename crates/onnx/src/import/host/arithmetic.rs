@@ -13,33 +13,33 @@ type Comparison = (fn(&i64, &i64) -> bool, fn(&f64, &f64) -> bool);
 type Unary = (Option<fn(i64) -> i64>, fn(f64) -> f64);
 
 /// The result of a call; `None` for an operator that is not here.
-pub fn evaluate(of: &Operands<'_>) -> Result<Option<Host>> {
-    let name = of.call.node.op_type;
-    if let Some(function) = binary(of, name)? {
-        return all(of, function);
+pub fn evaluate(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let name = operands.call.node.op_type;
+    if let Some(function) = binary(operands, name)? {
+        return all(operands, function);
     }
     if let Some(function) = comparison(name) {
-        return compare(of, function);
+        return compare(operands, function);
     }
     if let Some(function) = unary(name) {
-        return each(of, function);
+        return each(operands, function);
     }
     match name {
-        "And" | "Or" | "Xor" => logical(of, name),
-        "Not" => Ok(Some(mapped(of.x(0)?, Element::BOOL, |v| (v == 0) as i64))),
-        "Cast" => cast(of),
-        "Where" => choose(of),
+        "And" | "Or" | "Xor" => logical(operands, name),
+        "Not" => Ok(Some(mapped(operands.x(0)?, Element::BOOL, |v| (v == 0) as i64))),
+        "Cast" => cast(operands),
+        "Where" => choose(operands),
         _ => Ok(None),
     }
 }
 
-fn binary(of: &Operands<'_>, name: &str) -> Result<Option<Binary>> {
+fn binary(operands: &Operands<'_>, name: &str) -> Result<Option<Binary>> {
     Ok(Some(match name {
         "Add" | "Sum" => (|a, b| Ok(a.wrapping_add(b)), |a, b| a + b),
         "Sub" => (|a, b| Ok(a.wrapping_sub(b)), |a, b| a - b),
         "Mul" => (|a, b| Ok(a.wrapping_mul(b)), |a, b| a * b),
         "Div" => (|a, b| nonzero(b).map(|b| a.wrapping_div(b)), |a, b| a / b),
-        "Mod" if of.call.flag("fmod")? => (|a, b| nonzero(b).map(|b| a.wrapping_rem(b)), |a, b| a % b),
+        "Mod" if operands.call.flag("fmod")? => (|a, b| nonzero(b).map(|b| a.wrapping_rem(b)), |a, b| a % b),
         "Mod" => (
             |a, b| nonzero(b).map(|b| a.wrapping_rem(b).wrapping_add(b).wrapping_rem(b)),
             |a, b| a - b * (a / b).floor(),
@@ -80,8 +80,8 @@ fn unary(name: &str) -> Option<Unary> {
 }
 
 /// A function of all operands, two at a time.
-fn all(of: &Operands<'_>, (ints, floats): Binary) -> Result<Option<Host>> {
-    let Some(operands) = of.each() else { return Ok(None) };
+fn all(inputs: &Operands<'_>, (ints, floats): Binary) -> Result<Option<Host>> {
+    let Some(operands) = inputs.each() else { return Ok(None) };
     let (Some((first, rest)), Some(dims)) = (operands.split_first(), common(&operands)?) else { return Ok(None) };
     let mut found = first.broadcast(&dims);
     for other in rest {
@@ -121,8 +121,8 @@ fn common(operands: &[&Host]) -> Result<Option<Vec<usize>>> {
     Ok(small(&dims).map(|_| dims))
 }
 
-fn compare(of: &Operands<'_>, (ints, floats): Comparison) -> Result<Option<Host>> {
-    let (a, b) = (of.x(0)?, of.x(1)?);
+fn compare(operands: &Operands<'_>, (ints, floats): Comparison) -> Result<Option<Host>> {
+    let (a, b) = (operands.x(0)?, operands.x(1)?);
     same_types(a, b)?;
     let Some(dims) = common(&[a, b])? else { return Ok(None) };
     let (a, b) = (a.broadcast(&dims), b.broadcast(&dims));
@@ -133,8 +133,8 @@ fn compare(of: &Operands<'_>, (ints, floats): Comparison) -> Result<Option<Host>
     Ok(Some(Host::ints(Element::BOOL, dims, found)))
 }
 
-fn each(of: &Operands<'_>, (ints, floats): Unary) -> Result<Option<Host>> {
-    let x = of.x(0)?;
+fn each(operands: &Operands<'_>, (ints, floats): Unary) -> Result<Option<Host>> {
+    let x = operands.x(0)?;
     Ok(match (&x.numbers, ints) {
         (Numbers::Ints(_), Some(f)) => Some(mapped(x, x.element, f)),
         (Numbers::Ints(_), None) => None,
@@ -154,8 +154,8 @@ fn mapped(x: &Host, element: Element, f: impl Fn(i64) -> i64) -> Host {
     Host::ints(element, x.dims.clone(), numbers)
 }
 
-fn logical(of: &Operands<'_>, name: &str) -> Result<Option<Host>> {
-    let (a, b) = (of.x(0)?, of.x(1)?);
+fn logical(operands: &Operands<'_>, name: &str) -> Result<Option<Host>> {
+    let (a, b) = (operands.x(0)?, operands.x(1)?);
     let Some(dims) = common(&[a, b])? else { return Ok(None) };
     let (a, b) = (a.broadcast(&dims), b.broadcast(&dims));
     let (Numbers::Ints(a), Numbers::Ints(b)) = (&a.numbers, &b.numbers) else { return Ok(None) };
@@ -167,9 +167,9 @@ fn logical(of: &Operands<'_>, name: &str) -> Result<Option<Host>> {
     Ok(Some(Host::ints(Element::BOOL, dims, a.iter().zip(b).map(f).collect())))
 }
 
-fn cast(of: &Operands<'_>) -> Result<Option<Host>> {
-    let Some(to) = of.call.element_named("to")?.filter(|to| !to.is_float8()) else { return Ok(None) };
-    let x = of.x(0)?;
+fn cast(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let Some(to) = operands.call.element_named("to")?.filter(|to| !to.is_float8()) else { return Ok(None) };
+    let x = operands.x(0)?;
     let dims = x.dims.clone();
     Ok(Some(match (&x.numbers, to.limits()) {
         (_, None) if to.dtype().is_float() => {
@@ -185,8 +185,8 @@ fn cast(of: &Operands<'_>) -> Result<Option<Host>> {
     }))
 }
 
-fn choose(of: &Operands<'_>) -> Result<Option<Host>> {
-    let (condition, a, b) = (of.x(0)?, of.x(1)?, of.x(2)?);
+fn choose(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let (condition, a, b) = (operands.x(0)?, operands.x(1)?, operands.x(2)?);
     same_types(a, b)?;
     let Some(dims) = common(&[condition, a, b])? else { return Ok(None) };
     let [condition, a, b] = [condition, a, b].map(|host| host.broadcast(&dims));

@@ -9,36 +9,36 @@ use crate::import::value::{Host, Numbers};
 use isograd_core::{Error, Result};
 
 /// The results of a call; `None` for an operator that is not here.
-pub fn evaluate(of: &Operands<'_>) -> Result<Option<Vec<Host>>> {
-    let call = of.call;
+pub fn evaluate(operands: &Operands<'_>) -> Result<Option<Vec<Host>>> {
+    let call = operands.call;
     let found = match call.node.op_type {
-        "Identity" => of.given(0).map(|x| x.reshaped(x.dims.clone())),
+        "Identity" => operands.given(0).map(|x| x.reshaped(x.dims.clone())),
         "Reshape" => {
-            let x = of.x(0)?;
+            let x = operands.x(0)?;
             Some(x.reshaped(infer(&x.dims, &call.ints(1)?, call.flag("allowzero")?)?))
         }
-        "Squeeze" => Some(of.x(0)?.reshaped(squeezed(&of.x(0)?.dims, call.moved_ints("axes", 1)?)?)),
+        "Squeeze" => Some(operands.x(0)?.reshaped(squeezed(&operands.x(0)?.dims, call.moved_ints("axes", 1)?)?)),
         "Unsqueeze" => {
             let axes = call.moved_ints("axes", 1)?.unwrap_or_default();
-            Some(of.x(0)?.reshaped(unsqueezed(&of.x(0)?.dims, &axes)?))
+            Some(operands.x(0)?.reshaped(unsqueezed(&operands.x(0)?.dims, &axes)?))
         }
-        "Transpose" if of.x(0)?.dims.len() <= 1 => Some(of.x(0)?.reshaped(of.x(0)?.dims.clone())),
-        "Concat" => concat(of)?,
-        "Gather" => Some(gather(of)?),
-        "Slice" => Some(slice(of)?),
-        "Split" => return split(of).map(Some),
-        "Expand" => expand(of)?,
-        "Range" => range(of)?,
-        "ReduceProd" | "ReduceSum" | "ReduceMax" | "ReduceMin" => reduce(of)?,
+        "Transpose" if operands.x(0)?.dims.len() <= 1 => Some(operands.x(0)?.reshaped(operands.x(0)?.dims.clone())),
+        "Concat" => concat(operands)?,
+        "Gather" => Some(gather(operands)?),
+        "Slice" => Some(slice(operands)?),
+        "Split" => return split(operands).map(Some),
+        "Expand" => expand(operands)?,
+        "Range" => range(operands)?,
+        "ReduceProd" | "ReduceSum" | "ReduceMax" | "ReduceMin" => reduce(operands)?,
         _ => None,
     };
     Ok(found.map(|found| vec![found]))
 }
 
-fn concat(of: &Operands<'_>) -> Result<Option<Host>> {
-    let Some(parts) = of.each() else { return Ok(None) };
+fn concat(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let Some(parts) = operands.each() else { return Ok(None) };
     let rank = parts[0].dims.len();
-    let axis = axis_of(of.call.needed("axis")?, rank)?;
+    let axis = axis_of(operands.call.needed("axis")?, rank)?;
     let is_alike = |part: &&Host| {
         let is_same = |d: usize| d == axis || part.dims.get(d) == parts[0].dims.get(d);
         part.dims.len() == rank && part.element == parts[0].element && (0..rank).all(is_same)
@@ -71,9 +71,9 @@ fn concat(of: &Operands<'_>) -> Result<Option<Host>> {
     Ok(Some(Host::new(parts[0].element, dims, numbers)))
 }
 
-fn gather(of: &Operands<'_>) -> Result<Host> {
-    let (x, index) = (of.x(0)?, of.call.ints(1)?);
-    let axis = of.call.axis("axis", 0, x.dims.len())?;
+fn gather(operands: &Operands<'_>) -> Result<Host> {
+    let (x, index) = (operands.x(0)?, operands.call.ints(1)?);
+    let axis = operands.call.axis("axis", 0, x.dims.len())?;
     let extent = x.dims[axis];
     let (inner, outer) = (x.dims[axis + 1..].iter().product::<usize>(), x.dims[..axis].iter().product::<usize>());
     let at = |&i: &i64| {
@@ -81,7 +81,7 @@ fn gather(of: &Operands<'_>) -> Result<Host> {
         let found = usize::try_from(counted).ok().filter(|&i| i < extent);
         found.ok_or_else(|| Error::index("onnx", format!("the index is {i}, the extent {extent}")))
     };
-    let index_dims = &of.x(1)?.dims;
+    let index_dims = &operands.x(1)?.dims;
     let index: Vec<usize> = index.iter().map(at).collect::<Result<_>>()?;
     let index = &index;
     let places =
@@ -90,13 +90,13 @@ fn gather(of: &Operands<'_>) -> Result<Host> {
     Ok(x.at(dims, places))
 }
 
-fn slice(of: &Operands<'_>) -> Result<Host> {
-    let x = of.x(0)?;
+fn slice(operands: &Operands<'_>) -> Result<Host> {
+    let x = operands.x(0)?;
     let mut strides = vec![1; x.dims.len()];
     for d in (1..x.dims.len()).rev() {
         strides[d - 1] = strides[d] * x.dims[d];
     }
-    let places = slice_places(of.call, &x.dims)?;
+    let places = slice_places(operands.call, &x.dims)?;
     let dims: Vec<usize> = places.iter().map(|range| range.len).collect();
     let of_element = |mut i: usize| {
         let mut at = 0;
@@ -109,9 +109,9 @@ fn slice(of: &Operands<'_>) -> Result<Host> {
     Ok(x.at(dims.clone(), (0..dims.iter().product()).map(of_element)))
 }
 
-fn split(of: &Operands<'_>) -> Result<Vec<Host>> {
-    let x = of.x(0)?;
-    let (axis, lengths) = split_sizes(of.call, &x.dims)?;
+fn split(operands: &Operands<'_>) -> Result<Vec<Host>> {
+    let x = operands.x(0)?;
+    let (axis, lengths) = split_sizes(operands.call, &x.dims)?;
     let (inner, outer) = (x.dims[axis + 1..].iter().product::<usize>(), x.dims[..axis].iter().product::<usize>());
     let (mut start, mut found) = (0, Vec::new());
     for length in lengths {
@@ -127,14 +127,14 @@ fn split(of: &Operands<'_>) -> Result<Vec<Host>> {
     Ok(found)
 }
 
-fn expand(of: &Operands<'_>) -> Result<Option<Host>> {
-    let x = of.x(0)?;
-    let dims = broadcast_dims(&[&x.dims, &sizes(&of.call.ints(1)?)?])?;
+fn expand(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let x = operands.x(0)?;
+    let dims = broadcast_dims(&[&x.dims, &sizes(&operands.call.ints(1)?)?])?;
     Ok(small(&dims).map(|_| x.broadcast(&dims)))
 }
 
-fn range(of: &Operands<'_>) -> Result<Option<Host>> {
-    let (Some(range), element) = (range_of(of.call)?, of.x(0)?.element) else { return Ok(None) };
+fn range(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let (Some(range), element) = (range_of(operands.call)?, operands.x(0)?.element) else { return Ok(None) };
     Ok(match range {
         Range::Ints { start, step, len } if small(&[len]).is_some() => {
             let numbers = (0..len as i64).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect();
@@ -149,16 +149,16 @@ fn range(of: &Operands<'_>) -> Result<Option<Host>> {
 }
 
 /// A reduction over all or some dimensions, of integers.
-fn reduce(of: &Operands<'_>) -> Result<Option<Host>> {
-    let x = of.x(0)?;
+fn reduce(operands: &Operands<'_>) -> Result<Option<Host>> {
+    let x = operands.x(0)?;
     let Numbers::Ints(numbers) = &x.numbers else { return Ok(None) };
-    let axes = of.call.moved_ints("axes", 1)?.unwrap_or_default();
-    if axes.is_empty() && of.call.flag("noop_with_empty_axes")? {
+    let axes = operands.call.moved_ints("axes", 1)?.unwrap_or_default();
+    if axes.is_empty() && operands.call.flag("noop_with_empty_axes")? {
         return Ok(None);
     }
     let rank = x.dims.len();
     let axes = if axes.is_empty() { (0..rank).collect() } else { axes_of(&axes, rank)? };
-    let name = of.call.node.op_type;
+    let name = operands.call.node.op_type;
     if numbers.is_empty() && matches!(name, "ReduceMax" | "ReduceMin") {
         return Ok(None);
     }
@@ -181,7 +181,7 @@ fn reduce(of: &Operands<'_>) -> Result<Option<Host>> {
     }
     let empty = (name == "ReduceProd") as i64;
     let numbers = found.into_iter().map(|v| x.element.wrap_number(v.unwrap_or(empty))).collect();
-    let is_kept = of.call.int("keepdims", 1)? != 0;
+    let is_kept = operands.call.int("keepdims", 1)? != 0;
     let dims = (0..rank).filter(|d| is_kept || !axes.contains(d)).map(|d| kept[d]).collect();
     Ok(Some(Host::ints(x.element, dims, numbers)))
 }

@@ -52,12 +52,12 @@ fn windows(c: &Call<'_>, x: &Tensor, w: &Tensor) -> Result<Windows> {
 
 /// The convolution that the attributes of a call describe.
 pub fn conv(c: &Call<'_>, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    fn of<const N: usize>(x: [&Tensor; 2], bias: Option<&Tensor>, of: &Windows, groups: usize) -> Result<Tensor>
+    fn of<const N: usize>(x: [&Tensor; 2], bias: Option<&Tensor>, windows: &Windows, groups: usize) -> Result<Tensor>
     where
         Tensor: Convolve<N>,
     {
-        let padding = Padding::Ends(std::array::from_fn(|d| [of.low[d], of.high[d]]));
-        let conv = Conv { stride: array(&of.stride), padding, dilation: array(&of.dilation), groups };
+        let padding = Padding::Ends(std::array::from_fn(|d| [windows.low[d], windows.high[d]]));
+        let conv = Conv { stride: array(&windows.stride), padding, dilation: array(&windows.dilation), groups };
         x[0].convolve(x[1], bias, &conv)
     }
     let (windows, groups) = (windows(c, x, w)?, groups(c)?);
@@ -68,7 +68,7 @@ fn conv_transpose(c: &Call<'_>) -> Result<Tensor> {
     fn of<const N: usize>(
         x: [&Tensor; 2],
         bias: Option<&Tensor>,
-        of: &Windows,
+        windows: &Windows,
         (padding, output_padding): (&[usize], &[usize]),
         groups: usize,
     ) -> Result<Tensor>
@@ -76,10 +76,10 @@ fn conv_transpose(c: &Call<'_>) -> Result<Tensor> {
         Tensor: Convolve<N>,
     {
         let conv = ConvTranspose {
-            stride: array(&of.stride),
+            stride: array(&windows.stride),
             padding: array(padding),
             output_padding: array(output_padding),
-            dilation: array(&of.dilation),
+            dilation: array(&windows.dilation),
             groups,
         };
         x[0].transposed(x[1], bias, &conv)

@@ -77,16 +77,21 @@ impl Windows {
 }
 
 fn max_pool(c: &Call<'_>) -> Result<Vec<Value>> {
-    fn of<const N: usize>(x: &Tensor, of: &Windows, ceil_mode: bool, wants: bool) -> Result<(Tensor, Option<Tensor>)>
+    fn of<const N: usize>(
+        x: &Tensor,
+        windows: &Windows,
+        ceil_mode: bool,
+        wants: bool,
+    ) -> Result<(Tensor, Option<Tensor>)>
     where
         Tensor: Pool<N>,
     {
         let pool = MaxPool {
-            kernel: array(&of.kernel),
-            stride: array(&of.stride),
-            padding: array(&of.low),
-            padding_end: Some(array(&of.high)),
-            dilation: array(&of.dilation),
+            kernel: array(&windows.kernel),
+            stride: array(&windows.stride),
+            padding: array(&windows.low),
+            padding_end: Some(array(&windows.high)),
+            dilation: array(&windows.dilation),
             ceil_mode,
         };
         if wants { x.largest(&pool).map(|(y, i)| (y, Some(i))) } else { Ok((x.largest_alone(&pool)?, None)) }
@@ -149,16 +154,16 @@ fn places_in_all(c: &Call<'_>, index: &Tensor, dims: &[usize]) -> Result<Tensor>
 }
 
 fn average_pool(c: &Call<'_>) -> Result<Tensor> {
-    fn of<const N: usize>(x: &Tensor, of: &Windows, ceil_mode: bool, count_include_pad: bool) -> Result<Tensor>
+    fn of<const N: usize>(x: &Tensor, windows: &Windows, ceil_mode: bool, count_include_pad: bool) -> Result<Tensor>
     where
         Tensor: Pool<N>,
     {
         let pool = AvgPool {
-            kernel: array(&of.kernel),
-            stride: array(&of.stride),
-            padding: array(&of.low),
-            padding_end: Some(array(&of.high)),
-            dilation: array(&of.dilation),
+            kernel: array(&windows.kernel),
+            stride: array(&windows.stride),
+            padding: array(&windows.low),
+            padding_end: Some(array(&windows.high)),
+            dilation: array(&windows.dilation),
             ceil_mode,
             count_include_pad,
             divisor_override: None,
@@ -183,11 +188,11 @@ fn average_pool(c: &Call<'_>) -> Result<Tensor> {
 }
 
 fn lp_pool(c: &Call<'_>) -> Result<Tensor> {
-    fn of<const N: usize>(x: &Tensor, p: f64, of: &Windows, ceil_mode: bool) -> Result<Tensor>
+    fn of<const N: usize>(x: &Tensor, p: f64, windows: &Windows, ceil_mode: bool) -> Result<Tensor>
     where
         Tensor: Pool<N>,
     {
-        x.norm_of(p, &LpPool { kernel: array(&of.kernel), stride: array(&of.stride), ceil_mode })
+        x.norm_of(p, &LpPool { kernel: array(&windows.kernel), stride: array(&windows.stride), ceil_mode })
     }
     let (x, p) = (c.x(0)?, c.int("p", 2)? as f64);
     let windows = Windows::of(c, volume(&x)?, None)?;
@@ -197,11 +202,11 @@ fn lp_pool(c: &Call<'_>) -> Result<Tensor> {
         return of_rank!(windows.rank(), of(&padded, p, &windows.unpadded(), ceil));
     }
     // Windows with gaps: the mean of powers, times the number of elements.
-    fn mean<const N: usize>(x: &Tensor, of: &Windows, ceil_mode: bool) -> Result<Tensor>
+    fn mean<const N: usize>(x: &Tensor, windows: &Windows, ceil_mode: bool) -> Result<Tensor>
     where
         Tensor: Pool<N>,
     {
-        let (kernel, stride, dilation) = (array(&of.kernel), array(&of.stride), array(&of.dilation));
+        let (kernel, stride, dilation) = (array(&windows.kernel), array(&windows.stride), array(&windows.dilation));
         x.average(&AvgPool { stride, dilation, ceil_mode, divisor_override: Some(1), ..AvgPool::new(kernel) })
     }
     let powers = padded.pow_scalar(p)?;

@@ -107,9 +107,9 @@ fn blocks(kind: Kind, t: &Tensor) -> Result<Tensor> {
     Tensor::concat(&parts.iter().collect::<Vec<_>>(), 0)
 }
 
-fn ours(cell: &Cell, x: &Tensor, of: &Direction, lengths: Option<&Tensor>) -> Result<Found> {
-    let (input, hidden) = (blocks(cell.kind, &of.input)?, blocks(cell.kind, &of.hidden)?);
-    let [input_bias, hidden_bias] = match &of.biases {
+fn ours(cell: &Cell, x: &Tensor, direction: &Direction, lengths: Option<&Tensor>) -> Result<Found> {
+    let (input, hidden) = (blocks(cell.kind, &direction.input)?, blocks(cell.kind, &direction.hidden)?);
+    let [input_bias, hidden_bias] = match &direction.biases {
         Some([a, b]) => [Some(blocks(cell.kind, a)?), Some(blocks(cell.kind, b)?)],
         None => [None, None],
     };
@@ -118,29 +118,29 @@ fn ours(cell: &Cell, x: &Tensor, of: &Direction, lengths: Option<&Tensor>) -> Re
         hidden_bias: hidden_bias.as_ref(),
         ..RecurrentWeights::new(&input, &hidden)
     };
-    let steps = RecurrentSteps { order: of.order, lengths };
-    let h = of.h.as_ref();
+    let steps = RecurrentSteps { order: direction.order, lengths };
+    let h = direction.h.as_ref();
     match cell.kind {
-        Kind::Lstm => x.lstm(h, of.c.as_ref(), weights, &steps).map(|(y, h, c)| (y, h, Some(c))),
+        Kind::Lstm => x.lstm(h, direction.c.as_ref(), weights, &steps).map(|(y, h, c)| (y, h, Some(c))),
         Kind::Gru => x.gru(h, weights, &steps).map(|(y, h)| (y, h, None)),
         Kind::Rnn => x.rnn(h, weights, cell.nonlinearity(), &steps).map(|(y, h)| (y, h, None)),
     }
 }
 
-fn by_steps(cell: &Cell, x: &Tensor, of: &Direction, lengths: Option<&Tensor>) -> Result<Found> {
-    let backwards = |t: &Tensor| match (of.order, lengths) {
+fn by_steps(cell: &Cell, x: &Tensor, direction: &Direction, lengths: Option<&Tensor>) -> Result<Found> {
+    let backwards = |t: &Tensor| match (direction.order, lengths) {
         (TimeOrder::Forward, _) => Ok(t.clone()),
         (TimeOrder::Reverse, Some(lengths)) => reversed(t, lengths, 0, 1),
         (TimeOrder::Reverse, None) => t.flip(&[0]),
     };
     let x = backwards(x)?;
-    let (batch, width) = (x.dims()[1], of.hidden.dims()[1]);
+    let (batch, width) = (x.dims()[1], direction.hidden.dims()[1]);
     let zeros = || Tensor::zeros([batch, width], x.dtype(), x.device());
-    let mut h = of.h.clone().map_or_else(zeros, Ok)?;
-    let mut c = of.c.clone().map_or_else(zeros, Ok)?;
+    let mut h = direction.h.clone().map_or_else(zeros, Ok)?;
+    let mut c = direction.c.clone().map_or_else(zeros, Ok)?;
     let mut states = Vec::new();
     for t in 0..x.dims()[0] {
-        let (new_h, new_c) = cell.step(&x.select(0, t as isize)?, &h, &c, of)?;
+        let (new_h, new_c) = cell.step(&x.select(0, t as isize)?, &h, &c, direction)?;
         let Some(lengths) = lengths else {
             (h, c) = (new_h.clone(), new_c);
             states.push(new_h);

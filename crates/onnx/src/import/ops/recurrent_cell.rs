@@ -115,23 +115,23 @@ impl Cell {
     }
 
     /// The hidden state and the cell state after a step. Other kinds than LSTM have no cell state.
-    pub fn step(&self, x: &Tensor, h: &Tensor, c: &Tensor, of: &Direction) -> Result<(Tensor, Tensor)> {
+    pub fn step(&self, x: &Tensor, h: &Tensor, c: &Tensor, direction: &Direction) -> Result<(Tensor, Tensor)> {
         match self.kind {
-            Kind::Lstm => self.lstm(x, h, c, of),
-            Kind::Gru => Ok((self.gru(x, h, of)?, c.clone())),
+            Kind::Lstm => self.lstm(x, h, c, direction),
+            Kind::Gru => Ok((self.gru(x, h, direction)?, c.clone())),
             Kind::Rnn => {
-                let [a, b] = products(x, h, of)?;
+                let [a, b] = products(x, h, direction)?;
                 Ok((self.activated(0, &a.add(&b)?)?, c.clone()))
             }
         }
     }
 
-    fn lstm(&self, x: &Tensor, h: &Tensor, c: &Tensor, of: &Direction) -> Result<(Tensor, Tensor)> {
-        let [a, b] = products(x, h, of)?;
+    fn lstm(&self, x: &Tensor, h: &Tensor, c: &Tensor, direction: &Direction) -> Result<(Tensor, Tensor)> {
+        let [a, b] = products(x, h, direction)?;
         let (sums, width) = (a.add(&b)?, h.dims()[1]);
         let gate = |k: usize| sums.narrow(1, k * width, width);
         // The peepholes are those of i, o and f.
-        let seen = |k: usize, sum: Tensor, c: &Tensor| match &of.peepholes {
+        let seen = |k: usize, sum: Tensor, c: &Tensor| match &direction.peepholes {
             Some(p) => sum.add(&p.narrow(0, k * width, width)?.mul(c)?),
             None => Ok(sum),
         };
@@ -142,8 +142,8 @@ impl Cell {
         Ok((o.mul(&self.functions[2].of(&new_c)?)?, new_c))
     }
 
-    fn gru(&self, x: &Tensor, h: &Tensor, of: &Direction) -> Result<Tensor> {
-        let [a, b] = products(x, h, of)?;
+    fn gru(&self, x: &Tensor, h: &Tensor, direction: &Direction) -> Result<Tensor> {
+        let [a, b] = products(x, h, direction)?;
         let width = h.dims()[1];
         let gate = |t: &Tensor, k: usize| t.narrow(1, k * width, width);
         let z = self.activated(0, &gate(&a, 0)?.add(&gate(&b, 0)?)?)?;
@@ -151,8 +151,8 @@ impl Cell {
         let of_state = if self.resets_after {
             r.mul(&gate(&b, 2)?)?
         } else {
-            let w = of.hidden.narrow(0, 2 * width, width)?;
-            let bias = of.biases.as_ref().map(|[_, bias]| bias.narrow(0, 2 * width, width)).transpose()?;
+            let w = direction.hidden.narrow(0, 2 * width, width)?;
+            let bias = direction.biases.as_ref().map(|[_, bias]| bias.narrow(0, 2 * width, width)).transpose()?;
             r.mul(h)?.linear(&w, bias.as_ref())?
         };
         let new = self.activated(1, &gate(&a, 2)?.add(&of_state)?)?;
@@ -161,10 +161,10 @@ impl Cell {
 }
 
 /// The products of the input and of the hidden state, with their biases.
-fn products(x: &Tensor, h: &Tensor, of: &Direction) -> Result<[Tensor; 2]> {
-    let [a, b] = match &of.biases {
+fn products(x: &Tensor, h: &Tensor, direction: &Direction) -> Result<[Tensor; 2]> {
+    let [a, b] = match &direction.biases {
         Some([a, b]) => [Some(a), Some(b)],
         None => [None, None],
     };
-    Ok([x.linear(&of.input, a)?, h.linear(&of.hidden, b)?])
+    Ok([x.linear(&direction.input, a)?, h.linear(&direction.hidden, b)?])
 }
