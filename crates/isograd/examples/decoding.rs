@@ -4,9 +4,11 @@
 
 mod print;
 
-use isograd::models::{Decoder, Gpt2, Gpt2Options, LanguageModel};
+use isograd::models::{CausalLm, CausalLmOptions, Decoder, Gpt2, Gpt2Options, LanguageModel};
+use isograd::nn::QuantizedLinear;
 use isograd::ops::{Attention, Causal, Sampling};
 use isograd::prelude::*;
+use isograd::quantized::{BlockFormat, QuantizedWeight};
 use isograd::tape::{BackwardOptions, grad_from};
 use isograd::{DType, no_grad};
 use print::print;
@@ -27,14 +29,12 @@ fn bandwidth(device: &Device) -> Result<f64> {
     Ok(2.0 * (1u64 << 30) as f64 / seconds(device, || y.copy_(&x))?)
 }
 
-fn gpt2(device: &Device, dtype: DType, rate: f64) -> Result<()> {
-    let model = Gpt2::new(&Gpt2Options::small(), &Init::new(device).dtype(dtype).seed(1))?;
-    model.eval();
-    let bytes: usize = model.parameters().iter().map(|p| p.numel() * p.dtype().size()).sum();
+/// The tokens of a sequence after a prompt of 300, one at a time; `bytes` are those of the weights.
+fn decode(name: &str, model: &dyn LanguageModel, bytes: usize, device: &Device, rate: f64) -> Result<()> {
     let floor = bytes as f64 / rate;
     let prompt = Tensor::arange(300, device)?.reshape((1, 300))?;
     let sampling = Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
-    let mut decoder = Decoder::new(&model, 1024, &sampling, Rng::new(1));
+    let mut decoder = Decoder::new(model, 1024, &sampling, Rng::new(1));
     decoder.prompt(&prompt, None)?;
     for _ in 0..8 {
         decoder.next()?.to_vec::<i64>()?;
@@ -66,15 +66,71 @@ fn gpt2(device: &Device, dtype: DType, rate: f64) -> Result<()> {
         }
     }
     let launches = (device.backend().launch_count().unwrap_or_default() - launches) / 60;
-    let of = |seconds: f64| seconds * 1e3;
     print(&format!(
-        r#"{{"gpt2": "{dtype}", "queued_ms": {:.4}, "read_ms": {:.4}, "plain_ms": {:.4}, "floor_ms": {:.4}, "launches": {launches}}}"#,
-        of(queued),
-        of(read),
-        of(plain),
-        of(floor)
+        r#"{{"decode": "{name}", "of_copy": {:.3}, "queued_ms": {:.4}, "read_ms": {:.4}, "plain_ms": {:.4}, "floor_ms": {:.4}, "launches": {launches}}}"#,
+        floor / queued,
+        queued * 1e3,
+        read * 1e3,
+        plain * 1e3,
+        floor * 1e3
     ));
     Ok(())
+}
+
+/// The time of a prompt of 512 tokens, and of a token of each of 64 sequences.
+fn prompts(name: &str, model: &dyn LanguageModel, parameters: usize, device: &Device) -> Result<()> {
+    let prompt = Tensor::arange(512, device)?.reshape((1, 512))?;
+    let time = seconds(device, || model.next_logits(&prompt, &mut model.cache(512)).map(drop))?;
+    let tflops = 2.0 * 512.0 * parameters as f64 / time / 1e12;
+    let many = Tensor::zeros((64, 300), DType::I64, device)?;
+    let mut decoder = Decoder::new(model, 1024, &Sampling::default(), Rng::new(1));
+    decoder.prompt(&many, None)?;
+    for _ in 0..8 {
+        decoder.next()?.to_vec::<i64>()?;
+    }
+    let start = Instant::now();
+    for _ in 0..40 {
+        decoder.next()?;
+    }
+    device.synchronize()?;
+    let step = start.elapsed().as_secs_f64() / 40.0;
+    print(&format!(
+        r#"{{"prompt_of_512": "{name}", "ms": {:.3}, "tflop_s": {tflops:.1}, "ms_of_64_sequences": {:.4}}}"#,
+        time * 1e3,
+        step * 1e3
+    ));
+    Ok(())
+}
+
+fn gpt2(device: &Device, dtype: DType, rate: f64) -> Result<()> {
+    let model = Gpt2::new(&Gpt2Options::small(), &Init::new(device).dtype(dtype).seed(1))?;
+    model.eval();
+    let bytes: usize = model.parameters().iter().map(|p| p.numel() * p.dtype().size()).sum();
+    decode(&format!("GPT-2 124M {dtype}"), &model, bytes, device, rate)
+}
+
+/// A network as LLaMA's, in bf16, whose projections have blocks of zeros where a format is given: the time does not depend on the numbers.
+fn llama(name: &str, options: &CausalLmOptions, format: Option<BlockFormat>, device: &Device, rate: f64) -> Result<()> {
+    let mut model = CausalLm::new(options, &Init::new(device).dtype(DType::BF16).seed(1))?;
+    let (mut bytes, mut numbers) = (0, 0);
+    let mut count = |parameter: &Tensor| {
+        numbers += parameter.numel();
+        bytes += parameter.numel() * parameter.dtype().size();
+    };
+    match format {
+        None => model.parameters().iter().for_each(&mut count),
+        Some(format) => model.replace_matching("*", &mut |_, layer| {
+            let [rows, columns] = [0, 1].map(|d| layer.parameters()[0].dims()[d]);
+            let blocks = Tensor::zeros((rows, format.row_bytes(columns).unwrap_or(0)), DType::U8, device)?;
+            bytes += blocks.numel();
+            numbers += rows * columns;
+            Ok(Box::new(QuantizedLinear { weight: QuantizedWeight::new(format, &blocks, columns)?, bias: None }))
+        })?,
+    }
+    model.eval();
+    let name = format!("{name} {}", format.map_or("bf16", |format| format.name()));
+    decode(&name, &model, bytes, device, rate)?;
+    prompts(&name, &model, numbers, device)
 }
 
 /// One query of each head to 65,536 keys.
@@ -139,6 +195,13 @@ fn main() -> Result<()> {
     print(&format!(r#"{{"copy_tb_s": {:.3}}}"#, rate / 1e12));
     for dtype in [DType::BF16, DType::F32] {
         gpt2(&device, dtype, rate)?;
+    }
+    let small = CausalLmOptions::llama3_1b();
+    llama("LLaMA 1.24B", &small, None, &device, rate)?;
+    let large =
+        CausalLmOptions { layers: 32, head_width: Some(128), width: 4096, hidden: 14_336, tied: false, ..small };
+    for format in [BlockFormat::Q8_0, BlockFormat::Q4K] {
+        llama("LLaMA 8B", &large, Some(format), &device, rate)?;
     }
     for heads in [8, 32] {
         many_keys(&device, heads, rate)?;
