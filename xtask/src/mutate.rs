@@ -2,7 +2,7 @@
 
 use crate::{Failure, programs, simt, test, tools};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -35,6 +35,19 @@ enum By {
     Emulated(String),
     /// Tests of the program `devices`: those whose names, as it prints them, contain this.
     Devices(String),
+    /// The same of the program `generated`.
+    Generated(String),
+}
+
+impl By {
+    /// A test program, and what the names of its tests contain.
+    fn tests(&self) -> Option<(&'static str, &str)> {
+        match self {
+            By::Devices(filter) => Some(("devices", filter)),
+            By::Generated(filter) => Some(("generated", filter)),
+            By::Ops(_) | By::Emulated(_) => None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -111,18 +124,18 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
         match &mutation.by {
             By::Ops(filter) => ops.push(filter.as_str()),
             By::Emulated(filter) => emulated.push(filter.as_str()),
-            By::Devices(filter) => drop(tests.insert(filter.as_str())),
+            By::Devices(_) | By::Generated(_) => tests.extend(mutation.by.tests()),
         }
     }
-    let stand = Stand::new(!tests.is_empty())?;
+    let stand = Stand::new(tests.iter().map(|(program, _)| *program).collect())?;
     if !ops.is_empty() {
         Stand::baseline(stand.suite(&stand.unchanged.isograd, Some(&ops.join("|")))?)?;
     }
     if !emulated.is_empty() {
         Stand::baseline(stand.emulated(&stand.unchanged.isograd, &emulated.join("|"))?)?;
     }
-    for filter in tests {
-        Stand::baseline(stand.tests(&stand.unchanged, filter)?)?;
+    for (program, filter) in tests {
+        Stand::baseline(stand.tests(&stand.unchanged, program, filter)?)?;
     }
     let mut caught = 0;
     for mutation in &chosen {
@@ -146,8 +159,8 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
 /// so that the next build is shorter.
 struct Stand {
     folder: PathBuf,
-    /// Whether the program `devices` is built as well.
-    has_tests: bool,
+    /// The test programs that are built as well.
+    tests: BTreeSet<&'static str>,
     /// The programs of the sources as they were.
     unchanged: Programs,
 }
@@ -156,8 +169,8 @@ struct Stand {
 #[derive(Default)]
 struct Programs {
     isograd: PathBuf,
-    /// The test program `devices`, if it is built.
-    devices: Option<PathBuf>,
+    /// The test programs by their names.
+    tests: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Drop for Stand {
@@ -168,9 +181,9 @@ impl Drop for Stand {
 
 impl Stand {
     /// With the programs built from the sources as they are.
-    fn new(has_tests: bool) -> Result<Stand, Failure> {
+    fn new(tests: BTreeSet<&'static str>) -> Result<Stand, Failure> {
         let folder = tools::root().join("target/mutate");
-        let mut stand = Stand { folder, has_tests, unchanged: Programs::default() };
+        let mut stand = Stand { folder, tests, unchanged: Programs::default() };
         stand.clear().map_err(|e| format!("{}: {e}", stand.folder.display()))?;
         let files = tools::output("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
         for file in files.split_terminator('\0') {
@@ -184,8 +197,8 @@ impl Stand {
             Ok::<_, Failure>(kept)
         };
         let isograd = keep(&built.isograd, "isograd")?;
-        let devices = built.devices.map(|program| keep(&program, "devices")).transpose()?;
-        stand.unchanged = Programs { isograd, devices };
+        let tests = built.tests.iter().map(|(name, program)| Ok((*name, keep(program, name)?)));
+        stand.unchanged = Programs { isograd, tests: tests.collect::<Result<_, Failure>>()? };
         Ok(stand)
     }
 
@@ -205,9 +218,9 @@ impl Stand {
     /// The programs, or the compiler's log.
     fn build(&self) -> Result<Result<Programs, String>, Failure> {
         let mut cargo = Command::new("cargo");
-        // The whole workspace decides about features, so that both programs share what is built.
+        // The whole workspace decides about features, so that all programs share what is built.
         cargo.args(["build", "--workspace", "--bin", "isograd", programs::MESSAGES]).current_dir(self.source());
-        cargo.args(self.has_tests.then_some(["--test", "devices"]).into_iter().flatten());
+        cargo.args(self.tests.iter().flat_map(|name| ["--test", name]));
         // Most of what a few characters change is found as it was.
         cargo.env("CARGO_TARGET_DIR", self.folder.join("target")).env("CARGO_INCREMENTAL", "1");
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "0");
@@ -221,7 +234,8 @@ impl Stand {
             found.map(|program| program.path.clone())
         };
         let isograd = find("isograd").ok_or("the build made no `isograd`")?;
-        Ok(Ok(Programs { isograd, devices: find("devices") }))
+        let tests = self.tests.iter().filter_map(|name| Some((*name, find(name)?)));
+        Ok(Ok(Programs { isograd, tests: tests.collect() }))
     }
 
     /// Errors if the tests fail without any mutation.
@@ -253,7 +267,8 @@ impl Stand {
             &built
         };
         match &mutation.by {
-            By::Devices(filter) => self.tests(programs, filter),
+            By::Devices(filter) => self.tests(programs, "devices", filter),
+            By::Generated(filter) => self.tests(programs, "generated", filter),
             By::Ops(filter) => match self.suite(&programs.isograd, Some(filter))? {
                 Verdict::Survived => self.suite(&programs.isograd, None),
                 verdict => Ok(verdict),
@@ -262,9 +277,9 @@ impl Stand {
         }
     }
 
-    /// Runs the tests of the program `devices` whose names contain this.
-    fn tests(&self, programs: &Programs, filter: &str) -> Result<Verdict, Failure> {
-        let program = programs.devices.as_ref().ok_or("the build made no `devices`")?;
+    /// Runs the tests of a program whose names contain this.
+    fn tests(&self, programs: &Programs, name: &str, filter: &str) -> Result<Verdict, Failure> {
+        let program = programs.tests.get(name).ok_or_else(|| format!("the build made no `{name}`"))?;
         let mut command = Command::new(program);
         command.arg(filter).current_dir(self.source().join("tests")).envs(test::environment());
         command.env("ISOGRAD_KERNELS", self.source()).env("ISOGRAD_CACHE", self.cache());
@@ -277,7 +292,7 @@ impl Stand {
                 Ok(Verdict::Caught(test.trim_start_matches("test ").trim_end().to_string()))
             }
             (None, true) if !result.contains(" 0 passed") => Ok(Verdict::Survived),
-            (None, true) => Ok(Verdict::Bad(format!("no test of `devices` ran for {filter:?}: {result}"))),
+            (None, true) => Ok(Verdict::Bad(format!("no test of `{name}` ran for {filter:?}: {result}"))),
             _ => {
                 let errors = String::from_utf8_lossy(&output.stderr);
                 Ok(Verdict::Bad(format!("the tests ended early ({}): {errors}", output.status)))

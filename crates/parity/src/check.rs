@@ -6,7 +6,7 @@ use crate::compare::{Distance, Miss, cancels, close_values, measure, precision, 
 use crate::registry::{Category, Class, Derivative, Op};
 use crate::tolerance::{Arriving, Measures, Slices, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
-use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
+use isograd_core::tape::{BackwardOptions, GradcheckOptions, Ran, Step, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad, tape};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -287,6 +287,41 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         found.iter().map(Tensor::to_f64_vec).collect()
     };
     compare_gradients(op, case, dtype, 1, one_by_one, |case| right_gradients(op, case))
+}
+
+/// The fused kernels that a call and its gradients launch in f32 compute what their composites do. A kernel is left out if its inputs
+/// are written later, by itself or by another, or if it updates a tensor that was given.
+pub fn composites(op: &Op, case: &Case, device: &Device) -> Found {
+    let mut given = narrow(case, DType::F32).and_then(|case| case.to(device)).map_err(text)?;
+    for i in op.differentiable(&given) {
+        given.inputs[i].1 = given.inputs[i].1.require_grad().map_err(text)?;
+    }
+    let (done, steps) = tape::trace(|| backward(&op.call(&given)?));
+    done.map_err(text)?;
+    let kernel = |step| if let &Step::Kernel(ref ran) = step { Some(ran) } else { None };
+    let kernels: Vec<&Ran> = steps.iter().filter_map(kernel).collect();
+    let is_kept = |i: usize| {
+        let is_read = |y: &Tensor| kernels[i].inputs.iter().any(|x| x.shares_memory(y));
+        let is_given = |y: &Tensor| given.inputs.iter().any(|(_, x)| x.shares_memory(y));
+        !kernels[i..].iter().any(|ran| ran.outputs.iter().any(is_read)) && !kernels[i].outputs.iter().any(is_given)
+    };
+    let fused = (0..kernels.len()).filter(|&i| kernels[i].fused.is_some() && !kernels[i].is_random && is_kept(i));
+    let each = fused.map(|i| kernels[i]).flat_map(|ran| match ran.expanded() {
+        Ok((found, _)) => ran.outputs.iter().zip(found).map(|(y, found)| like_composite(ran, y, found)).collect(),
+        Err(error) => vec![Err(text(error).into())],
+    });
+    worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}", shown(case))))
+}
+
+/// An output of a fused kernel against that of its composite: the difference is at most 2e-4 of the largest element, and 1e-6 where
+/// sums cancel.
+fn like_composite(ran: &Ran, y: &Tensor, found: Option<Tensor>) -> Found {
+    let Some(expected) = found.filter(|_| y.dtype().is_float()) else { return Ok(Distance::default()) };
+    let (got, expected) = (y.to_f64_vec().map_err(text)?, expected.to_f64_vec().map_err(text)?);
+    let largest = expected.iter().filter(|v| v.is_finite()).fold(0.0, |most: f64, v| most.max(v.abs()));
+    let name = ran.fused.as_ref().map_or("", |fused| fused.name());
+    measure(&got, &expected, y.dtype(), |_| 2e-4 * largest + 1e-6)
+        .map_err(|miss| miss.told(|e| format!("{name} of {} and its composite: {e}", ran.op)))
 }
 
 /// Inputs used by two calls, and by one call twice: gradients are summed.

@@ -1,4 +1,5 @@
-//! Derivatives of every op against finite differences in f64, linear ops against their adjoints, and what is not finite.
+//! Derivatives of every op against finite differences in f64, linear ops against their adjoints, fused kernels against their composites, and what is not
+//! finite.
 
 use isograd::{DType, Device, tape};
 use isograd_parity::case::Case;
@@ -30,6 +31,7 @@ fn of(op: &'static Op, device: &Device) -> Vec<Trial> {
         named("gradcheck", 48, check::gradcheck),
         named("alone", 16, |op, case, device| check::alone(op, case, DType::F64, device)),
         named("twice", 16, |op, case, device| check::twice(op, case, DType::F64, device)),
+        named("composites", 6, check::composites),
         named("stale", 12, check::stale),
         named("names", 12, |op, case, device| names(op, case, device).map_err(Into::into)),
     ];

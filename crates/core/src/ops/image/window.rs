@@ -273,7 +273,8 @@ impl Windows {
     /// True if no window extends beyond the padding.
     pub fn are_whole(&self) -> bool {
         let end = |d: usize| (self.output[d] - 1) * self.stride[d] + self.reach(d) + 1;
-        !self.is_adaptive && (0..3).all(|d| end(d) <= self.input[d] + self.low[d] + self.high[d])
+        let is_within = |d: usize| end(d) <= self.input[d] + self.low[d] + self.high[d];
+        !self.is_adaptive && (self.outputs() == 0 || (0..3).all(is_within))
     }
 
     /// The positions along a dimension of the elements of window `q`; `None` in the padding. All windows have the same number of
