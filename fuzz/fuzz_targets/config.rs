@@ -12,7 +12,17 @@ static ONCE: Once = Once::new();
 
 /// A folder with weights, whose `config.json` changes.
 fn write_model(init: &Init) -> isograd::Result<()> {
-    let small = CausalLmOptions { vocab: 11, context: 8, layers: 2, heads: 2, key_heads: 1, width: 4, hidden: 6, tied: true, ..CausalLmOptions::llama2_7b() };
+    let small = CausalLmOptions {
+        vocab: 11,
+        context: 8,
+        layers: 2,
+        heads: 2,
+        key_heads: 1,
+        width: 4,
+        hidden: 6,
+        tied: true,
+        ..CausalLmOptions::llama2_7b()
+    };
     CausalLm::new(&small, init)?.save(&*FOLDER)
 }
 

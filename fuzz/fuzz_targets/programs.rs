@@ -5,6 +5,8 @@ use isograd_fuzz::FOLDER;
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
+// The tests draw programs by a seed alone.
+#[allow(dead_code)]
 #[path = "../../tests/src/programs.rs"]
 mod programs;
 

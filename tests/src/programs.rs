@@ -85,7 +85,13 @@ impl Program {
     pub fn of_bytes(seed: u64, bytes: &[u8], device: &Device) -> Result<Program> {
         let (dims, mut choices) = (extents(seed), Choices::new(seed ^ 0xface));
         let states = (0..3).map(|i| values(&shape(&dims, &mut choices), choices.of(&DTYPES), seed + i, device));
-        Ok(Program { seed, bytes: bytes.to_vec(), device: device.clone(), rng: Rng::new(seed), states: states.collect::<Result<_>>()? })
+        Ok(Program {
+            seed,
+            bytes: bytes.to_vec(),
+            device: device.clone(),
+            rng: Rng::new(seed),
+            states: states.collect::<Result<_>>()?,
+        })
     }
 
     /// Inputs of a run.

@@ -15,7 +15,10 @@ pub fn build() -> Result<(), Failure> {
         let build = folder.to_string() + "/build";
         let features = ["--no-default-features", "--features", "search"];
         let place = ["--root", &folder, "--target-dir", &build];
-        tools::run("cargo", &[&["install", "mdbook", "--locked", "--version", VERSION][..], &features, &place].concat())?;
+        tools::run(
+            "cargo",
+            &[&["install", "mdbook", "--locked", "--version", VERSION][..], &features, &place].concat(),
+        )?;
         // A few hundred megabytes that nothing reads again.
         std::fs::remove_dir_all(&build).map_err(|e| format!("{build}: {e}"))?;
     }
