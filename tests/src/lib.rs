@@ -1,6 +1,7 @@
 //! What the tests share. Ops, their cases and how results are compared are in `isograd_parity`.
 
 pub mod harness;
+pub mod programs;
 #[cfg(test)]
 mod pytorch;
 mod times;
@@ -84,6 +85,30 @@ mod pages {
     mod graphs {}
     #[doc = include_str!("../../docs/src/speed.md")]
     mod speed {}
+    #[doc = include_str!("../../docs/src/device.md")]
+    mod device {}
+    #[doc = include_str!("../../docs/src/images.md")]
+    mod images {}
+    #[doc = include_str!("../../docs/src/inference.md")]
+    mod inference {}
+    #[doc = include_str!("../../docs/src/kernels.md")]
+    mod kernels {}
+    #[doc = include_str!("../../docs/src/losses.md")]
+    mod losses {}
+    #[doc = include_str!("../../docs/src/measured-gpus.md")]
+    mod measured_gpus {}
+    #[doc = include_str!("../../docs/src/measured-ops.md")]
+    mod measured_ops {}
+    #[doc = include_str!("../../docs/src/measured-parallel.md")]
+    mod measured_parallel {}
+    #[doc = include_str!("../../docs/src/measured-steps.md")]
+    mod measured_steps {}
+    #[doc = include_str!("../../docs/src/recurrent.md")]
+    mod recurrent {}
+    #[doc = include_str!("../../docs/src/tested.md")]
+    mod tested {}
+    #[doc = include_str!("../../docs/src/fuzzing.md")]
+    mod fuzzing {}
     #[doc = include_str!("../../docs/src/parity.md")]
     mod parity {}
 }
@@ -144,11 +169,55 @@ mod tests {
         let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
         let summary = fs::read_to_string(book.join("SUMMARY.md")).unwrap();
         let files = fs::read_dir(book).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let chapters: Vec<String> = files.filter(|name| name != "SUMMARY.md").collect();
+        let chapters: Vec<String> = files.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
         assert_eq!(summary.matches(".md)").count(), chapters.len());
         for name in chapters {
             assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
             assert!(include_str!("lib.rs").contains(&format!("docs/src/{name}\")")), "{name} is not in `pages`");
         }
+    }
+
+    /// The text without blocks of code.
+    fn prose(text: &str) -> String {
+        text.split("```").step_by(2).collect()
+    }
+
+    /// The anchors of a page: its headings in small letters, with hyphens for spaces, and nothing else.
+    fn anchors(text: &str) -> Vec<String> {
+        let headings = text.split("```").step_by(2).flat_map(str::lines).filter(|line| line.starts_with('#'));
+        let anchor = |heading: &str| {
+            let small = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            small.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+        };
+        headings.map(anchor).collect()
+    }
+
+    #[test]
+    fn every_link_of_the_pages_leads_somewhere() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folders = [root.clone(), root.join("docs/src"), root.join("kernels"), root.join("tools/simt")];
+        let pages = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+        let (mut links, mut broken) = (0, Vec::new());
+        for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+            let text = fs::read_to_string(&page).unwrap();
+            for link in prose(&text).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                // Pages of the repository are looked up in this tree.
+                let here = link.strip_prefix("https://github.com/isograd/isograd/blob/main/");
+                if here.is_none() && link.contains("://") {
+                    continue;
+                }
+                links += 1;
+                let (file, anchor) = here.unwrap_or(link).split_once('#').unwrap_or((here.unwrap_or(link), ""));
+                let folder = if here.is_some() { &root } else { page.parent().unwrap() };
+                let target = if file.is_empty() { page.clone() } else { folder.join(file) };
+                let leaves = here.is_none() && page.starts_with(root.join("docs/src")) && file.starts_with("..");
+                let is_there = fs::read_to_string(&target)
+                    .map_or(target.is_dir(), |text| anchor.is_empty() || anchors(&text).iter().any(|a| a == anchor));
+                if leaves || !is_there {
+                    broken.push(format!("{}: {link}", page.display()));
+                }
+            }
+        }
+        assert!(links > 100 && broken.is_empty(), "{} of {links}:\n{}", broken.len(), broken.join("\n"));
     }
 }

@@ -25,7 +25,7 @@ fn names_of_pytorch_lead_to_the_files_that_define_ours() {
     let wrong: Vec<String> = links
         .filter_map(|link| {
             let (name, file) = link.trim_start_matches("[`").trim_end_matches(')').split_once("`](").expect(link);
-            wrong(&root, &items, name, file.strip_prefix("../../").expect(file))
+            wrong(&root, &items, name, file.strip_prefix("https://github.com/isograd/isograd/blob/main/").expect(file))
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

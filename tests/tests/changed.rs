@@ -1,5 +1,6 @@
 //! Files of every format, changed at random: no panic, no large allocation, and no wrong content where there is a checksum. The program counts
-//! its allocations. `ISOGRAD_QUICK=1` tries a twentieth of the changes.
+//! its allocations. `ISOGRAD_QUICK=1` tries a twentieth of the changes. `ISOGRAD_CORPUS` is a folder to which each file is written before it is changed,
+//! for the targets in `fuzz`.
 
 use flate2::{Compression, write::GzEncoder};
 use isograd::data::graph::GraphFolder;
@@ -127,6 +128,9 @@ impl Draws {
 fn try_changes(name: &str, whole: &[u8], content: usize, mut read: impl FnMut(&[u8]) -> Result<(), Error>) {
     let (mut refused, mut most) = (0, 0);
     read(whole).unwrap();
+    if let Ok(folder) = std::env::var("ISOGRAD_CORPUS") {
+        fs::write(Path::new(&folder).join(name.replace([' ', ','], "_")), whole).unwrap();
+    }
     for seed in 0..changes() {
         let bytes = Draws(seed).change(whole);
         let (result, peak) = counted(|| catch_unwind(AssertUnwindSafe(|| read(&bytes))));
