@@ -290,7 +290,7 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
 }
 
 /// The fused kernels that a call and its gradients launch in f32 compute what their composites do. A kernel is left out if its inputs
-/// are written later, by itself or by another, or if it updates a tensor that was given.
+/// are written later, by itself or by another, or if its outputs had values before.
 pub fn composites(op: &Op, case: &Case, device: &Device) -> Found {
     let mut given = narrow(case, DType::F32).and_then(|case| case.to(device)).map_err(text)?;
     for i in op.differentiable(&given) {
@@ -298,12 +298,20 @@ pub fn composites(op: &Op, case: &Case, device: &Device) -> Found {
     }
     let (done, steps) = tape::trace(|| backward(&op.call(&given)?));
     done.map_err(text)?;
-    let kernel = |step| if let &Step::Kernel(ref ran) = step { Some(ran) } else { None };
-    let kernels: Vec<&Ran> = steps.iter().filter_map(kernel).collect();
+    let kernels: Vec<&Ran> = steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Kernel(ran) => Some(ran),
+            Step::Op(_) => None,
+        })
+        .collect();
     let is_kept = |i: usize| {
-        let is_read = |y: &Tensor| kernels[i].inputs.iter().any(|x| x.shares_memory(y));
+        let (inputs, outputs) = (&kernels[i].inputs, &kernels[i].outputs);
+        let writes = |kernels: &[&Ran], read: &[Tensor]| {
+            kernels.iter().any(|ran| ran.outputs.iter().any(|y| read.iter().any(|x| x.shares_memory(y))))
+        };
         let is_given = |y: &Tensor| given.inputs.iter().any(|(_, x)| x.shares_memory(y));
-        !kernels[i..].iter().any(|ran| ran.outputs.iter().any(is_read)) && !kernels[i].outputs.iter().any(is_given)
+        !writes(&kernels[i..], inputs) && !writes(&kernels[..i], outputs) && !outputs.iter().any(is_given)
     };
     let fused = (0..kernels.len()).filter(|&i| kernels[i].fused.is_some() && !kernels[i].is_random && is_kept(i));
     let each = fused.map(|i| kernels[i]).flat_map(|ran| match ran.expanded() {
