@@ -1,9 +1,9 @@
 #![no_main]
 
-use isograd::models::{BertOptions, CausalLm, CausalLmOptions, Pretrained, VitOptions};
+use isograd::models::{BertOptions, CausalLm, Pretrained, VitOptions};
 use isograd::nn::Init;
 use isograd::{Device, Kind};
-use isograd_fuzz::{FOLDER, LIMIT, read};
+use isograd_fuzz::{FOLDER, LIMIT, read, small_model};
 use libfuzzer_sys::fuzz_target;
 use std::fs;
 use std::sync::Once;
@@ -12,18 +12,7 @@ static ONCE: Once = Once::new();
 
 /// A folder with weights, whose `config.json` changes.
 fn write_model(init: &Init) -> isograd::Result<()> {
-    let small = CausalLmOptions {
-        vocab: 11,
-        context: 8,
-        layers: 2,
-        heads: 2,
-        key_heads: 1,
-        width: 4,
-        hidden: 6,
-        tied: true,
-        ..CausalLmOptions::llama2_7b()
-    };
-    CausalLm::new(&small, init)?.save(&*FOLDER)
+    CausalLm::new(&small_model(), init)?.save(&*FOLDER)
 }
 
 fuzz_target!(|bytes: &[u8]| {

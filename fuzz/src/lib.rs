@@ -1,30 +1,15 @@
-//! What the targets share: files of changing bytes, and the memory that their readers take.
+//! Helpers of the fuzz targets: temporary files, and a limit on the memory of a reader.
 
+#[path = "../../tests/src/damaged.rs"]
+mod damaged;
+
+pub use damaged::small_model;
+
+use damaged::{Counting, counted};
 use isograd::{Error, Kind};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// The system's allocator, with the bytes that are allocated now, and the most since a reset.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls go to the system's allocator with the arguments that they have.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -41,10 +26,7 @@ pub static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// Runs a reader. It panics where the reader takes more memory than `limit`, or returns an error of a kind that is neither `Format` nor one of `others`.
 pub fn read(limit: usize, others: &[Kind], reader: impl FnOnce() -> Result<(), Error>) {
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
-    let result = reader();
-    let most = MOST.load(Relaxed).saturating_sub(before);
+    let (result, most) = counted(reader);
     assert!(most <= limit, "the reader took {most} bytes");
     if let Err(error) = result {
         assert!(error.kind() == Kind::Format || others.contains(&error.kind()), "{:?}: {error}", error.kind());

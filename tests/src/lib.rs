@@ -1,5 +1,6 @@
 //! What the tests share. Ops, their cases and how results are compared are in `isograd_parity`.
 
+pub mod damaged;
 pub mod harness;
 pub mod programs;
 #[cfg(test)]

@@ -7,39 +7,18 @@ use isograd::data::graph::GraphFolder;
 use isograd::data::images::{cifar100, read_image};
 use isograd::data::mesh::{parse_obj, parse_ply};
 use isograd::data::{HostTensor, TokenType, Tokens, csv, idx, npy};
-use isograd::models::{CausalLm, CausalLmOptions, Pretrained};
+use isograd::models::{CausalLm, Pretrained};
 use isograd::nn::gguf::Gguf;
 use isograd::nn::{Init, Metadata, StateDict, load, load_checked, save, shapes};
 use isograd::parity::Folder;
 use isograd::{DType, Device, Error, Kind, Tensor};
-use std::alloc::{GlobalAlloc, Layout, System};
+use isograd_tests::damaged::{Counting, counted, small_model};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
-
-/// The system's allocator, with the bytes that are allocated now, and the most since a reset.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-#[allow(unsafe_code)]
-// SAFETY: all calls go to the system's allocator with the arguments that they have.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -48,14 +27,6 @@ static ALLOCATOR: Counting = Counting;
 fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// The result of a function, and the most bytes that it had allocated at a time.
-fn counted<T>(f: impl FnOnce() -> T) -> (T, usize) {
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
-    let result = f();
-    (result, MOST.load(Relaxed) - before)
 }
 
 fn cpu() -> Device {
@@ -248,19 +219,8 @@ fn changed_configurations() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("changed");
-    let options = CausalLmOptions {
-        vocab: 11,
-        context: 8,
-        layers: 2,
-        heads: 2,
-        key_heads: 1,
-        width: 4,
-        hidden: 6,
-        tied: true,
-        ..CausalLmOptions::llama2_7b()
-    };
     let init = Init::new(&cpu());
-    CausalLm::new(&options, &init).unwrap().save(&folder).unwrap();
+    CausalLm::new(&small_model(), &init).unwrap().save(&folder).unwrap();
     let path = folder.join("config.json");
     let whole = fs::read(&path).unwrap();
     try_changes("config.json", &whole, 1 << 20, |bytes| {

@@ -78,10 +78,10 @@ pub fn cross_entropy(call: &Call<'_>, descriptor: &CrossEntropyForward) -> Resul
 }
 
 // dx = p sum(q) - q, where the loss is -sum(q ln p)
-pub fn cross_entropy_backward(call: &Call<'_>, loss: &CrossEntropyBackward) -> Result<()> {
+pub fn cross_entropy_backward(call: &Call<'_>, descriptor: &CrossEntropyBackward) -> Result<()> {
     let CrossEntropyBackwardInputs { dy, x, target, statistics, weight, bytes, divisor, all_weights } =
-        loss.inputs(call);
-    let (Output { y: dx }, loss) = (loss.outputs(call), loss.0);
+        descriptor.inputs(call);
+    let (Output { y: dx }, loss) = (descriptor.outputs(call), descriptor.0);
     let (weight, bytes) = (Elements::all(weight)?, Elements::all(bytes)?);
     let [dy, divisor, all_weights] = [Some(dy), divisor, all_weights].map(Elements::all);
     let (dy, divisor, all_weights) = (dy?.unwrap_or_default(), divisor?, all_weights?);

@@ -151,11 +151,11 @@ fn is_cheaper_at_once(
 pub(crate) fn gradient_of(
     t: &Backward<'_>,
     row: Pointwise,
-    tensor: &[&Tensor],
+    inputs: &[&Tensor],
     attributes: &[f64],
     shape: &Shape,
 ) -> Result<Tensor> {
-    Ok(gradients_of(t, row, tensor, attributes, &[shape])?.swap_remove(0))
+    Ok(gradients_of(t, row, inputs, attributes, &[shape])?.swap_remove(0))
 }
 
 /// The gradients of operands that broadcast from `shapes`: sums of the outputs of a row that is linear in dy, its first input.

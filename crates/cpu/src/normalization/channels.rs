@@ -132,27 +132,27 @@ impl Norm {
     }
 }
 
-pub fn forward(call: &Call<'_>, batch_norm: &BatchNorm) -> Result<()> {
-    let BatchNormInputs { x, weight, bias, residual, mean, var } = batch_norm.inputs(call);
-    let outputs = batch_norm.outputs(call);
+pub fn forward(call: &Call<'_>, descriptor: &BatchNorm) -> Result<()> {
+    let BatchNormInputs { x, weight, bias, residual, mean, var } = descriptor.inputs(call);
+    let outputs = descriptor.outputs(call);
     let given = Elements::all(mean)?.zip(Elements::all(var)?);
     let (x, residual) = (Elements::new(x)?, residual.map(Elements::new).transpose()?);
     let (mean, rstd) = match given {
         Some((mean, var)) => {
-            let rstd = |var: f32| (f64::from(var) + batch_norm.eps).sqrt().recip() as f32;
+            let rstd = |var: f32| (f64::from(var) + descriptor.eps).sqrt().recip() as f32;
             (mean, var.into_iter().map(rstd).collect())
         }
         None => {
-            let rows = rows(&x.0, batch_norm);
+            let rows = rows(&x.0, descriptor);
             let found = moments::all::<f32>(&rows, true);
-            update(batch_norm, &outputs, &rows, &found)?;
+            update(descriptor, &outputs, &rows, &found)?;
             let values = |f: &dyn Fn(&Moments) -> f64| found.iter().map(|m| f(m) as f32).collect::<Vec<f32>>();
-            (values(&|m| m.mean), values(&|m| m.rstd(batch_norm.eps)))
+            (values(&|m| m.mean), values(&|m| m.rstd(descriptor.eps)))
         }
     };
     write(outputs.mean, &mean)?;
     write(outputs.rstd, &rstd)?;
-    let norm = Norm::new(batch_norm, mean, rstd, Elements::all(weight)?, Elements::all(bias)?);
+    let norm = Norm::new(descriptor, mean, rstd, Elements::all(weight)?, Elements::all(bias)?);
     let mut y = Target::new(outputs.y)?;
     let (dtype, part, piece) = (y.dtype, norm.lines.elements(), norm.lines.piece());
     y.elements().par_chunks_mut(part * dtype.size()).enumerate().for_each(|(task, y)| {

@@ -159,8 +159,8 @@ impl Rotary {
 }
 
 /// The factor of sines and cosines for a divisor of rates.
-fn magnitude(factor: f64, length: f64) -> f64 {
-    if factor <= 1.0 { 1.0 } else { 0.1 * length * factor.ln() + 1.0 }
+fn magnitude(factor: f64, coefficient: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * coefficient * factor.ln() + 1.0 }
 }
 
 impl RotaryScaling {

@@ -229,13 +229,13 @@ fn operands(problem: &Problem) -> Result<FlashInputs<Tensor>> {
     })
 }
 
-/// A tensor `[B, H, T, D]` for a result, with the heads of a row adjacent in memory where they are so in `of`.
-fn result(op: &'static str, tensor: &Tensor, dtype: DType) -> Result<Tensor> {
-    let (dims, strides) = (tensor.dims(), tensor.layout().strides());
+/// A tensor `[B, H, T, D]` for a result, with the heads of a row adjacent in memory where they are so in `like`.
+fn result(op: &'static str, like: &Tensor, dtype: DType) -> Result<Tensor> {
+    let (dims, strides) = (like.dims(), like.layout().strides());
     match strides[1] < strides[2] {
-        true => Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, tensor.device())?
+        true => Tensor::allocate(op, &Shape::from([dims[0], dims[2], dims[1], dims[3]]), dtype, like.device())?
             .transpose(1, 2),
-        false => Tensor::allocate(op, tensor.shape(), dtype, tensor.device()),
+        false => Tensor::allocate(op, like.shape(), dtype, like.device()),
     }
 }
 

@@ -100,9 +100,9 @@ impl<const N: usize> Window<N> {
 }
 
 /// Pads extents to three dimensions by leading ones.
-fn three<const N: usize>(values: [usize; N], one: usize) -> [usize; 3] {
+fn three<const N: usize>(extents: [usize; N], one: usize) -> [usize; 3] {
     let mut all = [one; 3];
-    all[3 - N..].copy_from_slice(&values);
+    all[3 - N..].copy_from_slice(&extents);
     all
 }
 

@@ -829,17 +829,17 @@ impl NormGeometry {
         x: &Tensor,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
-        running: Statistics<'_>,
+        statistics: Statistics<'_>,
         then: Then<'_>,
     ) -> Result<Tensor> {
         let (op, geometry, Then { residual, rectified }) = (self.op, *self, then);
         let inputs = BatchNormInputs { x, weight, bias, residual, mean: None, var: None };
         let inputs = inputs.try_map(Tensor::contiguous)?;
         let x = &inputs.x;
-        let statistics = || Tensor::allocate(op, &Shape::from(self.groups), x.dtype().acc(), x.device());
-        let (mean, rstd) = (statistics()?, statistics()?);
+        let of_groups = || Tensor::allocate(op, &Shape::from(self.groups), x.dtype().acc(), x.device());
+        let (mean, rstd) = (of_groups()?, of_groups()?);
         let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-        let (used, updated) = (running.used(), running.updated());
+        let (used, updated) = (statistics.used(), statistics.updated());
         let momentum = updated.and_then(|r| r.momentum);
         let norm = BatchNorm {
             batch: self.batch,
